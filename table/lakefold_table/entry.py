@@ -1,0 +1,156 @@
+"""Positions, entries and outcomes: the values that pass between the log, the fold and the people who wait.
+
+They are plain values so that the fold can stay a function and a test can write them down by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LogId:
+    """Which log: a partition of a Kafka topic, or a file.
+
+    `cluster_id` and `topic_id` are Kafka's own (the topic's UUID, so that a recreated topic is another log).
+    A file log has the cluster id `file` and its log id as topic id.
+    """
+
+    cluster_id: str
+    topic_id: str
+    partition: int
+
+    FILE_CLUSTER = "file"
+
+    @property
+    def is_file(self) -> bool:
+        """Whether this is a file log, which never binds a table."""
+        return self.cluster_id == self.FILE_CLUSTER
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id}/{self.topic_id}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """Where an entry stands: its log and its offset there. `topic` is the topic's name, for people."""
+
+    log: LogId
+    offset: int
+    topic: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.topic or self.log.topic_id}/{self.log.partition}@{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A proposal at its position, decoded as far as its envelope.
+
+    `time_us` is the log's time in microseconds since 1970 (LogAppendTime; a file log: `proposed_at`).
+    `size` is the envelope's size in bytes. The proposal itself is `envelope.lance`.
+    """
+
+    position: Position
+    time_us: int
+    envelope: Envelope
+    size: int
+
+    @property
+    def app_id(self) -> str:
+        """The application that numbers its batches; empty where the entry is known by uuid only."""
+        return self.envelope.app_id
+
+    @property
+    def batch_id(self) -> int | None:
+        """The number of the batch within its application."""
+        return self.envelope.batch_id if self.envelope.HasField("batch_id") else None
+
+    @property
+    def uuid(self) -> str:
+        """The transaction's own uuid, as its writer gave it."""
+        return self.envelope.lance.uuid
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """A message of the log that is no entry: it gets an Invalid outcome and goes to the dead letters."""
+
+    position: Position
+    time_us: int
+    table: str
+    message: str
+    hint: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The proposal is part of `version`. `rebased`: other versions came between its read version and this one."""
+
+    version: int
+    rebased: bool = False
+    rows_added: int = 0
+    rows_deleted: int = 0
+    first_fragment_id: int = 0
+    num_fragment_ids: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The same key was folded before, into `version` (0 where that is no longer known)."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Why a proposal can't stand beside what was committed after its read version: the evidence.
+
+    `retryable`: the writer may build its proposal again on the newest version. `other_version` and
+    `other_operation` name what it met (0 and empty where the cause is not a version).
+    """
+
+    retryable: bool
+    message: str
+    other_version: int = 0
+    other_operation: str = ""
+    fragment_ids: tuple[int, ...] = ()
+    field_ids: tuple[int, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The proposal is well formed, but conflicts with what came first."""
+
+    conflict: Conflict
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """The proposal is wrong in itself: what is wrong, and what to do."""
+
+    message: str
+    hint: str = ""
+
+
+Result = Committed | Duplicate | Rejected | Invalid
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the proposal at `position`: exactly one per position, whatever crashed."""
+
+    position: Position
+    table: str
+    result: Result
+    uuid: str = ""
+    app_id: str = ""
+    batch_id: int | None = None
+    table_id: str = ""
+    branch: str = ""

@@ -1,0 +1,63 @@
+"""The few kinds of error, named by what the caller must do next.
+
+A conflict or a refusal is not an error: it is an `Outcome`, a value (see `entry`). An error means that no
+answer could be given, and its kind says whether to try again, to stop, to mend the request, or to mend the data.
+"""
+
+from __future__ import annotations
+
+
+class LakefoldError(Exception):
+    """The base of every error that Lakefold raises on purpose.
+
+    `message` says what is wrong, `where` names the place (a path, a position, a setting; may be empty),
+    `hint` says what to do about it (may be empty). `exit_code` is the command line's answer to it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(message, where, hint)
+        self.message = message
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{text} ({self.hint})" if self.hint else text
+
+
+class RetryError(LakefoldError):
+    """Nothing was decided: something could not be reached or timed out. The same call may succeed later."""
+
+    exit_code = 5
+
+
+class StopError(LakefoldError):
+    """This process must not go on: another one owns the work, or the log is not the one that was proven."""
+
+    exit_code = 5
+
+
+class InvalidError(LakefoldError):
+    """What was asked for is wrong and stays wrong: mend the request."""
+
+    exit_code = 3
+
+
+class DamagedError(LakefoldError):
+    """Stored bytes are not what the format says: mend or restore the data."""
+
+    exit_code = 4
+
+
+class NotATableError(InvalidError):
+    """There is no table at this place: nothing at all, or a folder of something else."""
+
+
+class VersionExpiredError(InvalidError):
+    """A version that was asked for is gone; `oldest` is the oldest one left (0 where none is known)."""
+
+    def __init__(self, message: str, *, oldest: int, where: str = "", hint: str = "") -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.oldest = oldest

@@ -1,0 +1,97 @@
+"""What a table needs of a store, and nothing more: a few calls over whole objects, so that each store can be proven.
+
+The one call that correctness hangs on is `put_if_absent`. Every implementation passes the same behaviour suite
+(`tests/contracts/`); paths are relative to the store's root, with `/` between segments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Put(Enum):
+    """How a conditional put ended, where that is known."""
+
+    STORED = "stored"
+    EXISTS = "exists"
+
+
+class DoubtfulPutError(Exception):
+    """The answer of a conditional put was lost: the object may or may not be there. Settle it by reading back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One object of a listing: its path relative to the store's root and its size in bytes."""
+
+    path: str
+    size: int
+
+
+class Storage(Protocol):
+    """A store of objects below one root.
+
+    Every call raises `RetryError` where the store can't be reached or answers with a passing fault, and
+    `InvalidError` where it refuses for good (no permission, a path that leaves the root).
+    """
+
+    @property
+    def uri(self) -> str:
+        """The canonical URI of the root."""
+        ...
+
+    @property
+    def cheap_size(self) -> bool:
+        """Whether `size` costs microseconds (a local disk), so that checking each file is free."""
+        ...
+
+    def get(self, path: str) -> bytes:
+        """The whole object. Raises `FileNotFoundError` where there is none."""
+        ...
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """At most `length` bytes from `start`; shorter where the object ends. Raises `FileNotFoundError`."""
+        ...
+
+    def get_tail(self, path: str, length: int) -> tuple[bytes, int]:
+        """The last `length` bytes (or the whole object where it is shorter) and the object's size in bytes."""
+        ...
+
+    def size(self, path: str) -> int | None:
+        """The object's size in bytes, None where there is none."""
+        ...
+
+    def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
+        """`size` for each path, as fast as this store can (in parallel where each call waits for a network)."""
+        ...
+
+    def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
+        """Store the joined buffers under a name nobody has taken yet, durably, in one step that all can see.
+
+        When it returns `STORED`, the object survives a crash of the machine. `EXISTS`: nothing was written.
+        Raises `DoubtfulPutError` where the answer was lost.
+        """
+        ...
+
+    def put(self, path: str, buffers: Sequence[Buffer]) -> None:
+        """Store the joined buffers under this name, durably, replacing what is there in one step."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """The objects directly inside the folder `prefix` (no recursion), in the order of their names."""
+        ...
+
+    def anything_at_root(self) -> bool:
+        """Whether there is any object or folder below the root: tells an empty place from a folder of something else."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Remove the object; no error where there is none."""
+        ...
