@@ -90,7 +90,7 @@ class Undecodable:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The proposal is part of `version`. `rebased`: other versions came between its read version and this one."""
+    """The proposal is part of `version`. `rebased`: versions came between its read version and this one."""
 
     version: int
     rebased: bool = False

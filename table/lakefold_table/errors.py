@@ -1,7 +1,8 @@
 """The few kinds of error, named by what the caller must do next.
 
 A conflict or a refusal is not an error: it is an `Outcome`, a value (see `entry`). An error means that no
-answer could be given, and its kind says whether to try again, to stop, to mend the request, or to mend the data.
+answer could be given, and its kind says whether to try again, to stop, to mend the request, or to mend the
+data.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class RetryError(LakefoldError):
 
 
 class StopError(LakefoldError):
-    """This process must not go on: another one owns the work, or the log is not the one that was proven."""
+    """The process must not go on: another one owns the work, or the log is not the one that was proven."""
 
     exit_code = 5
 

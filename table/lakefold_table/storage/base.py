@@ -1,7 +1,8 @@
-"""What a table needs of a store, and nothing more: a few calls over whole objects, so that each store can be proven.
+"""What a table needs of a store, and nothing more: a few calls over whole objects.
 
-The one call that correctness hangs on is `put_if_absent`. Every implementation passes the same behaviour suite
-(`tests/contracts/`); paths are relative to the store's root, with `/` between segments.
+So few that each store can be proven. The one call that correctness hangs on is `put_if_absent`. Every
+implementation passes the same behaviour suite (`tests/contracts/`); paths are relative to the store's root,
+with `/` between segments.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Put(Enum):
 
 
 class DoubtfulPutError(Exception):
-    """The answer of a conditional put was lost: the object may or may not be there. Settle it by reading back."""
+    """The answer of a conditional put was lost: the object may be there or not. Read back to settle it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Storage(Protocol):
         ...
 
     def get_tail(self, path: str, length: int) -> tuple[bytes, int]:
-        """The last `length` bytes (or the whole object where it is shorter) and the object's size in bytes."""
+        """The last `length` bytes (the whole object where it is shorter) and the object's size in bytes."""
         ...
 
     def size(self, path: str) -> int | None:
@@ -69,7 +70,7 @@ class Storage(Protocol):
         ...
 
     def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
-        """`size` for each path, as fast as this store can (in parallel where each call waits for a network)."""
+        """`size` for each path, as fast as this store can (in parallel where a call waits for a network)."""
         ...
 
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
@@ -89,7 +90,7 @@ class Storage(Protocol):
         ...
 
     def anything_at_root(self) -> bool:
-        """Whether there is any object or folder below the root: tells an empty place from a folder of something else."""
+        """Whether anything lies below the root: tells an empty place from a folder of something else."""
         ...
 
     def delete(self, path: str) -> None:

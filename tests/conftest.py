@@ -1,0 +1,40 @@
+"""What every test has in common: its marker follows from the folder it lies in.
+
+A test says by its place what it needs. Everything outside `tests/integration` runs with neither a broker nor
+Spark, so that `make test-fast` stays under a minute.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+FAST = {
+    "unit",
+    "contracts",
+    "spec",
+    "properties",
+    "oracle",
+    "scenarios",
+    "simulation",
+    "golden",
+    "repository",
+}
+# A broker or a Spark session may take many seconds to start on two busy cores.
+INTEGRATION_TIMEOUT_SECONDS = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by its folder; a folder that is not known is an error, not an unmarked test."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder == "integration":
+            item.add_marker(pytest.mark.integration)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(INTEGRATION_TIMEOUT_SECONDS))
+        elif folder in FAST:
+            item.add_marker(pytest.mark.fast)
+        else:
+            raise pytest.UsageError(f"{item.path}: tests lie in integration or one of {sorted(FAST)}")
