@@ -1,7 +1,7 @@
 """Makes the Python modules and their type stubs from the `.proto` files, so that nobody writes them by hand.
 
-`python protos/generate.py` writes them beside their sources; with `--check` it writes nothing and fails where what
-is there differs from what would be made. They are committed, so that an installation needs no compiler.
+`python protos/generate.py` writes them beside their sources; with `--check` it writes nothing and fails where
+what is there differs from what would be made. They are committed, so that an installation needs no compiler.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from grpc_tools import protoc
+from grpc_tools import protoc  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parent
 MADE = ("*_pb2.py", "*_pb2.pyi")

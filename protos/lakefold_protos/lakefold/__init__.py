@@ -1,1 +1,1 @@
-"""Lakefold's own messages: the envelope and the outcome of the log, and what a version remembers of its entries."""
+"""Lakefold's own messages: envelopes and outcomes of the log, and what a version remembers of its entries."""

@@ -1069,24 +1069,152 @@ Global___CompactedSsTable: _TypeAlias = CompactedSsTable  # noqa: Y015
 
 @_typing.final
 class MemWalIndexDetails(_message.Message):
-    """What the index `__lance_mem_wal` says; only the fields that are certain, the others stay unknown fields."""
+    """What the index `__lance_mem_wal` says: how writers of the write-ahead log share the rows out, and how far
+    the table has caught up. Fields that pylance 14 was not seen to write stay unknown fields.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class ShardingField(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        @_typing.final
+        class ParametersEntry(_message.Message):
+            DESCRIPTOR: _descriptor.Descriptor
+
+            KEY_FIELD_NUMBER: _builtins.int
+            VALUE_FIELD_NUMBER: _builtins.int
+            key: _builtins.str
+            value: _builtins.str
+            def __init__(
+                self,
+                *,
+                key: _builtins.str = ...,
+                value: _builtins.str = ...,
+            ) -> None: ...
+            _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+            def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+            _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+            def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+            def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+        FIELD_ID_FIELD_NUMBER: _builtins.int
+        SOURCE_IDS_FIELD_NUMBER: _builtins.int
+        TRANSFORM_FIELD_NUMBER: _builtins.int
+        EXPRESSION_FIELD_NUMBER: _builtins.int
+        RESULT_TYPE_FIELD_NUMBER: _builtins.int
+        PARAMETERS_FIELD_NUMBER: _builtins.int
+        field_id: _builtins.str
+        transform: _builtins.str
+        """E.g. `bucket`; or the expression below."""
+        expression: _builtins.str
+        result_type: _builtins.str
+        """Arrow's name of the type."""
+        @_builtins.property
+        def source_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """Ids of the table's fields it is made from."""
+
+        @_builtins.property
+        def parameters(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+        def __init__(
+            self,
+            *,
+            field_id: _builtins.str = ...,
+            source_ids: _abc.Iterable[_builtins.int] | None = ...,
+            transform: _builtins.str | None = ...,
+            expression: _builtins.str | None = ...,
+            result_type: _builtins.str = ...,
+            parameters: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_expression", b"_expression", "_transform", b"_transform", "expression", b"expression", "transform", b"transform"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_expression", b"_expression", "_transform", b"_transform", "expression", b"expression", "field_id", b"field_id", "parameters", b"parameters", "result_type", b"result_type", "source_ids", b"source_ids", "transform", b"transform"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType__expression: _TypeAlias = _typing.Literal["expression"]  # noqa: Y015
+        _WhichOneofArgType__expression: _TypeAlias = _typing.Literal["_expression", b"_expression"]  # noqa: Y015
+        _WhichOneofReturnType__transform: _TypeAlias = _typing.Literal["transform"]  # noqa: Y015
+        _WhichOneofArgType__transform: _TypeAlias = _typing.Literal["_transform", b"_transform"]  # noqa: Y015
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__expression) -> _WhichOneofReturnType__expression | None: ...
+        @_typing.overload
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__transform) -> _WhichOneofReturnType__transform | None: ...
+
+    @_typing.final
+    class ShardingSpec(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SPEC_ID_FIELD_NUMBER: _builtins.int
+        FIELDS_FIELD_NUMBER: _builtins.int
+        spec_id: _builtins.int
+        @_builtins.property
+        def fields(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemWalIndexDetails.ShardingField]: ...
+        def __init__(
+            self,
+            *,
+            spec_id: _builtins.int = ...,
+            fields: _abc.Iterable[Global___MemWalIndexDetails.ShardingField] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["fields", b"fields", "spec_id", b"spec_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class WriterConfigDefaultsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NUM_SHARDS_FIELD_NUMBER: _builtins.int
+    SHARDING_SPECS_FIELD_NUMBER: _builtins.int
     MAINTAINED_INDEXES_FIELD_NUMBER: _builtins.int
+    COMPACTED_SSTABLES_FIELD_NUMBER: _builtins.int
+    WRITER_CONFIG_DEFAULTS_FIELD_NUMBER: _builtins.int
+    MAINTAIN_ALL_INDEXES_FIELD_NUMBER: _builtins.int
+    num_shards: _builtins.int
+    maintain_all_indexes: _builtins.bool
+    @_builtins.property
+    def sharding_specs(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemWalIndexDetails.ShardingSpec]: ...
     @_builtins.property
     def maintained_indexes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of indices of the table."""
 
+    @_builtins.property
+    def compacted_sstables(self) -> _containers.RepeatedCompositeFieldContainer[Global___CompactedSsTable]: ...
+    @_builtins.property
+    def writer_config_defaults(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
         self,
         *,
+        num_shards: _builtins.int = ...,
+        sharding_specs: _abc.Iterable[Global___MemWalIndexDetails.ShardingSpec] | None = ...,
         maintained_indexes: _abc.Iterable[_builtins.str] | None = ...,
+        compacted_sstables: _abc.Iterable[Global___CompactedSsTable] | None = ...,
+        writer_config_defaults: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        maintain_all_indexes: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_maintain_all_indexes", b"_maintain_all_indexes", "maintain_all_indexes", b"maintain_all_indexes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["maintained_indexes", b"maintained_indexes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_maintain_all_indexes", b"_maintain_all_indexes", "compacted_sstables", b"compacted_sstables", "maintain_all_indexes", b"maintain_all_indexes", "maintained_indexes", b"maintained_indexes", "num_shards", b"num_shards", "sharding_specs", b"sharding_specs", "writer_config_defaults", b"writer_config_defaults"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__maintain_all_indexes: _TypeAlias = _typing.Literal["maintain_all_indexes"]  # noqa: Y015
+    _WhichOneofArgType__maintain_all_indexes: _TypeAlias = _typing.Literal["_maintain_all_indexes", b"_maintain_all_indexes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__maintain_all_indexes) -> _WhichOneofReturnType__maintain_all_indexes | None: ...
 
 Global___MemWalIndexDetails: _TypeAlias = MemWalIndexDetails  # noqa: Y015
