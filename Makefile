@@ -10,15 +10,21 @@ ROOTS := .:protos:table:log:ingest:committer:reader
 CORE := $(wildcard table/lakefold_table/format.py table/lakefold_table/marks.py \
 	committer/lakefold_committer/fold.py committer/lakefold_committer/grouping.py)
 STEP = @printf '\n\033[1m== %s\033[0m\n'
+CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	echo 'Python 3.11 or newer is needed; $(PYTHON) is not. Name another: make PYTHON=python3.12' >&2; exit 1; }
+CHECK_JAVA = @version=$$(java -version 2>&1 | awk -F '"' '/version/ { split($$2, v, "."); print v[1]; exit }'); \
+	test "$${version:-0}" -ge 17 2>/dev/null || { \
+	echo "Java 17 or newer is needed on the PATH; found: $${version:-none}" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types test-fast test-integration bench docs proto lock setup python java clean
+.PHONY: help demo test lint types test-fast test-integration bench docs proto setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup java ## the whole way on real events: Kafka, Spark, committer, reader, with progress on the screen
+demo: setup ## the whole way on real events: Kafka, Spark, committer, reader, with progress on the screen
+	$(CHECK_JAVA)
 	@$(BIN)/lakefold demo
 
 test: setup ## everything that CI runs: lint, types, docs, fast tests, integration tests
@@ -33,7 +39,7 @@ lint: setup ## ruff (all rules), the format, the purity of the core, the directi
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(if $(CORE),$(BIN)/ruff check --quiet --config ruff-core.toml $(CORE),true)
-	@PYTHONPATH=$(ROOTS) $(BIN)/lint-imports --no-logo | tail -n 5
+	@shown=$$(PYTHONPATH=$(ROOTS) $(BIN)/lint-imports --no-logo 2>&1) || { echo "$$shown"; exit 1; }
 
 types: setup ## mypy, strict, over packages and tests
 	$(STEP) 'types'
@@ -43,11 +49,13 @@ test-fast: setup ## the tests that need no broker and no Spark (under a minute)
 	$(STEP) 'fast tests'
 	@$(BIN)/pytest -q -m fast -n 2
 
-test-integration: setup java ## the tests that start a real broker and Spark, on free ports
+test-integration: setup ## the tests that start a real broker and Spark, on free ports
+	$(CHECK_JAVA)
 	$(STEP) 'integration tests'
 	@$(BIN)/pytest -m integration -n 2 --dist loadgroup
 
-bench: setup java ## measure committer, stream and latency beside their peers; results under benchmarks/results
+bench: setup ## measure committer, stream and latency beside their peers; results under benchmarks/results
+	$(CHECK_JAVA)
 	@$(BIN)/python -m benchmarks
 
 docs: setup ## what is generated is fresh: protobuf code, tables in the documents
@@ -57,31 +65,21 @@ docs: setup ## what is generated is fresh: protobuf code, tables in the document
 proto: setup ## generate the protobuf code again from the .proto files
 	@$(BIN)/python protos/generate.py
 
-clean: ## remove the environment, caches and the local broker's files
-	@rm -rf $(VENV) .lakefold .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
-	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
-
-# -- set-up --------------------------------------------------------------------------------------------------------
-
-setup: $(STAMP)
-
-# Made once, and again whenever the lock changes. Hashes are checked; the build backend comes from the lock too.
-$(STAMP): requirements.lock pyproject.toml | python
-	$(STEP) 'environment: $(VENV) (once; a few minutes on a fresh machine)'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@touch $@
-
-python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-		echo 'Python 3.11 or newer is needed; `$(PYTHON)` is not. Name one: make PYTHON=python3.12 …' >&2; exit 1; }
-
-java:
-	@version=$$(java -version 2>&1 | awk -F '"' '/version/ { split($$2, v, "."); print v[1]; exit }'); \
-	test "$${version:-0}" -ge 17 2>/dev/null || { \
-		echo "Java 17 or newer is needed on the PATH; found: $${version:-none}" >&2; exit 1; }
+setup: $(STAMP) ## build the environment, once and again when the lock changes
 
 lock: ## resolve requirements.lock again (needs uv on the PATH)
 	@uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header --quiet --output-file requirements.lock
+
+clean: ## remove the environment, caches and the local broker's files
+	@rm -rf $(VENV) .lakefold .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made once, and again when the lock changes. Hashes are checked; the build backend comes from the lock too.
+$(STAMP): requirements.lock pyproject.toml
+	$(CHECK_PYTHON)
+	$(STEP) 'environment: $(VENV) (once; about a minute on a fresh machine)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@

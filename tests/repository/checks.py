@@ -1,0 +1,126 @@
+"""What this repository asks of its own files, as functions from a file to complaints.
+
+Each check takes a `Source` and yields sentences that say what is wrong, so that `test_checks.py` can show it
+bite on a broken sample and `test_repository.py` can hold all of them against the tree.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MODULE_LINES = 400
+FUNCTION_LINES = 70
+NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc", "stuff"}
+# The core does no IO and gives the same bytes in every process, where hash() of a text differs.
+IMPURE_BUILTINS = {"open", "print", "input", "hash", "id", "exec", "eval"}
+
+# Written with a class of one letter, so that this file passes its own check.
+UNFINISHED = re.compile(r"\b(TO[D]O|FIX[M]E|XX[X]|HAC[K])\b")
+MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:[h]ome|[r]oot|[U]sers|[w]ork|[o]pt|[t]mp)/\w")
+BARE_NOQA = re.compile(r"# no[q]a(?::\s*[A-Z]+[0-9]+(?:,\s*[A-Z]+[0-9]+)*)?\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One tracked file: its path from the repository's root, and its text."""
+
+    path: str
+    text: str
+
+    @property
+    def pure(self) -> PurePosixPath:
+        """The path, in parts."""
+        return PurePosixPath(self.path)
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The module's syntax tree (Python files only)."""
+        return ast.parse(self.text)
+
+    def line(self, offset: int) -> int:
+        """The number of the line at this offset of the text."""
+        return self.text.count("\n", 0, offset) + 1
+
+
+def module_size(source: Source) -> Iterator[str]:
+    """Say where a module has grown from a room into a hall."""
+    lines = source.text.count("\n")
+    if lines > MODULE_LINES:
+        yield f"{source.path} has {lines} lines, at most {MODULE_LINES}: split it by meaning"
+
+
+def function_size(source: Source) -> Iterator[str]:
+    """Say which functions can't be read at one glance."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES:
+                yield f"{source.path}:{node.lineno} {node.name} has {lines} lines, at most {FUNCTION_LINES}"
+
+
+def module_docstring(source: Source) -> Iterator[str]:
+    """Say which modules don't open with why they exist."""
+    if not ast.get_docstring(source.tree):
+        yield f"{source.path} doesn't open with a docstring that says why it exists"
+
+
+def telling_name(source: Source) -> Iterator[str]:
+    """Say which modules and folders have names that tell nothing."""
+    for part in (*source.pure.parent.parts, source.pure.stem):
+        if part.removeprefix("test_") in NAMELESS:
+            yield f"{source.path}: name the room by what is in it, not `{part}`"
+
+
+def finished(source: Source) -> Iterator[str]:
+    """Say where something was left for later."""
+    for found in UNFINISHED.finditer(source.text):
+        yield f"{source.path}:{source.line(found.start())} {found[0]}: do it, or make it an issue"
+
+
+def no_machine_path(source: Source) -> Iterator[str]:
+    """Say where a path of somebody's machine stands."""
+    for found in MACHINE_PATH.finditer(source.text):
+        yield f"{source.path}:{source.line(found.start())} a path of one machine: {found[0]}…"
+
+
+def reasoned_exceptions(source: Source) -> Iterator[str]:
+    """Say which inline exceptions to a linter have no reason beside them."""
+    for found in BARE_NOQA.finditer(source.text):
+        yield f"{source.path}:{source.line(found.start())} write the reason after `{found[0].strip()}`"
+
+
+def no_sleep(source: Source) -> Iterator[str]:
+    """Say where a test sleeps and hopes, instead of waiting for a condition."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Attribute | ast.ImportFrom):
+            continue
+        called = isinstance(node, ast.Attribute) and node.attr == "sleep" and _names(node.value, "time")
+        taken = isinstance(node, ast.ImportFrom) and node.module == "time" and _takes(node, "sleep")
+        if called or taken:
+            yield f"{source.path}:{node.lineno} sleeps: wait for a condition with tests.waiting.until"
+
+
+def pure_builtins(source: Source) -> Iterator[str]:
+    """Say where the core calls a builtin that does IO or differs from process to process.
+
+    The linter's list of banned names (`ruff-core.toml`) can't name builtins; this check is its other half.
+    """
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_BUILTINS:
+            yield f"{source.path}:{node.lineno} calls {node.func.id}() in the pure core"
+
+
+def _names(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _takes(node: ast.ImportFrom, name: str) -> bool:
+    return any(alias.name == name for alias in node.names)

@@ -1,0 +1,104 @@
+"""What the documents promise and a machine can look up: paths, modules, make targets, numbered decisions."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from tests.repository.checks import Source
+
+CODE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+PATH = re.compile(r"^\.?[\w.*-]+(?:/[\w.*-]+)*/?$")
+FILE = re.compile(r"^[\w*-]+\.(?:py|proto|md|toml|lock|json)$")
+MODULE = re.compile(r"^(lakefold_\w+(?:\.\w+)*)$")
+MAKE = re.compile(r"\bmake ([a-z][a-z-]+)\b")
+HEADING = re.compile(r"\A# (\d{4}) · \S")
+SECTIONS = ("## Why", "## Decision", "## What follows")
+
+
+def named_paths(document: Source, tracked: Collection[str]) -> Iterator[str]:
+    """Say which paths the document names that aren't there.
+
+    A link's target is looked up from the document's own folder. Text in backticks is taken for a path where
+    its first part is something at the repository's root, or where it ends like a file of ours; `*` stands for
+    any name. A bare file name may lie anywhere.
+    """
+    top = {path.split("/")[0] for path in tracked}
+    for target in LINK.findall(document.text):
+        path = _resolve(document.pure.parent, target)
+        if "://" not in target and not _exists(path, tracked):
+            yield f"{document.path}: the link {target} leads nowhere"
+    for code in CODE.findall(FENCE.sub("", document.text)):
+        if FILE.match(code):
+            found = any(PurePosixPath(path).match(code) for path in tracked)
+        elif "/" in code and PATH.match(code) and code.split("/")[0] in top:
+            found = _exists(code, tracked)
+        else:
+            continue
+        if not found:
+            yield f"{document.path}: there is no {code}"
+
+
+def named_modules(document: Source, sources: Collection[Source]) -> Iterator[str]:
+    """Say which dotted names `lakefold_x.y` of the document are neither a module nor a name in one."""
+    texts = {_dotted(source.pure): source.text for source in sources}
+    for code in CODE.findall(document.text):
+        if not MODULE.match(code) or code in texts:
+            continue
+        module, _, name = code.rpartition(".")
+        if not re.search(rf"\b{re.escape(name)}\b", texts.get(module, "")):
+            yield f"{document.path}: there is no {code}"
+
+
+def named_targets(document: Source, targets: Collection[str]) -> Iterator[str]:
+    """Say which `make` targets the document names that the Makefile doesn't have."""
+    for code in [*CODE.findall(document.text), *FENCE.findall(document.text)]:
+        for target in MAKE.findall(code):
+            if target not in targets:
+                yield f"{document.path}: there is no `make {target}`"
+
+
+def decision_form(document: Source) -> Iterator[str]:
+    """Say where a decision isn't headed by its number or lacks one of its sections."""
+    heading = HEADING.match(document.text)
+    if not heading or heading[1] != document.pure.name[:4]:
+        yield f"{document.path}: opens with `# {document.pure.name[:4]} · <title>`"
+    for section in SECTIONS:
+        if f"\n{section}\n" not in document.text:
+            yield f"{document.path}: has no section `{section}`"
+
+
+def decision_numbers(names: Collection[str]) -> Iterator[str]:
+    """Say where the numbers of the decisions have gaps or twins (0000 is the template)."""
+    numbers = sorted(name[:4] for name in names)
+    expected = [f"{number:04}" for number in range(len(names))]
+    if numbers != expected:
+        yield f"decisions are numbered {', '.join(numbers)} instead of {', '.join(expected)}"
+
+
+def _dotted(path: PurePosixPath) -> str:
+    parts = list(path.with_suffix("").parts)
+    first = next((i for i, part in enumerate(parts) if part.startswith("lakefold")), 0)
+    return ".".join(part for part in parts[first:] if part != "__init__")
+
+
+def _resolve(folder: PurePosixPath, target: str) -> str:
+    parts: list[str] = []
+    for part in (folder / target).parts:
+        if part == "..":
+            parts.pop()
+        else:
+            parts.append(part)
+    return "/".join(parts)
+
+
+def _exists(path: str, tracked: Collection[str]) -> bool:
+    wanted = path.rstrip("/")
+    pattern = re.compile(re.escape(wanted).replace(r"\*", "[^/]*") + "(/|$)")
+    return any(pattern.match(each) for each in tracked)

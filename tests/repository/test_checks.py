@@ -1,0 +1,108 @@
+"""Each check of the repository bites: a broken sample gives a complaint, a sound one gives none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.repository import checks, documents
+from tests.repository.checks import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+DOC = '"""Why."""\n'
+# Put together here, so that this file passes the checks it shows.
+LATER, HOME, NOQA = "TO" + "DO", "/ho" + "me/", "# no" + "qa"
+
+
+@pytest.mark.parametrize(
+    ("check", "broken", "sound"),
+    [
+        (checks.module_size, "x = 1\n" * 401, "x = 1\n" * 400),
+        (checks.function_size, "def f():\n" + " x = 1\n" * 70, "def f():\n" + " x = 1\n" * 69),
+        (checks.function_size, "async def f():\n" + " x = 1\n" * 70, "x = 1\n" * 90),
+        (checks.module_docstring, "x = 1\n", DOC + "x = 1\n"),
+        (checks.module_docstring, '# Why.\nx = "y"\n', DOC),
+        (checks.finished, f"# {LATER}: later\n", "# done\n"),
+        (checks.no_machine_path, f'x = "{HOME}me/lake"\n', 'x = "~/lake"\n'),
+        (checks.no_machine_path, f"see {HOME}me\n", "https://example.org" + HOME + "me\n"),
+        (checks.reasoned_exceptions, f"x = 1  {NOQA}: BLE001\n", f"x = 1  {NOQA}: BLE001 - all ends here\n"),
+        (checks.reasoned_exceptions, f"x = 1  {NOQA}\n", "x = 1\n"),
+        (checks.no_sleep, "import time\ntime.sleep(1)\n", "until(ready, 'it')\n"),
+        (checks.no_sleep, "from time import sleep\n", "from time import monotonic\n"),
+        (checks.pure_builtins, "open('x')\n", "x.open('x')\n"),
+        (checks.pure_builtins, "k = hash('x')\n", "k = sha256(b'x')\n"),
+    ],
+)
+def test_check_bites(check: Callable[[Source], Iterator[str]], broken: str, sound: str) -> None:
+    assert list(check(Source("m.py", broken)))
+    assert list(check(Source("m.py", sound))) == []
+
+
+@pytest.mark.parametrize(("path", "found"), [("a/utils.py", 1), ("common/a.py", 1), ("a/conflicts.py", 0)])
+def test_names_that_tell_nothing(path: str, found: int) -> None:
+    assert len(list(checks.telling_name(Source(path, DOC)))) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("see `table/gone.py`", 1),
+        ("see `table/a.py`, `table/`, `table/*.py` and `a.py`", 0),
+        ("see `gone.py`", 1),
+        ("write `s3://lake/flights` or `insert/update`", 0),
+        ("[there](table/a.py#part) and [out](https://example.org/a)", 0),
+        ("[nowhere](table/gone.py)", 1),
+    ],
+)
+def test_paths_in_documents(text: str, found: int) -> None:
+    tracked = ["README.md", "table/a.py"]
+    assert len(list(documents.named_paths(Source("README.md", text), tracked))) == found
+
+
+def test_links_are_looked_up_from_their_document() -> None:
+    document = Source("docs/decisions/0001-a.md", "[house](../../README.md) [gone](../README.md)")
+    assert len(list(documents.named_paths(document, ["README.md", document.path]))) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("`lakefold_table.marks` and `lakefold_table.marks.Marks`", 0),
+        ("`lakefold_table.gone`", 1),
+        ("`lakefold_table.marks.Gone`", 1),
+    ],
+)
+def test_modules_in_documents(text: str, found: int) -> None:
+    sources = [Source("table/lakefold_table/marks.py", "class Marks: ...\n")]
+    assert len(list(documents.named_modules(Source("README.md", text), sources))) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("run `make test`", 0), ("run `make coffee`", 1), ("```sh\nmake coffee\n```", 1), ("make coffee", 0)],
+)
+def test_make_targets_in_documents(text: str, found: int) -> None:
+    assert len(list(documents.named_targets(Source("README.md", text), {"test"}))) == found
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["0000-template.md", "0001-a.md"], 0),
+        (["0000-template.md", "0002-a.md"], 1),
+        (["0000-template.md", "0001-a.md", "0001-b.md"], 1),
+    ],
+)
+def test_numbers_of_decisions(names: list[str], found: int) -> None:
+    assert len(list(documents.decision_numbers(names))) == found
+
+
+def test_form_of_a_decision() -> None:
+    body = "".join(f"\n{section}\ntext\n" for section in documents.SECTIONS)
+    path = "docs/decisions/0007-a.md"
+    assert list(documents.decision_form(Source(path, "# 0007 · A\n" + body))) == []
+    assert len(list(documents.decision_form(Source(path, "# 0008 · A\n" + body)))) == 1
+    assert len(list(documents.decision_form(Source(path, "# 0007 · A\n")))) == len(documents.SECTIONS)

@@ -1,0 +1,176 @@
+"""The repository holds itself to what CONTRIBUTING.md says; `test_checks.py` shows each check bite."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from itertools import chain, pairwise
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.repository import checks, documents, tree
+
+Check = Callable[[checks.Source], Iterator[str]]
+
+OF_MODULES: list[Check] = [
+    checks.module_size,
+    checks.function_size,
+    checks.module_docstring,
+    checks.telling_name,
+    checks.reasoned_exceptions,
+]
+OF_TEXTS: list[Check] = [checks.finished, checks.no_machine_path]
+# The one place where waiting is written down.
+MAY_SLEEP = {"tests/waiting.py"}
+CORE_FOLDER = "table/lakefold_table/lance/"
+CORE_MODULES = {
+    "table/lakefold_table/format.py",
+    "table/lakefold_table/marks.py",
+    "committer/lakefold_committer/fold.py",
+    "committer/lakefold_committer/grouping.py",
+}
+
+
+def complaints(check: Check, sources: list[checks.Source]) -> str:
+    """All that `check` has to say about these files, a line each."""
+    return "\n".join(chain.from_iterable(check(source) for source in sources))
+
+
+@pytest.mark.parametrize("check", OF_MODULES, ids=lambda check: check.__name__)
+def test_modules(check: Check) -> None:
+    assert complaints(check, tree.modules()) == ""
+
+
+@pytest.mark.parametrize("check", OF_TEXTS, ids=lambda check: check.__name__)
+def test_texts(check: Check) -> None:
+    assert complaints(check, list(tree.texts())) == ""
+
+
+def test_tests_wait_for_conditions() -> None:
+    tests = [each for each in tree.modules() if each.path.startswith("tests/") and each.path not in MAY_SLEEP]
+    assert complaints(checks.no_sleep, tests) == ""
+
+
+def test_core_calls_no_impure_builtin() -> None:
+    core = [each for each in tree.modules() if each.path.startswith(CORE_FOLDER) or each.path in CORE_MODULES]
+    assert complaints(checks.pure_builtins, core) == ""
+
+
+def test_documents_name_what_is_there() -> None:
+    tracked, modules = tree.paths(), tree.modules()
+    found = [
+        complaint
+        for document in tree.documents()
+        for complaint in chain(
+            documents.named_paths(document, tracked),
+            documents.named_modules(document, modules),
+            documents.named_targets(document, make_targets()),
+        )
+    ]
+    assert "\n".join(found) == ""
+
+
+def test_decisions_are_numbered_and_complete() -> None:
+    decisions = [each for each in tree.documents() if each.path.startswith("docs/decisions/")]
+    assert list(documents.decision_numbers([each.pure.name for each in decisions])) == []
+    assert (
+        complaints(documents.decision_form, [each for each in decisions if each.pure.name[:4] != "0000"])
+        == ""
+    )
+
+
+def make_targets() -> set[str]:
+    """The targets that a person can name."""
+    return {
+        target
+        for line in re.findall(r"^\.PHONY:(.*)$", tree.one("Makefile").text, re.MULTILINE)
+        for target in line.split()
+    }
+
+
+def test_make_help_lists_every_target() -> None:
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=tree.ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    listed = {line.split()[0] for line in re.sub(r"\x1b\[\d*m", "", shown).splitlines()}
+    assert listed == make_targets()
+
+
+def test_every_exception_to_a_linter_has_its_reason() -> None:
+    text = tree.one("pyproject.toml").text
+    tables = re.findall(
+        r"^\[tool\.(?:ruff\.lint|ruff\.lint\.per-file-ignores)\]$.*?(?=^\[)", text, re.MULTILINE | re.DOTALL
+    )
+    rules = [line for table in tables for line in table.splitlines() if re.match(r'\s+"[A-Z]+\d+"', line)]
+    filters = text.split("filterwarnings = [")[1].split("\n]")[0].splitlines()
+    excused = [before for before, line in pairwise(filters) if '"ignore' in line]
+    assert len(rules) > 10
+    assert [line for line in rules if not re.search(r",\s+# \S", line)] == []
+    assert [line for line in excused if not re.match(r"\s+# \w", line)] == []
+
+
+def test_lock_answers_every_requirement() -> None:
+    project = tomllib.loads(tree.one("pyproject.toml").text)["project"]
+    lock = tree.one("requirements.lock").text
+    locked = {
+        canonicalize_name(name): version for name, version in re.findall(r"^(\S+)==(\S+)", lock, re.MULTILINE)
+    }
+    asked = [
+        Requirement(each)
+        for each in [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    ]
+    missing = [
+        str(each)
+        for each in asked
+        if each.name != project["name"]
+        and not each.specifier.contains(locked.get(canonicalize_name(each.name), "0"))
+    ]
+    assert missing == []
+
+
+def test_lock_has_hashes_and_no_addresses() -> None:
+    lock = tree.one("requirements.lock").text
+    pins = re.split(r"^(?=\S+==)", lock, flags=re.MULTILINE)[1:]
+    assert [pin.split()[0] for pin in pins if "--hash=sha256:" not in pin] == []
+    assert re.findall(r"://|--find-links|--index-url", lock) == []
+
+
+def test_generated_protobuf_code_is_fresh() -> None:
+    checked = subprocess.run(
+        [sys.executable, "protos/generate.py", "--check"],
+        cwd=tree.ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_committer_process_loads_neither_arrow_nor_lance_nor_spark() -> None:
+    program = (
+        "import importlib, pkgutil, sys, lakefold_committer, lakefold_log\n"
+        "for package in (lakefold_committer, lakefold_log):\n"
+        "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        importlib.import_module(module.name)\n"
+        "print(*sorted({'pyarrow', 'lance', 'pyspark', 'pandas', 'numpy'} & set(sys.modules)))\n"
+    )
+    folders = tomllib.loads(tree.one("pyproject.toml").text)["tool"]["hatch"]["build"]["dev-mode-dirs"]
+    path = ":".join(str(tree.ROOT / folder) for folder in folders)
+    loaded = subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": path, "PATH": ""},
+    ).stdout
+    assert loaded.split() == []
+
+
+def test_ci_runs_what_people_run() -> None:
+    assert (tree.ROOT / ".ci/run").stat().st_mode & 0o111
+    assert "make test" in tree.one(".ci/run").text

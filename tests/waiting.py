@@ -1,0 +1,24 @@
+"""The one way a test waits: for a condition, with a deadline, and with a sentence when it is missed."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Answer = TypeVar("Answer")
+
+
+def until(condition: Callable[[], Answer], what: str, *, seconds: float = 30, every: float = 0.02) -> Answer:
+    """Ask `condition` again and again until its answer is true, and return that answer.
+
+    Raises `TimeoutError` naming `what` was awaited when `seconds` have passed.
+    """
+    deadline = time.monotonic() + seconds
+    while not (answer := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds} s for {what}; the last answer was {answer!r}")
+        time.sleep(every)
+    return answer
