@@ -1,0 +1,282 @@
+"""Runs a real Apache Kafka broker on loopback, so that a laptop and a test use the real thing without Docker.
+
+One node is broker and controller at once (KRaft). It runs in a session of its own and outlives the process
+that started it, which is what `lakefold up` needs. That it runs is known by a lock: the broker inherits an
+open, locked file and the kernel lets go of the lock when the broker dies, however it dies. A process id alone
+could by then belong to somebody else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from base64 import urlsafe_b64encode
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+from uuid import uuid4
+
+from lakefold.local.jars import fetch_jars
+from lakefold.local.java import find_java
+from lakefold.local.ports import free_port, is_free
+from lakefold_log.admin import cluster_id
+from lakefold_table.errors import InvalidError, RetryError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""A small and quick JVM; the second compiler costs more start-up than a local broker ever gives back."""
+
+_LOGGING = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
+
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+log.dirs={data}
+num.partitions=1
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=500
+num.network.threads=2
+num.io.threads=2
+background.threads=2
+log.cleaner.dedupe.buffer.size=2097152
+"""
+"""One node, loopback only, internal topics without replicas. The short session makes a restart after SIGKILL
+quick: the controller waits for the dead broker's session to end before it lets the new one in."""
+
+
+class Broker:
+    """A single-node Kafka broker whose files lie in `directory`.
+
+    `port` 0 takes the port it had before, else a free one. `start` may be called again after `stop` or
+    `kill`: the data and the port stay. As a context manager it starts on entering and stops on leaving.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], port: int = 0) -> None:
+        self.directory = Path(directory).absolute()
+        self._ask_port = port
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log_file(self) -> Path:
+        """What the broker prints: its warnings, and why it could not start."""
+        return self.directory / "broker.log"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address that clients are given; empty where the broker was never started."""
+        port = self._ports().get("port")
+        return f"127.0.0.1:{port}" if port else ""
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, None where it doesn't run."""
+        if not self.running:
+            return None
+        with suppress(FileNotFoundError, ValueError):
+            return int(self._pid_file.read_text())
+        return None
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives (by its lock), which says nothing about its being ready."""
+        try:
+            with self._lock_file.open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def start(self, timeout: float = 60.0) -> str:
+        """Start the broker, wait until it answers, and give its bootstrap address.
+
+        `timeout` is in seconds. A broker that runs already is left alone. Raises `InvalidError` where the
+        port is taken or Java is missing, `RetryError` where the broker ends early or isn't ready in time; it
+        is killed then.
+        """
+        if self.running:
+            cluster_id(self.bootstrap_servers, timeout)
+            return self.bootstrap_servers
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._write_properties()
+        java = [str(find_java()), *_JVM, *_LOGGING, "-cp", _class_path()]
+        self._format(java)
+        self._spawn([*java, "kafka.Kafka", str(self._properties)])
+        try:
+            self._wait_until_ready(time.monotonic() + timeout)
+        except BaseException:
+            self.kill()
+            raise
+        return self.bootstrap_servers
+
+    def stop(self, timeout: float = 30.0) -> bool:
+        """Ask the broker to stop, kill it where it has not after `timeout` seconds; give whether it ran."""
+        pid = self.pid
+        if pid is None:
+            return False
+        self._signal(pid, signal.SIGTERM)
+        if not self._ends_within(timeout):
+            self.kill()
+        self._pid_file.unlink(missing_ok=True)
+        return True
+
+    def kill(self) -> None:
+        """End the broker as a power cut would (SIGKILL); its data stays as it lies."""
+        pid = self.pid
+        if pid is not None:
+            self._signal(pid, signal.SIGKILL)
+        self._ends_within(30)
+        self._pid_file.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Stop the broker and delete its folder."""
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        """Start the broker."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the broker; its files stay."""
+        self.stop()
+
+    @property
+    def _properties(self) -> Path:
+        return self.directory / "server.properties"
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.directory / "broker.pid"
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.directory / "broker.lock"
+
+    @property
+    def _data(self) -> Path:
+        return self.directory / "data"
+
+    def _ports(self) -> dict[str, int]:
+        """Give the ports of the last start; none where there was no start."""
+        try:
+            ports: dict[str, int] = json.loads((self.directory / "ports.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return ports
+
+    def _write_properties(self) -> None:
+        """Settle the ports and write the broker's settings."""
+        ports = self._ports()
+        if self._ask_port:
+            ports["port"] = self._ask_port
+            if not is_free(self._ask_port):
+                message = f"port {self._ask_port} is taken"
+                raise InvalidError(message, where="port", hint="choose another port, or 0 for a free one")
+        for name in ("port", "controller_port"):
+            if name not in ports or not is_free(ports[name]):
+                ports[name] = free_port()
+        (self.directory / "ports.json").write_text(json.dumps(ports))
+        self._properties.write_text(_PROPERTIES.format(data=self._data, **ports))
+
+    def _format(self, java: list[str]) -> None:
+        """Give the data folder its cluster id, once in its life."""
+        if (self._data / "meta.properties").exists():
+            return
+        tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", _new_cluster_id()]
+        done = subprocess.run(
+            [*java, *tool, "-c", str(self._properties)], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            message = f"the data folder could not be prepared: {(done.stderr or done.stdout).strip()}"
+            raise RetryError(message, where=str(self._data), hint="is the folder writable, the disk full?")
+
+    def _spawn(self, command: list[str]) -> None:
+        """Start the process in its own session, with the lock in its hands."""
+        with self._lock_file.open("w") as lock, self.log_file.open("ab") as log:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                message = "another process is starting this broker"
+                raise RetryError(message, where=str(self.directory)) from error
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                pass_fds=(lock.fileno(),),
+                start_new_session=True,
+            )
+            self._pid_file.write_text(str(self._process.pid))
+
+    def _wait_until_ready(self, deadline: float) -> None:
+        """Wait for the port to open, then for the broker to answer a client."""
+        port = self._ports()["port"]
+        while time.monotonic() < deadline:
+            if not self.running:
+                message = f"the broker ended at once: {self._last_words()}"
+                raise RetryError(message, where=str(self.log_file), hint="the log file tells more")
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                cluster_id(self.bootstrap_servers, max(1.0, deadline - time.monotonic()))
+                return
+            time.sleep(0.05)
+        message = "the broker is not ready in time"
+        raise RetryError(message, where=str(self.log_file), hint="the log file tells more")
+
+    def _last_words(self) -> str:
+        lines = self.log_file.read_text(errors="replace").splitlines()
+        told = [line for line in lines if "ERROR" in line or "Exception" in line]
+        return " | ".join((told or lines)[-3:])
+
+    @staticmethod
+    def _signal(pid: int, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(pid, number)
+
+    def _ends_within(self, timeout: float) -> bool:
+        """Wait for the lock to come free; reap the process where it is our own child."""
+        deadline = time.monotonic() + timeout
+        while self.running and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if not self.running and self._process is not None:
+            self._process.wait()
+            self._process = None
+        return not self.running
+
+
+def _class_path() -> str:
+    return os.pathsep.join(str(jar) for jar in fetch_jars("broker"))
+
+
+def _new_cluster_id() -> str:
+    """Give a random cluster id: 16 bytes in URL-safe base64 without padding, as Kafka makes them."""
+    return urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()

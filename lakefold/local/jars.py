@@ -1,0 +1,125 @@
+"""Brings the pinned jars of the Kafka broker and of Spark's Kafka connector onto this machine, once.
+
+Java people would ask for Maven; a Python user may not have it. Spark's wheel carries Ivy, so Java is enough.
+What is fetched is the list in `jars.lock` and nothing else: every jar is named with its version and hash, so
+neither a changed POM nor a bad mirror can bring other code onto the machine.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from lakefold.local.ivy import retrieve
+from lakefold.local.maven import find_repository
+from lakefold_table.errors import DamagedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+JarSet = Literal["broker", "spark"]
+"""`broker`: Kafka and all it needs to run. `spark`: the Kafka connector of the pinned Spark release."""
+
+LOCK_FILE = Path(__file__).with_name("jars.lock")
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One line of `jars.lock`: a Maven coordinate and the SHA-256 of the jar, in hex."""
+
+    group: str
+    artifact: str
+    revision: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """The name of the file that holds it."""
+        return f"{self.artifact}-{self.revision}.jar"
+
+
+def pinned_jars(name: JarSet) -> list[Jar]:
+    """Give the jars that `jars.lock` lists under `name`."""
+    lines = (line.split() for line in LOCK_FILE.read_text().splitlines() if not line.startswith("#"))
+    pins = ((*coordinate.split(":"), sha256) for owner, coordinate, sha256 in lines if owner == name)
+    return [Jar(group, artifact, revision, sha256) for group, artifact, revision, sha256 in pins]
+
+
+def cache_folder() -> Path:
+    """Give the folder of fetched files: `$LAKEFOLD_CACHE`, else `lakefold` in the user's cache folder."""
+    chosen = os.environ.get("LAKEFOLD_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakefold"
+
+
+def fetch_jars(name: JarSet) -> list[Path]:
+    """Give the paths of the jars of a set; fetch them first where they are missing or altered.
+
+    Safe when several processes call it at once: one fetches, the others wait for it. Progress goes to stderr.
+    Raises `InvalidError` where Java or pyspark is missing, `RetryError` where the repository could not be
+    reached or lacks a jar, `DamagedError` where what it gave has another hash than the pinned one.
+    """
+    jars = pinned_jars(name)
+    pins = hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()
+    folder = cache_folder() / "jars" / f"{name}-{pins[:12]}"
+    if _unlike(jars, folder):
+        with _one_at_a_time(cache_folder()):
+            if _unlike(jars, folder):
+                _fetch(name, jars, folder)
+    return [folder / jar.file_name for jar in jars]
+
+
+def _unlike(jars: Sequence[Jar], folder: Path) -> list[Jar]:
+    """Give the jars that are missing from `folder` or have another hash there."""
+    return [jar for jar in jars if _sha256(folder / jar.file_name) != jar.sha256]
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return ""
+
+
+@contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock file; the kernel lets go of it when the process dies."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "fetch.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(name: JarSet, jars: Sequence[Jar], folder: Path) -> None:
+    """Fetch beside the final folder, check every hash, then rename: the folder is whole or absent."""
+    repository = find_repository()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="fetch-", dir=folder.parent) as scratch:
+        staged = Path(scratch) / "jars"
+        _say(f"fetching {len(jars)} jars ({name}) from {repository.url} into {folder}\n")
+        retrieve(jars, repository, scratch=Path(scratch), cache=cache_folder() / "ivy", into=staged)
+        wrong = _unlike(jars, staged)
+        if wrong:
+            message = "not the pinned jars: " + ", ".join(jar.file_name for jar in wrong)
+            hint = (
+                "something between here and Maven Central alters or lacks them: look at the mirror, the proxy"
+            )
+            raise DamagedError(message, where=repository.url, hint=hint)
+        shutil.rmtree(folder, ignore_errors=True)
+        staged.rename(folder)
+    _say(f"fetched and checked {len(jars)} jars ({name})\n")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()

@@ -1,0 +1,79 @@
+"""The real parts that integration tests run on: one broker and one Spark session for each test process.
+
+Both are started when the first test asks for them, on free ports of loopback, and gone at the end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold.local.broker import Broker
+from lakefold.local.spark import prepare_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """Names of topics that no other test uses; the topics themselves are not made."""
+
+    events: str
+    transactions: str
+    outcomes: str
+    dead_letters: str
+    group: str
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    """A running broker that all tests of this process share: a test that kills it starts its own."""
+    with TemporaryDirectory(prefix="lakefold-broker-") as folder, Broker(folder) as running:
+        yield running
+
+
+@pytest.fixture
+def bootstrap(broker: Broker) -> str:
+    """The address of the shared broker."""
+    return broker.bootstrap_servers
+
+
+@pytest.fixture
+def own_broker() -> Iterator[Broker]:
+    """A running broker that the test may stop, kill and start again."""
+    with TemporaryDirectory(prefix="lakefold-broker-") as folder, Broker(folder) as running:
+        yield running
+
+
+@pytest.fixture
+def topic_names() -> TopicNames:
+    """Topic and group names of this test alone."""
+    unique = f"{os.getpid()}-{next(_numbers)}"
+    parts = ("events", "transactions", "outcomes", "dead-letters", "group")
+    return TopicNames(*(f"{part}-{unique}" for part in parts))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A Spark session of two cores that all tests of this process share."""
+    from pyspark.sql import SparkSession
+
+    with TemporaryDirectory(prefix="lakefold-spark-") as folder:
+        builder = SparkSession.builder.appName("lakefold-tests")
+        for name, value in prepare_session(Path(folder)).items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()
