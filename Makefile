@@ -52,7 +52,7 @@ test-fast: setup ## the tests that need no broker and no Spark (under a minute)
 test-integration: setup ## the tests that start a real broker and Spark, on free ports
 	$(CHECK_JAVA)
 	$(STEP) 'integration tests'
-	@$(BIN)/pytest -m integration -n 2 --dist loadgroup
+	@$(BIN)/pytest tests/integration -n 2 --dist loadfile
 
 bench: setup ## measure committer, stream and latency beside their peers; results under benchmarks/results
 	$(CHECK_JAVA)
