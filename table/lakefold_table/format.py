@@ -1,0 +1,130 @@
+"""The seam that each table format answers: what the fold asks of a format, and what it hands back.
+
+The fold knows positions, keys and marks; a format knows schemas, fragments and conflicts. Between them stand these
+values. A format does no IO: it names the files it needs (`Needs`), the shell brings them (`Observed`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakefold_table.entry import Entry, Invalid, Rejected
+    from lakefold_table.storage.base import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the shell must bring before some entries can be folded.
+
+    `sizes`: paths, relative to the table's root, whose size decides. `versions`: older versions whose schema
+    decides. `operations_since`: the kinds of operation of all versions after this one must be known.
+    """
+
+    sizes: frozenset[str] = frozenset()
+    versions: frozenset[int] = frozenset()
+    operations_since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the shell found. `sizes`: None for a file that is not there; a path not named was not looked at.
+
+    `schemas`: the schema of an older version, None for a version that is gone.
+    """
+
+    sizes: Mapping[str, int | None] = field(default_factory=dict)
+    schemas: Mapping[int, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """An entry became part of the next version."""
+
+    rebased: bool
+    rows_added: int
+    rows_deleted: int
+    first_fragment_id: int
+    num_fragment_ids: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """What the fold wants written into the next version.
+
+    `metadata` replaces every `lakefold.*` key of the table's metadata; `properties` go into the version's own
+    transaction; `uuid` identifies it; `time_us` is the version's time in microseconds since 1970.
+    """
+
+    metadata: Mapping[str, str]
+    properties: Mapping[str, str]
+    uuid: str
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The file of one version: where it goes and what it holds. The first buffer tells it from any other's file."""
+
+    version: int
+    path: str
+    buffers: Sequence[Buffer]
+
+
+class State(Protocol):
+    """A table at one version, as its format knows it. Never changed."""
+
+    @property
+    def version(self) -> int:
+        """The version's number, from 1."""
+        ...
+
+    @property
+    def time_us(self) -> int:
+        """The version's time in microseconds since 1970."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The table's metadata, marks included."""
+        ...
+
+    @property
+    def operations(self) -> tuple[int, Mapping[str, int]]:
+        """For each kind of operation the newest version that was one, and the version since which that is complete."""
+        ...
+
+
+class Draft(Protocol):
+    """The next version while entries are added to it one by one."""
+
+    def add(self, entry: Entry) -> Accepted | Rejected | Invalid:
+        """Checks the entry against the table and what was added before; a refused one changes nothing."""
+        ...
+
+    def finish(self, stamps: Stamps) -> tuple[State, Publication]:
+        """The next version. Without any accepted entry it is one that changes nothing but the marks."""
+        ...
+
+
+class Format(Protocol):
+    """A table format."""
+
+    def needs(self, state: State | None, entries: Sequence[Entry]) -> Needs:
+        """What `draft` will want to know about these entries."""
+        ...
+
+    def shares_version(self, entry: Entry) -> bool:
+        """Whether this entry may share a version with others of its kind; one that may not goes alone."""
+        ...
+
+    def draft(self, state: State | None, observed: Observed) -> Draft:
+        """Begins the version after `state` (None: there is no table yet)."""
+        ...
+
+    def decode(self, data: bytes, where: str) -> State:
+        """The state that a version's file holds. Raises `DamagedError`."""
+        ...

@@ -1,0 +1,151 @@
+"""The manifest file, byte by byte (format facts, section 2): sections, the manifest message, a footer of 16 bytes.
+
+A version we publish begins with its transaction section, so that one read of the file's head tells what changed,
+whatever the size of the table. Others put it elsewhere; reading goes by the offsets that the manifest names.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError, Message
+from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_protos.lance.views_pb2 import FragmentsView
+
+from lakefold_table.errors import DamagedError
+from lakefold_table.lance.fragments import Fragments, fragments_of
+
+if TYPE_CHECKING:
+    from lakefold_table.storage.base import Buffer
+
+MAGIC = b"LANC"
+MAJOR, MINOR = 0, 2
+FOOTER = struct.Struct("<QHH4s")
+LENGTH = struct.Struct("<I")
+MAX_SECTION = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """A manifest file taken apart.
+
+    `head` is the Manifest message without its fragments; `fragments` holds those. `index_section` is the encoded
+    IndexSection message (empty where the table has no index). `transaction` is what made the version, None where
+    the file doesn't hold it (then `head.transaction_file` may name it).
+    """
+
+    head: Manifest
+    fragments: Fragments
+    index_section: bytes
+    transaction: Transaction | None
+
+
+def decode_file(data: bytes, where: str = "") -> ManifestFile:
+    """Takes a whole manifest file apart. Raises `DamagedError` naming `where` and what is wrong."""
+    offset = _manifest_offset(data, where)
+    message = _section(data, offset, where, "manifest")
+    if offset + LENGTH.size + len(message) + FOOTER.size != len(data):
+        raise DamagedError("the manifest message doesn't end where the footer starts", where=where)
+    head, fragments = decode_manifest(message, where)
+    index = b""
+    if head.HasField("index_section"):
+        index = _section(data, head.index_section, where, "index section")
+        _parsed(IndexSection(), index, where, "index section")
+    return ManifestFile(head, fragments, index, _transaction(data, head, where))
+
+
+def decode_manifest(message: bytes, where: str = "") -> tuple[Manifest, Fragments]:
+    """A Manifest message as its head and its fragments, unknown fields kept. Raises `DamagedError`."""
+    view = _parsed(FragmentsView(), message, where, "manifest")
+    encoded = list(view.fragments)
+    view.ClearField("fragments")
+    head = _parsed(Manifest(), view.SerializeToString(), where, "manifest")
+    try:
+        return head, fragments_of(encoded)
+    except DecodeError as error:
+        raise DamagedError(f"a fragment can't be decoded: {error}", where=where) from error
+    except ValueError as error:
+        raise DamagedError(str(error), where=where) from error
+
+
+def head_transaction(start: bytes, where: str = "") -> Transaction | None:
+    """The transaction at the very start of a manifest file that we wrote; None if the bytes don't hold one whole.
+
+    Bytes of another's file may parse by chance: the caller checks that the properties name the version it expects.
+    """
+    if len(start) < LENGTH.size:
+        return None
+    (length,) = LENGTH.unpack_from(start)
+    if not 0 < length <= len(start) - LENGTH.size:
+        return None
+    try:
+        return Transaction.FromString(start[LENGTH.size : LENGTH.size + length])
+    except DecodeError:
+        return None
+
+
+def head_length(start: bytes) -> int:
+    """How many bytes of the file hold the transaction section, if the file starts with one."""
+    return LENGTH.size + LENGTH.unpack_from(start)[0] if len(start) >= LENGTH.size else 0
+
+
+def encode_file(head: Manifest, fragments: Fragments, index_section: bytes, transaction: Transaction) -> list[Buffer]:
+    """The buffers of a manifest file in order; the first one is the transaction section. Changes `head`'s offsets."""
+    transaction_bytes = transaction.SerializeToString(deterministic=True)
+    sections: list[Buffer] = [LENGTH.pack(len(transaction_bytes)) + transaction_bytes]
+    offset = len(sections[0])
+    head.transaction_section = 0
+    head.ClearField("index_section")
+    if index_section:
+        head.index_section = offset
+        sections += [LENGTH.pack(len(index_section)), index_section]
+        offset += LENGTH.size + len(index_section)
+    head_bytes = head.SerializeToString(deterministic=True)
+    footer = FOOTER.pack(offset, MAJOR, MINOR, MAGIC)
+    length = LENGTH.pack(len(head_bytes) + fragments.size)
+    return [*sections, length, head_bytes, *(chunk.encoded for chunk in fragments.chunks), footer]
+
+
+def _manifest_offset(data: bytes, where: str) -> int:
+    if len(data) < FOOTER.size + LENGTH.size:
+        raise DamagedError(f"a manifest file of {len(data)} bytes is too short", where=where)
+    offset, major, minor, magic = FOOTER.unpack_from(data, len(data) - FOOTER.size)
+    if magic != MAGIC:
+        raise DamagedError("the file doesn't end with LANC: it is truncated or no manifest", where=where)
+    if (major, minor) != (MAJOR, MINOR):
+        raise DamagedError(f"manifest format {major}.{minor} is not known, only {MAJOR}.{MINOR}", where=where)
+    return int(offset)
+
+
+def _section(data: bytes, offset: int, where: str, what: str) -> bytes:
+    """The bytes of the length-prefixed section at `offset`."""
+    end_of_sections = len(data) - FOOTER.size
+    if offset + LENGTH.size > end_of_sections:
+        raise DamagedError(f"the {what} is said to start at byte {offset} of {len(data)}", where=where)
+    (length,) = LENGTH.unpack_from(data, offset)
+    start = offset + LENGTH.size
+    if start + length > end_of_sections:
+        raise DamagedError(f"the {what} of {length} bytes at {offset} reaches beyond the file", where=where)
+    return data[start : start + length]
+
+
+def _parsed(message: M, data: bytes, where: str, what: str) -> M:
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise DamagedError(f"the {what} can't be decoded: {error}", where=where) from error
+    return message
+
+
+def _transaction(data: bytes, head: Manifest, where: str) -> Transaction | None:
+    """The inline transaction: field 23, or the older field 21 (format facts, section 2)."""
+    if head.HasField("transaction_section"):
+        offset = head.transaction_section
+    elif head.HasField("transaction_section_before_14"):
+        offset = head.transaction_section_before_14
+    else:
+        return None
+    return _parsed(Transaction(), _section(data, offset, where, "transaction section"), where, "transaction section")

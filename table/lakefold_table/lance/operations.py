@@ -1,0 +1,67 @@
+"""The kinds of operation a Lance transaction can be, as the conflict rules tell them apart.
+
+A kind is the name of the operation in the transaction message; where the rules depend on one of its fields
+(`preserves_nullability`), each value of that field is a kind of its own.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lakefold_protos.lance.transaction_pb2 import Transaction
+
+
+class Kind(StrEnum):
+    """What a transaction does (format facts, section 3.4)."""
+
+    APPEND = "append"
+    DELETE = "delete"
+    OVERWRITE = "overwrite"
+    CREATE_INDEX = "create_index"
+    REWRITE = "rewrite"
+    MERGE = "merge"
+    MERGE_KEEPING_NULLABILITY = "merge_keeping_nullability"
+    RESTORE = "restore"
+    RESERVE_FRAGMENTS = "reserve_fragments"
+    UPDATE = "update"
+    PROJECT = "project"
+    PROJECT_KEEPING_NULLABILITY = "project_keeping_nullability"
+    UPDATE_CONFIG = "update_config"
+    DATA_REPLACEMENT = "data_replacement"
+    UPDATE_MEM_WAL_STATE = "update_mem_wal_state"
+    CLONE = "clone"
+    UPDATE_BASES = "update_bases"
+    DATA_OVERLAY = "data_overlay"
+    UNKNOWN = "unknown"
+
+
+FOLDED = frozenset({Kind.APPEND, Kind.RESERVE_FRAGMENTS, Kind.OVERWRITE})
+"""The kinds that this release folds (an Overwrite only where it creates the table)."""
+
+SCHEMA_CHANGING = frozenset(
+    {
+        Kind.OVERWRITE,
+        Kind.MERGE,
+        Kind.MERGE_KEEPING_NULLABILITY,
+        Kind.RESTORE,
+        Kind.PROJECT,
+        Kind.PROJECT_KEEPING_NULLABILITY,
+        Kind.CLONE,
+        Kind.UNKNOWN,
+    }
+)
+"""After one of these a field id may mean another field than before."""
+
+
+def kind_of(transaction: Transaction | None) -> Kind:
+    """The kind of a transaction. `UNKNOWN`: there is none, or it is an operation we don't know."""
+    name = transaction.WhichOneof("operation") if transaction is not None else None
+    if transaction is None or name is None:
+        return Kind.UNKNOWN
+    if name == "merge" and transaction.merge.preserves_nullability:
+        return Kind.MERGE_KEEPING_NULLABILITY
+    if name == "project" and transaction.project.preserves_nullability:
+        return Kind.PROJECT_KEEPING_NULLABILITY
+    return Kind(name)

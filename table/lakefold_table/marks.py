@@ -1,0 +1,225 @@
+"""What a version remembers of the log, so that the table itself says what has been folded into it.
+
+Marks lie in the table's metadata under keys that begin with `lakefold.`, readable by any client, and travel with
+every version. They are bounded: at most 32 intervals of batch ids an app, 256 uuids, 64 file logs, and apps that
+have been silent for 90 days of log time are forgotten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from lakefold_table.entry import LogId, Position
+from lakefold_table.errors import DamagedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "lakefold."
+TABLE_ID = "lakefold.table-id"
+MARK = "lakefold.mark"
+FILE_LOGS = "lakefold.file-logs"
+UUIDS = "lakefold.uuids"
+APP = "lakefold.app."
+
+RULES = 1
+"""The version of the rules by which this release folds. A committer steps down before marks of newer rules."""
+
+MAX_INTERVALS = 32
+MAX_UUIDS = 256
+MAX_FILE_LOGS = 64
+MAX_RECENT_BATCHES = 16
+SILENT_APP_US = 90 * 24 * 3600 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class AppMark:
+    """The batch ids of one app that were folded, as intervals, ascending, both ends included.
+
+    `forgotten_below`: ids below it can't be told any more, their interval was dropped. `recent` keeps the versions
+    of the newest batches. `time_us` is the log time of the last one.
+    """
+
+    intervals: tuple[tuple[int, int], ...] = ()
+    forgotten_below: int = 0
+    recent: tuple[tuple[int, int], ...] = ()
+    time_us: int = 0
+
+    def has(self, batch_id: int) -> bool:
+        """Whether this batch was folded, as far as the intervals tell."""
+        return any(first <= batch_id <= last for first, last in self.intervals)
+
+    def version_of(self, batch_id: int) -> int:
+        """The version that holds this batch, 0 where it is no longer known."""
+        return dict(self.recent).get(batch_id, 0)
+
+    def added(self, batch_id: int, version: int, time_us: int) -> AppMark:
+        """With one more batch folded into `version`."""
+        intervals = _with(self.intervals, batch_id)
+        forgotten = self.forgotten_below
+        if len(intervals) > MAX_INTERVALS:
+            forgotten = intervals[0][1] + 1
+            intervals = intervals[1:]
+        recent = (*self.recent[-(MAX_RECENT_BATCHES - 1) :], (batch_id, version))
+        return AppMark(intervals, forgotten, recent, max(time_us, self.time_us))
+
+    def encode(self) -> str:
+        """The value of the app's metadata key."""
+        return _compact(
+            {
+                "batches": self.intervals,
+                "forgotten_below": self.forgotten_below,
+                "versions": self.recent,
+                "time_us": self.time_us,
+            }
+        )
+
+    @classmethod
+    def decode(cls, text: str) -> AppMark:
+        """The mark that `encode` wrote. Raises `ValueError`, `KeyError` or `TypeError` on anything else."""
+        value = json.loads(text)
+        return cls(
+            tuple((int(first), int(last)) for first, last in value["batches"]),
+            int(value["forgotten_below"]),
+            tuple((int(batch), int(version)) for batch, version in value["versions"]),
+            int(value["time_us"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """All that one version remembers. `version` is the version that these marks were made for.
+
+    `position`: the last position folded from the Kafka log the table is bound to (None: not bound).
+    `operations`: for each kind of operation the newest version that was one, complete after `operations_since`.
+    """
+
+    table_id: str = ""
+    branch: str = ""
+    version: int = 0
+    epoch: int = 0
+    rules: int = RULES
+    position: Position | None = None
+    operations_since: int = 0
+    operations: Mapping[str, int] = field(default_factory=dict)
+    file_logs: tuple[tuple[str, int], ...] = ()
+    uuids: tuple[tuple[str, int], ...] = ()
+    apps: Mapping[str, AppMark] = field(default_factory=dict)
+
+    def offset_of(self, log: LogId) -> int:
+        """The last offset folded from this log, -1 where none was."""
+        if log.is_file:
+            return dict(self.file_logs).get(log.topic_id, -1)
+        return self.position.offset if self.position is not None and self.position.log == log else -1
+
+    def at(self, position: Position) -> Marks:
+        """With this position as the last one folded from its log."""
+        if not position.log.is_file:
+            return replace(self, position=position)
+        name = position.log.topic_id
+        others = tuple(known for known in self.file_logs if known[0] != name)
+        return replace(self, file_logs=(*others, (name, position.offset))[-MAX_FILE_LOGS:])
+
+    def encode(self) -> dict[str, str]:
+        """The marks as entries of the table's metadata."""
+        position = self.position
+        mark = {
+            "version": self.version,
+            "branch": self.branch,
+            "epoch": self.epoch,
+            "rules": self.rules,
+            "log": None if position is None else _position_json(position),
+            "operations_since": self.operations_since,
+            "operations": dict(sorted(self.operations.items())),
+        }
+        encoded = {TABLE_ID: self.table_id, MARK: _compact(mark)}
+        if self.file_logs:
+            encoded[FILE_LOGS] = _compact(self.file_logs)
+        if self.uuids:
+            encoded[UUIDS] = _compact(self.uuids)
+        encoded.update((APP + app_id, mark.encode()) for app_id, mark in self.apps.items())
+        return encoded
+
+
+def decode_marks(metadata: Mapping[str, str], where: str = "") -> Marks | None:
+    """The marks in a table's metadata, None where there are none. Raises `DamagedError` where they can't be read."""
+    if MARK not in metadata:
+        return None
+    try:
+        return _decoded(metadata)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedError(
+            f"the marks in the table's metadata can't be read: {error!r}",
+            where=where,
+            hint=f"restore the keys that begin with {PREFIX} from an older version",
+        ) from error
+
+
+def table_id_of(position: Position) -> str:
+    """The identity of the table whose first folded entry stands at this position: a hash in a UUID's form."""
+    digest = hashlib.sha256(f"table {position.log}@{position.offset}".encode()).hexdigest()
+    return uuid_form(digest)
+
+
+def uuid_form(digest: str) -> str:
+    """The first 128 bits of a hexadecimal digest, written as a UUID is."""
+    return "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))
+
+
+def _decoded(metadata: Mapping[str, str]) -> Marks:
+    mark = json.loads(metadata[MARK])
+    log = mark["log"]
+    return Marks(
+        table_id=metadata.get(TABLE_ID, ""),
+        branch=mark["branch"],
+        version=int(mark["version"]),
+        epoch=int(mark["epoch"]),
+        rules=int(mark["rules"]),
+        position=None if log is None else _position_of(log),
+        operations_since=int(mark["operations_since"]),
+        operations={str(kind): int(version) for kind, version in mark["operations"].items()},
+        file_logs=_pairs(metadata.get(FILE_LOGS, "[]")),
+        uuids=_pairs(metadata.get(UUIDS, "[]")),
+        apps={
+            key.removeprefix(APP): AppMark.decode(value) for key, value in metadata.items() if key.startswith(APP)
+        },
+    )
+
+
+def _pairs(text: str) -> tuple[tuple[str, int], ...]:
+    return tuple((str(name), int(number)) for name, number in json.loads(text))
+
+
+def _position_json(position: Position) -> dict[str, Any]:
+    return {
+        "cluster_id": position.log.cluster_id,
+        "topic_id": position.log.topic_id,
+        "topic": position.topic,
+        "partition": position.log.partition,
+        "offset": position.offset,
+    }
+
+
+def _position_of(value: Mapping[str, Any]) -> Position:
+    log = LogId(value["cluster_id"], value["topic_id"], int(value["partition"]))
+    return Position(log, int(value["offset"]), value["topic"])
+
+
+def _with(intervals: tuple[tuple[int, int], ...], number: int) -> tuple[tuple[int, int], ...]:
+    """The intervals with one more number; neighbours are joined."""
+    if intervals and number == intervals[-1][1] + 1:
+        return (*intervals[:-1], (intervals[-1][0], number))
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted((*intervals, (number, number))):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return tuple(merged)
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
