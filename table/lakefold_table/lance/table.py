@@ -1,0 +1,81 @@
+"""Lance as a table format: what the fold calls (see `lakefold_table.format`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakefold_table.format import Needs
+from lakefold_table.lance.codec import decode_file
+from lakefold_table.lance.draft import OLDEST_READ_VERSION, LanceDraft
+from lakefold_table.lance.features import check_writable
+from lakefold_table.lance.naming import Scheme, data_path
+from lakefold_table.lance.state import LanceState, state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_protos.lance.transaction_pb2 import Transaction
+
+    from lakefold_table.entry import Entry
+    from lakefold_table.format import Observed
+    from lakefold_table.lance.operations import Kind
+
+
+class LanceFormat:
+    """The format's rules; it holds nothing."""
+
+    def decode(self, data: bytes, scheme: Scheme, where: str = "") -> LanceState:
+        """The state that a manifest file holds. Raises `DamagedError`, or `InvalidError` for unknown features."""
+        return state_of(decode_file(data, where), scheme, where)
+
+    def check_writable(self, state: LanceState, where: str = "") -> None:
+        """Raises `InvalidError` where the table uses features that a writer must know and we don't."""
+        check_writable(state.head, where)
+
+    def needs(self, state: LanceState | None, entries: Sequence[Entry]) -> Needs:
+        """The files of new fragments, and what is needed to judge read versions older than the state's history."""
+        sizes: set[str] = set()
+        reads: set[int] = set()
+        for entry in entries:
+            transaction = entry.envelope.lance
+            reads.add(transaction.read_version)
+            sizes.update(_own_files(_new_fragments(transaction)))
+        if state is None:
+            return Needs(frozenset(sizes))
+        told = {read for read in reads if state.version - OLDEST_READ_VERSION <= read <= state.version}
+        since = min(told, default=state.version)
+        versions = frozenset(read for read in told if 0 < read < state.history.schema_since)
+        return Needs(frozenset(sizes), versions, since if since < state.history.since else None)
+
+    def informed(self, state: LanceState, since: int, operations: Mapping[Kind, int]) -> LanceState:
+        """The state with what older versions did: `operations` of those after `since`, up to where it knew."""
+        return replace(state, history=state.history.reaching(since, operations))
+
+    def shares_version(self, entry: Entry) -> bool:
+        """Appends without a tag or properties of their own share a version; everything else goes alone."""
+        transaction = entry.envelope.lance
+        return (
+            transaction.HasField("append")
+            and not transaction.tag
+            and not transaction.transaction_properties
+            and not entry.envelope.HasField("create")
+        )
+
+    def draft(self, state: LanceState | None, observed: Observed) -> LanceDraft:
+        """Begins the version after `state`."""
+        return LanceDraft(state, observed)
+
+
+def _new_fragments(transaction: Transaction) -> Iterable[DataFragment]:
+    operation = transaction.WhichOneof("operation")
+    if operation == "append":
+        return transaction.append.fragments
+    return transaction.overwrite.fragments if operation == "overwrite" else ()
+
+
+def _own_files(fragments: Iterable[DataFragment]) -> Iterable[str]:
+    """Paths of files that lie in the table itself (those under another base are not looked at)."""
+    return (data_path(file.path) for one in fragments for file in one.files if not file.HasField("base_id"))
+

@@ -1,0 +1,93 @@
+"""What is wrong with a proposal in itself, whatever else was committed: the Invalid outcomes of a Lance transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_table.entry import Invalid
+from lakefold_table.lance.naming import data_path, is_inside
+from lakefold_table.lance.operations import FOLDED, Kind
+from lakefold_table.marks import PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_protos.lance.transaction_pb2 import Transaction
+
+    from lakefold_table.lance.columns import Columns
+
+MAX_ROWS = 2**32 - 1
+MAX_UUID_LENGTH = 64
+
+
+def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
+    """What no table could fold in this release."""
+    transaction = envelope.lance
+    if kind is Kind.UNKNOWN:
+        return Invalid("the transaction has no operation", "set one of the operations of Lance's Transaction")
+    if kind not in FOLDED:
+        folded = ", ".join(sorted(FOLDED))
+        return Invalid(f"{kind} is not folded in this release", f"it folds {folded} (overwrite only to create)")
+    if envelope.branch:
+        return Invalid(f"branch {envelope.branch!r}: branches are not folded in this release", "send to main")
+    if envelope.HasField("fragment_reuse_index"):
+        return Invalid("a fragment-reuse index belongs to a Rewrite only", "leave it out")
+    if len(transaction.uuid) > MAX_UUID_LENGTH:
+        return Invalid(f"the transaction's uuid has {len(transaction.uuid)} characters", "use 36, as UUIDs have")
+    return reserved_key_fault(transaction.transaction_properties)
+
+
+def reserved_key_fault(keys: Collection[str]) -> Invalid | None:
+    """Refuses keys that belong to the log."""
+    reserved = sorted(key for key in keys if key.startswith(PREFIX))
+    if not reserved:
+        return None
+    return Invalid(f"keys {reserved} may not be set: {PREFIX}* belongs to the log", "use another prefix")
+
+
+def read_version_fault(transaction: Transaction, version: int) -> Invalid | None:
+    """Refuses what claims to be built on a version that isn't there yet."""
+    if transaction.read_version <= version:
+        return None
+    return Invalid(
+        f"read version {transaction.read_version} is above the latest version {version}",
+        "read the table's version again; a restored table may have gone back",
+    )
+
+
+def new_fragment_fault(fragment: DataFragment, columns: Columns, bases: Collection[int]) -> Invalid | None:
+    """What is wrong with a fragment that a transaction adds."""
+    if not 0 < fragment.physical_rows <= MAX_ROWS:
+        return Invalid(f"a fragment has {fragment.physical_rows} rows", "a fragment has from 1 to 2^32 - 1 rows")
+    if fragment.HasField("deletion_file") or fragment.overlays:
+        return Invalid("a new fragment may have no deletion file and no overlays", "leave deleted rows out of it")
+    if fragment.WhichOneof("row_id_sequence") or fragment.WhichOneof("created_at_version_sequence"):
+        return Invalid("a new fragment may bring no row ids or versions", "they are given when it is folded")
+    fault = columns.fault(fragment)
+    if fault:
+        return fault
+    for file in fragment.files:
+        if not is_inside(file.path):
+            return Invalid(f"the path {file.path!r} leaves its base", "name the file relative to the data folder")
+        if file.HasField("base_id") and file.base_id not in bases:
+            return Invalid(f"base {file.base_id} of {file.path} is not one of the table's", "add the base first")
+    return None
+
+
+def file_fault(fragment: DataFragment, sizes: Mapping[str, int | None]) -> Invalid | None:
+    """What is wrong with the files that the shell looked at."""
+    for file in fragment.files:
+        path = data_path(file.path)
+        if file.HasField("base_id") or path not in sizes:
+            continue
+        size = sizes[path]
+        if size is None:
+            return Invalid(f"data file {path} is missing", "write the files before the transaction is sent")
+        if file.file_size_bytes not in (0, size):
+            return Invalid(
+                f"data file {path} has {size} bytes, the transaction says {file.file_size_bytes}",
+                "the file was changed or not written to its end: write it again under a new name",
+            )
+    return None
