@@ -113,6 +113,10 @@ class Draft(Protocol):
 class Format(Protocol):
     """A table format."""
 
+    def decode(self, path: str, data: bytes, uri: str = "") -> State:
+        """The state that a version's file at `path` holds. Raises `DamagedError`."""
+        ...
+
     def needs(self, state: State | None, entries: Sequence[Entry]) -> Needs:
         """What `draft` will want to know about these entries."""
         ...
@@ -123,8 +127,4 @@ class Format(Protocol):
 
     def draft(self, state: State | None, observed: Observed) -> Draft:
         """Begins the version after `state` (None: there is no table yet)."""
-        ...
-
-    def decode(self, data: bytes, where: str) -> State:
-        """The state that a version's file holds. Raises `DamagedError`."""
         ...

@@ -21,7 +21,7 @@ from lakefold_table.lance.creation import columns_to_create, creation_fault, fir
 from lakefold_table.lance.features import Flag, has_stable_row_ids, set_flag
 from lakefold_table.lance.fragments import Fragments, Numbered
 from lakefold_table.lance.identity import identity_fault
-from lakefold_table.lance.naming import Scheme, manifest_path
+from lakefold_table.lance.naming import Scheme
 from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.lance.rowids import lineage
 from lakefold_table.lance.state import MICROS, LanceState
@@ -93,7 +93,7 @@ class LanceDraft:
             self._columns,
             self._scheme,
         )
-        return state, Publication(head.version, manifest_path(head.version, self._scheme), buffers)
+        return state, Publication(head.version, self._scheme.path(head.version), buffers)
 
     def _refusal(self, entry: Entry, kind: Kind) -> Rejected | Invalid | None:
         envelope = entry.envelope

@@ -6,6 +6,12 @@ A table uses one of two manifest naming schemes for all its versions; the scheme
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
+
+from lakefold_table.errors import DamagedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 VERSIONS = "_versions"
 DATA = "data"
@@ -21,26 +27,45 @@ class Scheme(Enum):
     V1 = "v1"
     V2 = "v2"
 
+    @property
+    def folder(self) -> str:
+        """The folder of the manifests, relative to the table's root."""
+        return VERSIONS
 
-def manifest_path(version: int, scheme: Scheme) -> str:
-    """The path of a version's manifest, relative to the table's root."""
-    if scheme is Scheme.V1:
-        return f"{VERSIONS}/{version}{SUFFIX}"
-    return f"{VERSIONS}/{MAX_U64 - version:0{V2_DIGITS}d}{SUFFIX}"
+    def path(self, version: int) -> str:
+        """The path of a version's manifest, relative to the table's root."""
+        if self is Scheme.V1:
+            return f"{VERSIONS}/{version}{SUFFIX}"
+        return f"{VERSIONS}/{MAX_U64 - version:0{V2_DIGITS}d}{SUFFIX}"
+
+    def parse(self, name: str) -> int | None:
+        """The version that a file name stands for in this scheme; None for anything else.
+
+        Detached manifests (`d….manifest`), staged and temporary files and the version hint are not of the line.
+        """
+        stem = name.removesuffix(SUFFIX)
+        if stem == name or not (stem.isascii() and stem.isdigit()):
+            return None
+        number = int(stem)
+        counts_down = len(stem) == V2_DIGITS and MAX_U64 - DETACHED_BIT < number <= MAX_U64
+        if self is Scheme.V2:
+            return MAX_U64 - number if counts_down else None
+        return number if not counts_down and number < DETACHED_BIT else None
 
 
-def parse_manifest_name(name: str) -> tuple[int, Scheme] | None:
-    """The version and scheme that a file name in `_versions/` stands for; None for anything else.
+def detect(names: Iterable[str]) -> Scheme | None:
+    """The scheme that the names in `_versions/` follow, None where there is no manifest among them.
 
-    Detached manifests (`d….manifest`), staged and temporary files and the version hint are not versions of the line.
+    Raises `DamagedError` where both are used: pylance refuses such a table too.
     """
-    stem = name.removesuffix(SUFFIX)
-    if stem == name or not (stem.isascii() and stem.isdigit()):
-        return None
-    number = int(stem)
-    if len(stem) == V2_DIGITS and number > MAX_U64 - DETACHED_BIT:
-        return (MAX_U64 - number, Scheme.V2) if number <= MAX_U64 else None
-    return (number, Scheme.V1) if number < DETACHED_BIT else None
+    schemes = {scheme for name in names for scheme in Scheme if scheme.parse(name) is not None}
+    if len(schemes) > 1:
+        raise DamagedError(
+            "manifests are named by two schemes",
+            where=VERSIONS,
+            hint="pylance's migrate_manifest_paths_v2() names them all alike",
+        )
+    return schemes.pop() if schemes else None
 
 
 def data_path(path: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakefold_table.errors import DamagedError
 from lakefold_table.format import Needs
 from lakefold_table.lance.codec import decode_file
 from lakefold_table.lance.draft import OLDEST_READ_VERSION, LanceDraft
 from lakefold_table.lance.features import check_writable
-from lakefold_table.lance.naming import Scheme, data_path
+from lakefold_table.lance.naming import VERSIONS, Scheme, data_path, detect
 from lakefold_table.lance.state import LanceState, state_of
 
 if TYPE_CHECKING:
@@ -26,9 +27,24 @@ if TYPE_CHECKING:
 class LanceFormat:
     """The format's rules; it holds nothing."""
 
-    def decode(self, data: bytes, scheme: Scheme, where: str = "") -> LanceState:
-        """The state that a manifest file holds. Raises `DamagedError`, or `InvalidError` for unknown features."""
-        return state_of(decode_file(data, where), scheme, where)
+    folder = VERSIONS
+
+    def detect(self, names: Iterable[str]) -> Scheme | None:
+        """The naming that the file names in `folder` follow, None where no version is among them."""
+        return detect(names)
+
+    def decode(self, path: str, data: bytes, uri: str = "") -> LanceState:
+        """The state that the manifest file at `path` holds.
+
+        Raises `DamagedError` where the bytes are not what the format says or name another version than the path,
+        `InvalidError` where the table uses features that a reader must know and we don't.
+        """
+        name, where = path.rpartition("/")[2], f"{uri}/{path}"
+        scheme = detect([name])
+        file = decode_file(data, where)
+        if scheme is None or scheme.parse(name) != file.head.version:
+            raise DamagedError(f"the manifest says that it is version {file.head.version}", where=where)
+        return state_of(file, scheme, where)
 
     def check_writable(self, state: LanceState, where: str = "") -> None:
         """Raises `InvalidError` where the table uses features that a writer must know and we don't."""

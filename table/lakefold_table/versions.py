@@ -1,0 +1,141 @@
+"""The version line of one table: find the newest, read one, publish the next exactly once.
+
+This object knows names and one conditional put, no manifests. A version exists exactly when its put succeeded
+(invariant one-commit-point); a put whose answer was lost is settled by reading back (`publish`).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from lakefold_table.errors import NotATableError, RetryError, VersionExpiredError
+from lakefold_table.storage.base import DoubtfulPutError, Put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lakefold_table.format import Publication
+    from lakefold_table.storage.base import Storage
+
+
+class Naming(Protocol):
+    """How a table names the files of its versions."""
+
+    @property
+    def folder(self) -> str:
+        """The folder they lie in."""
+        ...
+
+    def path(self, version: int) -> str:
+        """The path of a version's file."""
+        ...
+
+    def parse(self, name: str) -> int | None:
+        """The version that a file name stands for, None for other files."""
+        ...
+
+
+class Published(Enum):
+    """How a publication ended: `OURS` is there, `THEIRS` stands in its place, `UNKNOWN` must be tried again."""
+
+    OURS = "ours"
+    THEIRS = "theirs"
+    UNKNOWN = "unknown"
+
+
+class Versions:
+    """The versions of the table at a store's root. `detect` tells the naming from the names that are there."""
+
+    def __init__(
+        self, storage: Storage, folder: str, detect: Callable[[Iterable[str]], Naming | None]
+    ) -> None:
+        self.storage = storage
+        self._folder = folder
+        self._detect = detect
+        self._naming: Naming | None = None
+
+    def numbers(self) -> list[int]:
+        """All versions that are there, ascending. Lists the folder; empty where there is no table."""
+        names = [listed.path.rpartition("/")[2] for listed in self.storage.list(self._folder)]
+        naming = self._naming = self._detect(names)
+        if naming is None:
+            return []
+        return sorted(number for number in map(naming.parse, names) if number is not None)
+
+    def latest(self) -> int:
+        """The newest version, 0 where there is no table and nothing in its place.
+
+        Raises `NotATableError` where there is something else.
+        """
+        numbers = self.numbers()
+        if numbers:
+            return numbers[-1]
+        if self.storage.anything_at_root():
+            raise NotATableError(
+                f"this folder holds files, but no version of a table in {self._folder}/",
+                where=self.storage.uri,
+                hint="name an empty or new place, or the table's own root",
+            )
+        return 0
+
+    def path(self, version: int) -> str:
+        """The path of a version's file. Lists once where the naming isn't known yet."""
+        if self._naming is None:
+            self.numbers()
+        if self._naming is None:
+            raise NotATableError("there is no table here", where=self.storage.uri)
+        return self._naming.path(version)
+
+    def exists(self, version: int) -> bool:
+        """Whether this version was published."""
+        return self.storage.size(self.path(version)) is not None
+
+    def read(self, version: int) -> bytes:
+        """The whole file of a version. Raises `VersionExpiredError` naming the oldest one left."""
+        try:
+            return self.storage.get(self.path(version))
+        except FileNotFoundError as error:
+            raise self._missing(version) from error
+
+    def read_start(self, version: int, length: int) -> bytes:
+        """The first bytes of a version's file, at most `length`. Raises as `read` does."""
+        try:
+            return self.storage.get_range(self.path(version), 0, length)
+        except FileNotFoundError as error:
+            raise self._missing(version) from error
+
+    def publish(self, publication: Publication) -> Published:
+        """Puts the next version in its place, unless there is one.
+
+        A lost answer, and a place already taken, are settled by comparing the first buffer with what is there: it
+        names the version's transaction, so equal bytes mean that our own put got through. Idempotent: after
+        `UNKNOWN` or `RetryError` the same call may be made again.
+        """
+        try:
+            put = self.storage.put_if_absent(publication.path, publication.buffers)
+        except DoubtfulPutError:
+            return self._settled(publication)
+        if put is Put.STORED:
+            return Published.OURS
+        return self._settled(publication)
+
+    def _settled(self, publication: Publication) -> Published:
+        ours = bytes(publication.buffers[0])
+        try:
+            there = self.storage.get_range(publication.path, 0, len(ours))
+        except FileNotFoundError:
+            return Published.UNKNOWN
+        return Published.OURS if there == ours else Published.THEIRS
+
+    def _missing(self, version: int) -> VersionExpiredError | RetryError | NotATableError:
+        numbers = self.numbers()
+        if not numbers:
+            return NotATableError("there is no table here", where=self.storage.uri)
+        if version > numbers[-1]:
+            message, hint = f"version {version} is not there yet, the newest is {numbers[-1]}", "ask for an older one"
+        elif version in numbers:
+            return RetryError(f"version {version} could not be read, but is listed", where=self.storage.uri)
+        else:
+            message, hint = f"version {version} is gone", f"the oldest one left is {numbers[0]}"
+        return VersionExpiredError(message, oldest=numbers[0], where=self.storage.uri, hint=hint)
