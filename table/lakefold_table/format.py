@@ -92,17 +92,25 @@ class State(Protocol):
         """The table's metadata, marks included."""
         ...
 
-    @property
-    def operations(self) -> tuple[int, Mapping[str, int]]:
-        """For each kind of operation the newest version that was one, and the version since which that is complete."""
-        ...
-
 
 class Draft(Protocol):
     """The next version while entries are added to it one by one."""
 
     def add(self, entry: Entry) -> Accepted | Rejected | Invalid:
         """Checks the entry against the table and what was added before; a refused one changes nothing."""
+        ...
+
+    @property
+    def operations(self) -> tuple[int, Mapping[str, int]]:
+        """For each kind of operation the newest version that was one, this next version included.
+
+        With the version since which that is complete.
+        """
+        ...
+
+    @property
+    def first_ids(self) -> tuple[int, int]:
+        """The first fragment id and the first row id that this version may give."""
         ...
 
     def finish(self, stamps: Stamps) -> tuple[State, Publication]:

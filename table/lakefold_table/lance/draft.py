@@ -29,7 +29,7 @@ from lakefold_table.lance.validity import envelope_fault, file_fault, new_fragme
 from lakefold_table.marks import PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from lakefold_protos.lance.table_pb2 import DataFragment
 
@@ -53,6 +53,7 @@ class LanceDraft:
         self._scheme = Scheme.V2 if state is None else state.scheme
         self._next_fragment_id = self._head.max_fragment_id + 1 if self._head.HasField("max_fragment_id") else 0
         self._next_row_id = self._head.next_row_id
+        self._first_ids = (self._next_fragment_id, self._next_row_id)
         self._transactions: list[Transaction] = []
         self._added: list[Numbered] = []
         self._as_proposed: list[bytes] = []
@@ -75,6 +76,17 @@ class LanceDraft:
         self._kind = kind
         return accepted
 
+    @property
+    def operations(self) -> tuple[int, Mapping[str, int]]:
+        """For each kind of operation the newest version that was one, this next version included."""
+        history = self._next_history()
+        return history.since, {kind.value: version for kind, version in history.latest.items()}
+
+    @property
+    def first_ids(self) -> tuple[int, int]:
+        """The first fragment id and the first row id that this version may give."""
+        return self._first_ids
+
     def finish(self, stamps: Stamps) -> tuple[LanceState, Publication]:
         """The next version, complete with its file."""
         head = self._next_head(stamps)
@@ -83,17 +95,13 @@ class LanceDraft:
         transaction = self._transaction(stamps)
         head.tag = transaction.tag
         buffers = encode_file(head, fragments, index_section, transaction)
-        history = self._state.history if self._state else History(0, {})
-        state = LanceState(
-            head,
-            fragments,
-            index_section,
-            transaction,
-            history.extended(head.version, self._kind),
-            self._columns,
-            self._scheme,
-        )
+        history = self._next_history()
+        state = LanceState(head, fragments, index_section, transaction, history, self._columns, self._scheme)
         return state, Publication(head.version, self._scheme.path(head.version), buffers)
+
+    def _next_history(self) -> History:
+        history = self._state.history if self._state else History(0, {})
+        return history.extended(self._version + 1, self._kind)
 
     def _refusal(self, entry: Entry, kind: Kind) -> Rejected | Invalid | None:
         envelope = entry.envelope

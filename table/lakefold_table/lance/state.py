@@ -56,11 +56,6 @@ class LanceState:
         return self.head.table_metadata
 
     @property
-    def operations(self) -> tuple[int, Mapping[str, int]]:
-        """For each kind of operation the newest version that was one, and the version since which that is complete."""
-        return self.history.since, {kind.value: version for kind, version in self.history.latest.items()}
-
-    @property
     def rows(self) -> int:
         """The rows that can be seen."""
         return self.fragments.physical_rows - self.fragments.deleted_rows

@@ -11,6 +11,7 @@ from lakefold_table.lance.codec import decode_file
 from lakefold_table.lance.draft import OLDEST_READ_VERSION, LanceDraft
 from lakefold_table.lance.features import check_writable
 from lakefold_table.lance.naming import VERSIONS, Scheme, data_path, detect
+from lakefold_table.lance.operations import FOLDED, kind_of
 from lakefold_table.lance.state import LanceState, state_of
 
 if TYPE_CHECKING:
@@ -70,14 +71,15 @@ class LanceFormat:
         return replace(state, history=state.history.reaching(since, operations))
 
     def shares_version(self, entry: Entry) -> bool:
-        """Appends without a tag or properties of their own share a version; everything else goes alone."""
+        """Appends share a version, unless they bring a tag, properties or fragment ids of their own.
+
+        What this release refuses may ride along, since it changes nothing.
+        """
         transaction = entry.envelope.lance
-        return (
-            transaction.HasField("append")
-            and not transaction.tag
-            and not transaction.transaction_properties
-            and not entry.envelope.HasField("create")
-        )
+        if transaction.HasField("append"):
+            own = transaction.tag or transaction.transaction_properties
+            return not own and not any(fragment.id for fragment in transaction.append.fragments)
+        return kind_of(transaction) not in FOLDED
 
     def draft(self, state: LanceState | None, observed: Observed) -> LanceDraft:
         """Begins the version after `state`."""

@@ -1,0 +1,236 @@
+"""The fold: (table, entries) -> (next table, outcomes, publication). A function of what it is given, and of nothing else.
+
+It reads no clock, makes no ids and does no IO: a version's time is the log's, its uuid a hash of what it is made of.
+So the same entries on the same table give the same bytes, whoever folds them and when (fold-is-a-function).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lakefold_log import record as names
+from lakefold_log.record import Batches, Record, encode_record
+from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Result
+from lakefold_table.format import Accepted, Observed, Stamps
+from lakefold_table.marks import RULES, Marks, table_id_of, uuid_form
+
+from lakefold_committer.keys import Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakefold_table.entry import Entry, Position
+    from lakefold_table.format import Draft, Format, Publication, State
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as the fold sees it: its newest version (None: there is none) and what that remembers of the log."""
+
+    uri: str
+    state: State | None = None
+    marks: Marks = field(default_factory=Marks)
+
+    @property
+    def version(self) -> int:
+        """The newest version, 0 where there is none."""
+        return 0 if self.state is None else self.state.version
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Under what the folding happens.
+
+    `epoch` is the owner's. `must_publish`: the owner hasn't published under its epoch yet, so a version is made
+    even if every entry is refused. `answers`: what was answered to positions folded before, by offset.
+    """
+
+    epoch: int
+    must_publish: bool = False
+    answers: Mapping[int, Result] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The next table, an outcome for each entry in order, and the file to publish (None: nothing changed)."""
+
+    table: Table
+    outcomes: tuple[Outcome, ...]
+    publication: Publication | None
+
+
+def fold(table_format: Format, table: Table, group: Sequence[Entry], observed: Observed, terms: Terms) -> Folded:
+    """Folds one group of one table's entries, all from one log and in its order.
+
+    Every entry gets its outcome; the accepted ones become one version. The outcomes hold once the publication
+    has succeeded (where there is one).
+    """
+    folding = _Folding(table_format.draft(table.state, observed), table, terms)
+    results = [folding.answer(entry) for entry in group]
+    news = [(entry, result) for entry, result in zip(group, results, strict=True) if folding.is_new(entry)]
+    publishes = any(isinstance(result, Committed) for _, result in news)
+    publishes = publishes or (terms.must_publish and table.state is not None)
+    if not publishes:
+        return Folded(table, _outcomes(table, group, results, table.marks.table_id), None)
+    return folding.publish(group, results, news)
+
+
+class _Folding:
+    """One group on its way."""
+
+    def __init__(self, draft: Draft, table: Table, terms: Terms) -> None:
+        self._draft = draft
+        self._table = table
+        self._terms = terms
+        self._keys = Keys(table.marks)
+        self._version = table.version + 1
+
+    def is_new(self, entry: Entry) -> bool:
+        """Whether the entry stands beyond what the table's marks cover."""
+        return entry.position.offset > self._table.marks.offset_of(entry.position.log)
+
+    def answer(self, entry: Entry) -> Result:
+        """What becomes of one entry."""
+        if not self.is_new(entry):
+            return self._answered_before(entry)
+        refusal = self._misplaced(entry) or self._keys.seen(entry)
+        if refusal is not None:
+            return refusal
+        verdict = self._draft.add(entry)
+        if not isinstance(verdict, Accepted):
+            return verdict
+        self._keys.add(entry, self._version)
+        return Committed(
+            self._version,
+            verdict.rebased,
+            verdict.rows_added,
+            verdict.rows_deleted,
+            verdict.first_fragment_id,
+            verdict.num_fragment_ids,
+        )
+
+    def publish(
+        self, group: Sequence[Entry], results: Sequence[Result], news: Sequence[tuple[Entry, Result]]
+    ) -> Folded:
+        """The version of this group, and the table after it."""
+        base, marks = self._table, self._table.marks
+        first, last = (news[0][0], news[-1][0]) if news else (group[0], group[-1])
+        table_id = marks.table_id or table_id_of(first.position)
+        time_us = max(last.time_us, base.state.time_us + 1 if base.state else 0)
+        since, operations = self._draft.operations
+        marks = replace(
+            self._keys.marks(time_us),
+            table_id=table_id,
+            version=self._version,
+            epoch=self._terms.epoch,
+            rules=RULES,
+            operations_since=since,
+            operations=operations,
+        )
+        if news:
+            marks = marks.at(last.position)
+        record = self._record(news, first, last, table_id)
+        stamps = Stamps(
+            marks.encode(),
+            self._properties(record, table_id, time_us),
+            _version_uuid(table_id, record),
+            time_us,
+        )
+        state, publication = self._draft.finish(stamps)
+        outcomes = _outcomes(base, group, results, table_id)
+        return Folded(Table(base.uri, state, marks), outcomes, publication)
+
+    def _answered_before(self, entry: Entry) -> Result:
+        """The answer given when this position was folded; a file log says Duplicate where that was Committed."""
+        answer = self._terms.answers.get(entry.position.offset)
+        if answer is None:
+            seen = self._keys.seen(entry)
+            return seen or Duplicate(0)
+        if entry.position.log.is_file and isinstance(answer, Committed):
+            return Duplicate(answer.version)
+        return answer
+
+    def _misplaced(self, entry: Entry) -> Invalid | None:
+        """An entry in another partition than the one its table is bound to."""
+        bound, log = self._table.marks.position, entry.position.log
+        if bound is None or log.is_file or bound.log.partition == log.partition:
+            return None
+        return Invalid(
+            f"the table is bound to partition {bound.log.partition}, this entry stands in {log.partition}",
+            "send to the table's partition: its marks name it",
+        )
+
+    def _record(
+        self, news: Sequence[tuple[Entry, Result]], first: Entry, last: Entry, table_id: str
+    ) -> Record:
+        outcomes = _outcomes(self._table, [entry for entry, _ in news], [result for _, result in news], table_id)
+        committed = {
+            entry.position.offset: result for entry, result in news if isinstance(result, Committed)
+        }
+        position: Position = first.position
+        return Record(
+            log=position.log,
+            topic=position.topic,
+            first_offset=position.offset if news else position.offset + 1,
+            last_offset=last.position.offset if news else position.offset,
+            committed=committed,
+            refused={
+                outcome.position.offset: outcome
+                for outcome in outcomes
+                if not isinstance(outcome.result, Committed)
+            },
+            base_version=self._table.version,
+            first_time_us=first.time_us,
+            last_time_us=last.time_us,
+            apps=_batches([entry for entry, result in news if isinstance(result, Committed)]),
+            epoch=self._terms.epoch,
+            rules=RULES,
+        )
+
+    def _properties(self, record: Record, table_id: str, time_us: int) -> dict[str, str]:
+        first_fragment_id, first_row_id = self._draft.first_ids
+        return {
+            names.VERSION: str(self._version),
+            names.TABLE_ID: table_id,
+            names.TIME: str(time_us),
+            names.FIRST_FRAGMENT_ID: str(first_fragment_id),
+            names.FIRST_ROW_ID: str(first_row_id),
+            names.POSITIONS: f"{record.topic or record.log.topic_id}/{record.log.partition}"
+            f"@{record.first_offset}-{record.last_offset}",
+            names.RECORD: encode_record(record),
+        }
+
+
+def _version_uuid(table_id: str, record: Record) -> str:
+    """Names a version's transaction by what it is made of, so that no other version bears the same name."""
+    made_of = f"{table_id} {record.base_version} {record.log} {record.first_offset}-{record.last_offset} {record.epoch}"
+    return uuid_form(hashlib.sha256(f"version {made_of}".encode()).hexdigest())
+
+
+def _outcomes(
+    table: Table, entries: Sequence[Entry], results: Sequence[Result], table_id: str
+) -> tuple[Outcome, ...]:
+    return tuple(
+        Outcome(
+            entry.position,
+            table.uri,
+            result,
+            entry.uuid,
+            entry.app_id,
+            entry.batch_id,
+            table_id,
+            entry.envelope.branch,
+        )
+        for entry, result in zip(entries, results, strict=True)
+    )
+
+
+def _batches(entries: Sequence[Entry]) -> tuple[Batches, ...]:
+    """The batch ids of each app among the entries, for people who read the table's log."""
+    found: dict[str, list[int]] = {}
+    for entry in entries:
+        if entry.app_id and entry.batch_id is not None:
+            found.setdefault(entry.app_id, []).append(entry.batch_id)
+    return tuple(Batches(app_id, min(ids), max(ids), len(ids)) for app_id, ids in sorted(found.items()))

@@ -1,0 +1,53 @@
+"""Which keys were folded before: an app's batch ids, or the uuids of entries without one (at-most-once-per-key)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakefold_table.entry import Duplicate, Invalid
+from lakefold_table.marks import MAX_UUIDS, SILENT_APP_US, AppMark
+
+if TYPE_CHECKING:
+    from lakefold_table.entry import Entry
+    from lakefold_table.marks import Marks
+
+
+class Keys:
+    """The keys of a table while a group is folded."""
+
+    def __init__(self, marks: Marks) -> None:
+        self._marks = marks
+        self._apps = dict(marks.apps)
+        self._uuids = dict(marks.uuids)
+
+    def seen(self, entry: Entry) -> Duplicate | Invalid | None:
+        """What to answer an entry whose key was folded before; None for a new key."""
+        batch_id = entry.batch_id
+        if not entry.app_id or batch_id is None:
+            version = self._uuids.get(entry.uuid) if entry.uuid else None
+            return None if version is None else Duplicate(version)
+        mark = self._apps.get(entry.app_id)
+        if mark is None:
+            return None
+        if mark.has(batch_id):
+            return Duplicate(mark.version_of(batch_id))
+        if batch_id < mark.forgotten_below:
+            return Invalid(
+                f"batch {batch_id} of app {entry.app_id!r} is too old to tell whether it was folded",
+                f"batches from {mark.forgotten_below} on can be told; look for its rows, or use a new app id",
+            )
+        return None
+
+    def add(self, entry: Entry, version: int) -> None:
+        """Remembers the key of an entry that became part of `version`."""
+        if entry.app_id and entry.batch_id is not None:
+            mark = self._apps.get(entry.app_id, AppMark())
+            self._apps[entry.app_id] = mark.added(entry.batch_id, version, entry.time_us)
+        elif entry.uuid:
+            self._uuids[entry.uuid] = version
+
+    def marks(self, time_us: int) -> Marks:
+        """The marks with these keys, bounded: apps silent for 90 days of log time are forgotten."""
+        apps = {name: mark for name, mark in self._apps.items() if mark.time_us > time_us - SILENT_APP_US}
+        return replace(self._marks, apps=apps, uuids=tuple(self._uuids.items())[-MAX_UUIDS:])
