@@ -27,16 +27,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as the fold sees it: its newest version (None: there is none) and what that remembers of the log."""
+    """A table as the fold sees it: its newest version (None: there is none) and what that remembers of the log.
+
+    `pending`: refusals given since that version and not reported yet. The next version records them, since its
+    marks will cover their positions.
+    """
 
     uri: str
     state: State | None = None
     marks: Marks = field(default_factory=Marks)
+    pending: tuple[Outcome, ...] = ()
 
     @property
     def version(self) -> int:
         """The newest version, 0 where there is none."""
         return 0 if self.state is None else self.state.version
+
+    def reported(self) -> Table:
+        """After all outcomes so far have been reported."""
+        return replace(self, pending=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +82,9 @@ def fold(table_format: Format, table: Table, group: Sequence[Entry], observed: O
     publishes = any(isinstance(result, Committed) for _, result in news)
     publishes = publishes or (terms.must_publish and table.state is not None)
     if not publishes:
-        return Folded(table, _outcomes(table, group, results, table.marks.table_id), None)
+        outcomes = _outcomes(table, group, results, table.marks.table_id)
+        refused = tuple(outcome for outcome in outcomes if folding.is_new_at(outcome.position))
+        return Folded(replace(table, pending=(*table.pending, *refused)), outcomes, None)
     return folding.publish(group, results, news)
 
 
@@ -89,7 +100,11 @@ class _Folding:
 
     def is_new(self, entry: Entry) -> bool:
         """Whether the entry stands beyond what the table's marks cover."""
-        return entry.position.offset > self._table.marks.offset_of(entry.position.log)
+        return self.is_new_at(entry.position)
+
+    def is_new_at(self, position: Position) -> bool:
+        """Whether this position lies beyond what the table's marks cover."""
+        return position.offset > self._table.marks.offset_of(position.log)
 
     def answer(self, entry: Entry) -> Result:
         """What becomes of one entry."""
@@ -145,12 +160,14 @@ class _Folding:
     def _answered_before(self, entry: Entry) -> Result:
         """The answer given when this position was folded; a file log says Duplicate where that was Committed."""
         answer = self._terms.answers.get(entry.position.offset)
-        if answer is None:
-            seen = self._keys.seen(entry)
-            return seen or Duplicate(0)
-        if entry.position.log.is_file and isinstance(answer, Committed):
-            return Duplicate(answer.version)
-        return answer
+        if entry.position.log.is_file and (answer is None or isinstance(answer, Committed)):
+            return Duplicate(answer.version if answer else 0)
+        if answer is not None:
+            return answer
+        return self._keys.seen(entry) or Invalid(
+            "this position was folded before, but the version that recorded its answer is gone",
+            "look for its rows in the table before you send it again",
+        )
 
     def _misplaced(self, entry: Entry) -> Invalid | None:
         """An entry in another partition than the one its table is bound to."""
@@ -162,25 +179,19 @@ class _Folding:
             "send to the table's partition: its marks name it",
         )
 
-    def _record(
-        self, news: Sequence[tuple[Entry, Result]], first: Entry, last: Entry, table_id: str
-    ) -> Record:
+    def _record(self, news: Sequence[tuple[Entry, Result]], first: Entry, last: Entry, table_id: str) -> Record:
         outcomes = _outcomes(self._table, [entry for entry, _ in news], [result for _, result in news], table_id)
-        committed = {
-            entry.position.offset: result for entry, result in news if isinstance(result, Committed)
-        }
-        position: Position = first.position
+        refused = [one for one in (*self._table.pending, *outcomes) if not isinstance(one.result, Committed)]
+        committed = {entry.position.offset: one for entry, one in news if isinstance(one, Committed)}
+        position = first.position
+        offsets = [*(one.position.offset for one in refused), *committed]
         return Record(
             log=position.log,
             topic=position.topic,
-            first_offset=position.offset if news else position.offset + 1,
-            last_offset=last.position.offset if news else position.offset,
+            first_offset=min(offsets, default=position.offset),
+            last_offset=max(offsets, default=position.offset - 1),
             committed=committed,
-            refused={
-                outcome.position.offset: outcome
-                for outcome in outcomes
-                if not isinstance(outcome.result, Committed)
-            },
+            refused={one.position.offset: one for one in refused},
             base_version=self._table.version,
             first_time_us=first.time_us,
             last_time_us=last.time_us,
@@ -197,10 +208,14 @@ class _Folding:
             names.TIME: str(time_us),
             names.FIRST_FRAGMENT_ID: str(first_fragment_id),
             names.FIRST_ROW_ID: str(first_row_id),
-            names.POSITIONS: f"{record.topic or record.log.topic_id}/{record.log.partition}"
-            f"@{record.first_offset}-{record.last_offset}",
+            names.POSITIONS: _range_text(record),
             names.RECORD: encode_record(record),
         }
+
+
+def _range_text(record: Record) -> str:
+    log = f"{record.topic or record.log.topic_id}/{record.log.partition}"
+    return f"{log}@{record.first_offset}-{record.last_offset}" if record.last_offset >= record.first_offset else ""
 
 
 def _version_uuid(table_id: str, record: Record) -> str:

@@ -7,7 +7,7 @@ values. A format does no IO: it names the files it needs (`Needs`), the shell br
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ class Observed:
     """
 
     sizes: Mapping[str, int | None] = field(default_factory=dict)
-    schemas: Mapping[int, Any] = field(default_factory=dict)
+    schemas: Mapping[int, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,26 @@ class State(Protocol):
         """The table's metadata, marks included."""
         ...
 
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The properties of the version's own transaction; empty where it has none."""
+        ...
+
+    @property
+    def told_since(self) -> int:
+        """The version since which it is known what each version did."""
+        ...
+
+    @property
+    def is_clone(self) -> bool:
+        """Whether this version begins a clone or a branch, whose marks are those of another table."""
+        ...
+
+    @property
+    def schema(self) -> object:
+        """The schema, as `Observed.schemas` wants it."""
+        ...
+
 
 class Draft(Protocol):
     """The next version while entries are added to it one by one."""
@@ -127,6 +147,18 @@ class Format(Protocol):
 
     def needs(self, state: State | None, entries: Sequence[Entry]) -> Needs:
         """What `draft` will want to know about these entries."""
+        ...
+
+    def informed(self, state: State, older: Sequence[State]) -> State:
+        """The state with what older versions did: those right before its history began, newest first."""
+        ...
+
+    def following(self, state: State, foreign: State) -> State:
+        """A version that another client made right after `state`, with what is known of the ones before."""
+        ...
+
+    def check_writable(self, state: State, where: str = "") -> None:
+        """Raises `InvalidError` where the table uses features that a writer must know and we don't."""
         ...
 
     def shares_version(self, entry: Entry) -> bool:

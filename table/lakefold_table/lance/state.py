@@ -13,8 +13,9 @@ from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.marks import decode_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import Manifest
     from lakefold_protos.lance.transaction_pb2 import Transaction
 
@@ -56,6 +57,26 @@ class LanceState:
         return self.head.table_metadata
 
     @property
+    def properties(self) -> Mapping[str, str]:
+        """The properties of the version's own transaction; empty where it has none."""
+        return {} if self.transaction is None else self.transaction.transaction_properties
+
+    @property
+    def told_since(self) -> int:
+        """The version since which it is known what each version did."""
+        return self.history.since
+
+    @property
+    def is_clone(self) -> bool:
+        """Whether this version begins a clone or a branch, whose marks are those of another table."""
+        return kind_of(self.transaction) is Kind.CLONE
+
+    @property
+    def schema(self) -> Sequence[Field]:
+        """The flattened fields, parents before their children."""
+        return self.head.fields
+
+    @property
     def rows(self) -> int:
         """The rows that can be seen."""
         return self.fragments.physical_rows - self.fragments.deleted_rows
@@ -87,7 +108,3 @@ def state_of(file: ManifestFile, scheme: Scheme, where: str = "") -> LanceState:
         scheme,
     )
 
-
-def operation_of(state: LanceState) -> Kind:
-    """The kind of operation that made this version."""
-    return kind_of(state.transaction)

@@ -15,7 +15,7 @@ from lakefold_table.lance.operations import FOLDED, kind_of
 from lakefold_table.lance.state import LanceState, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
@@ -66,9 +66,17 @@ class LanceFormat:
         versions = frozenset(read for read in told if 0 < read < state.history.schema_since)
         return Needs(frozenset(sizes), versions, since if since < state.history.since else None)
 
-    def informed(self, state: LanceState, since: int, operations: Mapping[Kind, int]) -> LanceState:
-        """The state with what older versions did: `operations` of those after `since`, up to where it knew."""
-        return replace(state, history=state.history.reaching(since, operations))
+    def informed(self, state: LanceState, older: Sequence[LanceState]) -> LanceState:
+        """The state with what older versions did: those right before its history began, newest first."""
+        operations: dict[Kind, int] = {}
+        for one in older:
+            operations.setdefault(kind_of(one.transaction), one.version)
+        return replace(state, history=state.history.reaching(state.history.since - len(older), operations))
+
+    def following(self, state: LanceState, foreign: LanceState) -> LanceState:
+        """The foreign version that came right after `state`, with the history of operations carried on."""
+        kind = kind_of(foreign.transaction)
+        return replace(foreign, history=state.history.extended(foreign.version, kind))
 
     def shares_version(self, entry: Entry) -> bool:
         """Appends share a version, unless they bring a tag, properties or fragment ids of their own.

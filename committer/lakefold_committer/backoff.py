@@ -1,0 +1,19 @@
+"""Growing pauses between attempts at something that is not reachable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LONGEST_PAUSE_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Doubles from `next_pause` seconds up to five."""
+
+    next_pause: float = 0.05
+
+    def pause(self) -> float:
+        """How many seconds to pause now."""
+        now, self.next_pause = self.next_pause, min(self.next_pause * 2, LONGEST_PAUSE_SECONDS)
+        return now

@@ -1,0 +1,148 @@
+"""A table that this committer folds for: state in memory, the conditional put, and what happens when it is lost.
+
+Correctness doesn't depend on being the only one (fence-by-fact): whoever loses a put reads the winner's version and
+folds again on it; whoever meets a higher epoch steps down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lakefold_log.record import is_own
+from lakefold_table.errors import RetryError, StopError
+from lakefold_table.marks import decode_marks
+from lakefold_table.versions import Published
+
+from lakefold_committer.fold import Folded, Table, Terms, fold
+from lakefold_committer.observing import answers_before, observe
+from lakefold_committer.opening import check_rules, open_table, read_state
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold_table.entry import Entry, Outcome
+    from lakefold_table.format import Format, Publication
+    from lakefold_table.versions import Versions
+
+UNKNOWN_PUTS = 5
+"""How often a put of unknown end is tried again before the store counts as not reachable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What folding one group came to: an outcome for each entry, and the version published (None: no change)."""
+
+    outcomes: tuple[Outcome, ...]
+    publication: Publication | None
+
+
+class OwnedTable:
+    """One table, opened. `check_sizes`: look at the size of each new file (None: where the store makes that cheap)."""
+
+    def __init__(
+        self, table_format: Format, versions: Versions, uri: str, *, check_sizes: bool | None = None
+    ) -> None:
+        self._format = table_format
+        self._versions = versions
+        self._check_sizes = versions.storage.cheap_size if check_sizes is None else check_sizes
+        self._table = open_table(table_format, versions, uri)
+        self._epoch = self._table.marks.epoch + 1
+        self._published = False
+
+    @property
+    def table(self) -> Table:
+        """The table as it is known now."""
+        return self._table
+
+    def fold(self, group: Sequence[Entry], *, publish_refusals: bool = False) -> Step:
+        """Folds one group and publishes its version; the outcomes hold when this returns.
+
+        `publish_refusals`: make a version even where every new entry is refused, so that the table records it.
+        Raises `RetryError` where the store can't be reached (call again with the same group), `StopError` where
+        another committer owns the table.
+        """
+        while True:
+            folded = self._folded(group, publish_refusals=publish_refusals)
+            if folded.publication is None:
+                if self._next_is_there():
+                    self._catch_up()
+                    continue
+            elif self._publish(folded.publication) is Published.THEIRS:
+                self._catch_up()
+                continue
+            else:
+                self._published = True
+            self._table = folded.table
+            return Step(folded.outcomes, folded.publication)
+
+    def reported(self) -> None:
+        """Notes that all outcomes given so far have been reported."""
+        self._table = self._table.reported()
+
+    def preview(self, group: Sequence[Entry]) -> Step:
+        """Folds one group in memory only: the outcomes and versions that `fold` would give, nothing is written."""
+        folded = self._folded(group, publish_refusals=False)
+        self._table = folded.table
+        return Step(folded.outcomes, folded.publication)
+
+    def _folded(self, group: Sequence[Entry], *, publish_refusals: bool) -> Folded:
+        self._table, observed = observe(
+            self._format, self._versions, self._table, group, check_sizes=self._check_sizes
+        )
+        log = group[0].position.log
+        covered = self._table.marks.offset_of(log)
+        before = [entry.position.offset for entry in group if entry.position.offset <= covered]
+        answers = answers_before(self._versions, self._table, log, before) if before else {}
+        terms = Terms(
+            epoch=self._epoch,
+            must_publish=not self._published or (publish_refusals and len(before) < len(group)),
+            answers=answers,
+        )
+        return fold(self._format, self._table, group, observed, terms)
+
+    def _publish(self, publication: Publication) -> Published:
+        for _ in range(UNKNOWN_PUTS):
+            published = self._versions.publish(publication)
+            if published is not Published.UNKNOWN:
+                return published
+        raise RetryError(
+            f"version {publication.version} was put {UNKNOWN_PUTS} times without an answer",
+            where=self._table.uri,
+            hint="the store seems unwell; the same version is tried again",
+        )
+
+    def _next_is_there(self) -> bool:
+        """Whether somebody else published: a refusal may not be reported on a table that is no longer the newest."""
+        if self._table.state is None:
+            return self._versions.latest() > 0
+        return self._versions.exists(self._table.version + 1)
+
+    def _catch_up(self) -> None:
+        """Takes in the versions that others made after ours."""
+        if self._table.state is None:
+            pending = self._table.pending
+            self._table = replace(open_table(self._format, self._versions, self._table.uri), pending=pending)
+            self._epoch = max(self._epoch, self._table.marks.epoch + 1)
+            return
+        while self._versions.exists(self._table.version + 1):
+            self._take_in(self._table.version + 1)
+
+    def _take_in(self, version: int) -> None:
+        table = self._table
+        state = read_state(self._format, self._versions, version)
+        if not is_own(state.properties, version):
+            self._format.check_writable(state, table.uri)
+            followed = self._format.following(table.state, state) if table.state is not None else state
+            self._table = replace(table, state=followed)
+            return
+        marks = decode_marks(state.metadata, table.uri)
+        if marks is None or marks.epoch > self._epoch:
+            raise StopError(
+                f"version {version} was published by a committer of a later epoch",
+                where=table.uri,
+                hint="another committer has taken over; this one stops",
+            )
+        check_rules(marks, table.uri)
+        self._epoch = max(self._epoch, marks.epoch + 1)
+        self._table = Table(table.uri, state, marks, table.pending)

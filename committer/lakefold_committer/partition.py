@@ -1,0 +1,297 @@
+"""One partition of the log, in order: poll, group, fold, publish, report; again.
+
+What was polled is answered in one report, together with the offset from which a successor would go on. A crash
+anywhere before the report leaves the offset where it was: the successor reads the same entries again and gives the
+answers that the tables recorded, or folds what no table holds yet. Nothing is skipped and nothing is folded twice.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import structlog
+from lakefold_log.envelope import UnknownKind, decode
+from lakefold_log.reporter import DeadLetter
+from lakefold_log.stamp import Stamp
+from lakefold_table.entry import Entry, Invalid, Outcome, Position, Rejected, Undecodable
+from lakefold_table.errors import NotATableError, RetryError, StopError
+
+from lakefold_committer.backoff import Backoff
+from lakefold_committer.grouping import groups_of
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from lakefold_log.consumer import Message
+    from lakefold_table.entry import LogId
+    from lakefold_table.format import Format
+    from lakefold_table.marks import Marks
+
+    from lakefold_committer.grouping import Limits
+    from lakefold_committer.metrics import Metrics
+    from lakefold_committer.owned import OwnedTable, Step
+
+T = TypeVar("T")
+
+LOG = structlog.get_logger("lakefold.committer")
+IDLE_POLL_SECONDS = 0.5
+LAG_EVERY_SECONDS = 5.0
+RESTAMP_SECONDS = 24 * 3600.0
+"""The stamped offset is committed again daily, so that the broker doesn't expire it."""
+
+
+class LogReader(Protocol):
+    """The transactions of one partition, in order."""
+
+    @property
+    def log(self) -> LogId:
+        """Which log this is."""
+        ...
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """The offset that is read next."""
+        ...
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker answers."""
+        ...
+
+    def poll(self, max_messages: int, timeout_s: float) -> Sequence[Message]:
+        """The next messages; empty after `timeout_s` seconds without any."""
+        ...
+
+    def end_offset(self) -> int:
+        """The offset after the log's last message."""
+        ...
+
+
+class OutcomeReporter(Protocol):
+    """Where outcomes go, together with the offset that they cover."""
+
+    def report(
+        self, outcomes: Sequence[Outcome], dead_letters: Sequence[DeadLetter], next_offset: int, stamp: Stamp
+    ) -> int:
+        """Reports all of it at once or nothing; returns the outcomes topic's offset after the last one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much is taken at once: a group's limits, and how long a busy log may wait for a fuller group."""
+
+    limits: Limits
+    max_wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Where tables come from: `refusal` says why a URI may not be folded into, `open` opens a table."""
+
+    table_format: Format
+    refusal: Callable[[str], Invalid | None]
+    open: Callable[[str], OwnedTable]
+
+
+class PartitionCommitter:
+    """Folds one partition until told to stop. `trouble` says why it isn't folding just now, empty where it is."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        reporter: OutcomeReporter,
+        tables: Tables,
+        pace: Pace,
+        metrics: Metrics,
+    ) -> None:
+        self._reader = reader
+        self._reporter = reporter
+        self._source = tables
+        self._pace = pace
+        self._metrics = metrics
+        self._tables: dict[str, OwnedTable] = {}
+        self._reported_at = time.monotonic()
+        self._lag_at = 0.0
+        self._outcomes_offset = 0
+        self._busy = False
+        self.trouble = "starting"
+
+    def run(self, stop: threading.Event, until: int | None = None) -> None:
+        """Folds until `stop` is set (the group in flight is finished) or, if given, the offset `until` is reached.
+
+        What is not reachable is tried again with growing pauses, and `trouble` says so meanwhile. Raises
+        `StopError` where this process must not go on.
+        """
+        self.trouble = ""
+        while not stop.is_set() and (until is None or self._reader.position < until):
+            messages = self._poll()
+            if messages:
+                self._answer(messages, stop)
+            elif time.monotonic() - self._reported_at > RESTAMP_SECONDS:
+                self._report([], [], stop)
+            self.trouble = "" if self._reader.connected else "the broker is not reachable"
+            if not self.trouble and time.monotonic() - self._lag_at > LAG_EVERY_SECONDS:
+                self._measure_lag()
+
+    def _measure_lag(self) -> None:
+        self._lag_at = time.monotonic()
+        try:
+            lag = self._reader.end_offset() - self._reader.position
+        except RetryError as error:
+            self.trouble = str(error)
+        else:
+            self._metrics.lag_entries.labels(str(self._reader.log.partition)).set(max(0, lag))
+
+    def _poll(self) -> Sequence[Message]:
+        """The next messages. An idle log is answered at once; a busy one may wait a little for a fuller group."""
+        limit = self._pace.limits.max_entries
+        messages = list(self._reader.poll(limit, IDLE_POLL_SECONDS))
+        deadline = time.monotonic() + self._pace.max_wait_s
+        while self._busy and 0 < len(messages) < limit and (left := deadline - time.monotonic()) > 0:
+            messages += self._reader.poll(limit - len(messages), left)
+        self._busy = len(messages) > 1
+        return messages
+
+    def _answer(self, messages: Sequence[Message], stop: threading.Event) -> None:
+        started = time.monotonic()
+        outcomes = self._outcomes(messages, stop)
+        if outcomes is None:
+            return
+        self._metrics.fold_seconds.observe(time.monotonic() - started)
+        self._report(outcomes, _dead_letters(messages, outcomes), stop)
+
+    def _outcomes(self, messages: Sequence[Message], stop: threading.Event) -> list[Outcome] | None:
+        """An outcome for each message, in order; None if told to stop while something was not reachable."""
+        outcomes: dict[int, Outcome] = {}
+        by_table: dict[str, list[Entry]] = {}
+        log, topic = self._reader.log, self._reader.topic
+        for message in messages:
+            read = decode(message.value, message.key, Position(log, message.offset, topic), message.time_us)
+            if isinstance(read, UnknownKind):
+                raise StopError(read.message, where=str(read.position), hint="run a release that knows it")
+            if isinstance(read, Undecodable):
+                outcomes[message.offset] = Outcome(read.position, read.table, Invalid(read.message, read.hint))
+            else:
+                by_table.setdefault(read.envelope.table, []).append(read)
+        for uri, entries in by_table.items():
+            answered = self._fold_table(uri, entries, stop)
+            if answered is None:
+                return None
+            outcomes.update((outcome.position.offset, outcome) for outcome in answered)
+        return [outcomes[message.offset] for message in messages]
+
+    def _fold_table(self, uri: str, entries: Sequence[Entry], stop: threading.Event) -> list[Outcome] | None:
+        """The outcomes of one table's entries, its versions published."""
+        refusal = self._source.refusal(uri)
+        if refusal is not None:
+            return [_refused(entry, refusal) for entry in entries]
+        outcomes: list[Outcome] = []
+        for group in groups_of(entries, self._source.table_format, self._pace.limits):
+            answered = self._persist(partial(self._fold_group, uri, group), stop)
+            if answered is None:
+                return None
+            outcomes += answered
+        return outcomes
+
+    def _fold_group(self, uri: str, group: Sequence[Entry]) -> Sequence[Outcome]:
+        try:
+            table = self._opened(uri)
+        except NotATableError as error:
+            return [_refused(entry, Invalid(f"{uri}: {error.message}", error.hint)) for entry in group]
+        step = table.fold(group)
+        self._count(step, group)
+        return step.outcomes
+
+    def _opened(self, uri: str) -> OwnedTable:
+        if uri not in self._tables:
+            table = self._source.open(uri)
+            check_log(table.table.marks, self._reader.log, uri)
+            self._tables[uri] = table
+        return self._tables[uri]
+
+    def _report(self, outcomes: Sequence[Outcome], letters: Sequence[DeadLetter], stop: threading.Event) -> None:
+        started = time.monotonic()
+        log = self._reader.log
+        stamp = Stamp(log.cluster_id, log.topic_id, self._reader.position, self._outcomes_offset)
+        reported = self._persist(
+            lambda: self._reporter.report(outcomes, letters, self._reader.position, stamp), stop
+        )
+        if reported is None:
+            return
+        self._outcomes_offset = reported
+        self._reported_at = time.monotonic()
+        for table in self._tables.values():
+            table.reported()
+        self._metrics.report_seconds.observe(self._reported_at - started)
+        for outcome in outcomes:
+            self._metrics.outcomes.labels(type(outcome.result).__name__.lower()).inc()
+
+    def _persist(self, attempt: Callable[[], T], stop: threading.Event) -> T | None:
+        """Makes the same attempt again while something is not reachable; None if told to stop meanwhile."""
+        backoff = Backoff()
+        while True:
+            try:
+                return attempt()
+            except RetryError as error:
+                self.trouble = str(error)
+                self._metrics.store_retries.inc()
+                LOG.warning("not reachable, trying again", error=str(error), pause_s=backoff.next_pause)
+                if stop.wait(backoff.pause()):
+                    return None
+
+    def _count(self, step: Step, group: Sequence[Entry]) -> None:
+        self._metrics.group_size.observe(len(group))
+        publication = step.publication
+        if publication is None:
+            return
+        size = sum(len(buffer) for buffer in publication.buffers)
+        self._metrics.versions.inc()
+        self._metrics.manifest_bytes.inc(size)
+        self._metrics.visible_seconds.observe(max(0.0, time.time() - group[0].time_us / 1e6))
+        LOG.info(
+            "published",
+            table=group[0].envelope.table,
+            version=publication.version,
+            entries=len(group),
+            first=str(group[0].position),
+            last=str(group[-1].position),
+            manifest_bytes=size,
+        )
+
+
+def check_log(marks: Marks, log: LogId, uri: str) -> None:
+    """Raises `StopError` where the table was folded from another log than this one: a condition of the log."""
+    bound = marks.position
+    if bound is None or (bound.log.cluster_id, bound.log.topic_id) == (log.cluster_id, log.topic_id):
+        return
+    raise StopError(
+        f"the table is bound to {bound}, cluster {bound.log.cluster_id}, topic id {bound.log.topic_id}; "
+        f"this log is cluster {log.cluster_id}, topic id {log.topic_id}",
+        where=uri,
+        hint="the topic was made again or the brokers are others: point the committer at the log it was folded from",
+    )
+
+
+def _refused(entry: Entry, refusal: Invalid) -> Outcome:
+    return Outcome(
+        entry.position, entry.envelope.table, refusal, entry.uuid, entry.app_id, entry.batch_id, "", entry.envelope.branch
+    )
+
+
+def _dead_letters(messages: Sequence[Message], outcomes: Sequence[Outcome]) -> list[DeadLetter]:
+    """The messages that were refused, as they came, with the reason."""
+    return [
+        DeadLetter(message.key, message.value, outcome)
+        for message, outcome in zip(messages, outcomes, strict=True)
+        if isinstance(outcome.result, Rejected | Invalid)
+    ]
