@@ -70,7 +70,9 @@ class Folded:
     publication: Publication | None
 
 
-def fold(table_format: Format, table: Table, group: Sequence[Entry], observed: Observed, terms: Terms) -> Folded:
+def fold(
+    table_format: Format, table: Table, group: Sequence[Entry], observed: Observed, terms: Terms
+) -> Folded:
     """Folds one group of one table's entries, all from one log and in its order.
 
     Every entry gets its outcome; the accepted ones become one version. The outcomes hold once the publication
@@ -179,8 +181,12 @@ class _Folding:
             "send to the table's partition: its marks name it",
         )
 
-    def _record(self, news: Sequence[tuple[Entry, Result]], first: Entry, last: Entry, table_id: str) -> Record:
-        outcomes = _outcomes(self._table, [entry for entry, _ in news], [result for _, result in news], table_id)
+    def _record(
+        self, news: Sequence[tuple[Entry, Result]], first: Entry, last: Entry, table_id: str
+    ) -> Record:
+        outcomes = _outcomes(
+            self._table, [entry for entry, _ in news], [result for _, result in news], table_id
+        )
         refused = [one for one in (*self._table.pending, *outcomes) if not isinstance(one.result, Committed)]
         committed = {entry.position.offset: one for entry, one in news if isinstance(one, Committed)}
         position = first.position
@@ -215,7 +221,11 @@ class _Folding:
 
 def _range_text(record: Record) -> str:
     log = f"{record.topic or record.log.topic_id}/{record.log.partition}"
-    return f"{log}@{record.first_offset}-{record.last_offset}" if record.last_offset >= record.first_offset else ""
+    return (
+        f"{log}@{record.first_offset}-{record.last_offset}"
+        if record.last_offset >= record.first_offset
+        else ""
+    )
 
 
 def _version_uuid(table_id: str, record: Record) -> str:

@@ -44,9 +44,13 @@ class Metrics:
             registry=self.registry,
         )
         self.store_retries = Counter(
-            "lakefold_retries_total", "Groups folded again because something was not reachable", registry=self.registry
+            "lakefold_retries_total",
+            "Groups folded again because something was not reachable",
+            registry=self.registry,
         )
-        self.ready = Gauge("lakefold_ready", "1 while every partition is connected and folding", registry=self.registry)
+        self.ready = Gauge(
+            "lakefold_ready", "1 while every partition is connected and folding", registry=self.registry
+        )
 
     def _seconds(self, name: str, meaning: str) -> Histogram:
         return Histogram(name, meaning, buckets=FAST_SECONDS, registry=self.registry)

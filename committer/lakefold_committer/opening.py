@@ -83,7 +83,9 @@ def _provable(table_format: Format, versions: Versions, newest: State, uri: str)
             return _unmarked(table_format, versions, newest, uri)
         older = _older(table_format, versions, foreign[-1].version - 1, uri)
         if is_own(older.properties, older.version):
-            return Table(uri, _carried(table_format, older, foreign), decode_marks(older.metadata, uri) or Marks())
+            return Table(
+                uri, _carried(table_format, older, foreign), decode_marks(older.metadata, uri) or Marks()
+            )
         foreign.append(older)
 
 

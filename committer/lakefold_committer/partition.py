@@ -180,7 +180,9 @@ class PartitionCommitter:
             if isinstance(read, UnknownKind):
                 raise StopError(read.message, where=str(read.position), hint="run a release that knows it")
             if isinstance(read, Undecodable):
-                outcomes[message.offset] = Outcome(read.position, read.table, Invalid(read.message, read.hint))
+                outcomes[message.offset] = Outcome(
+                    read.position, read.table, Invalid(read.message, read.hint)
+                )
             else:
                 by_table.setdefault(read.envelope.table, []).append(read)
         for uri, entries in by_table.items():
@@ -219,7 +221,9 @@ class PartitionCommitter:
             self._tables[uri] = table
         return self._tables[uri]
 
-    def _report(self, outcomes: Sequence[Outcome], letters: Sequence[DeadLetter], stop: threading.Event) -> None:
+    def _report(
+        self, outcomes: Sequence[Outcome], letters: Sequence[DeadLetter], stop: threading.Event
+    ) -> None:
         started = time.monotonic()
         log = self._reader.log
         stamp = Stamp(log.cluster_id, log.topic_id, self._reader.position, self._outcomes_offset)
@@ -284,7 +288,14 @@ def check_log(marks: Marks, log: LogId, uri: str) -> None:
 
 def _refused(entry: Entry, refusal: Invalid) -> Outcome:
     return Outcome(
-        entry.position, entry.envelope.table, refusal, entry.uuid, entry.app_id, entry.batch_id, "", entry.envelope.branch
+        entry.position,
+        entry.envelope.table,
+        refusal,
+        entry.uuid,
+        entry.app_id,
+        entry.batch_id,
+        "",
+        entry.envelope.branch,
     )
 
 

@@ -108,7 +108,9 @@ def decode_record(properties: Mapping[str, str], where: str = "") -> Record | No
         message = FoldRecord.FromString(base64.b64decode(properties[RECORD], validate=True))
         return _record_of(message, int(properties[VERSION]))
     except (DecodeError, binascii.Error, KeyError, ValueError) as error:
-        raise DamagedError(f"the version's record of the log can't be read: {error!r}", where=where) from error
+        raise DamagedError(
+            f"the version's record of the log can't be read: {error!r}", where=where
+        ) from error
 
 
 def is_own(properties: Mapping[str, str], version: int) -> bool:
@@ -138,7 +140,9 @@ def _committed(message: FoldRecord, version: int) -> dict[int, Committed]:
     offsets = list(accumulate(message.committed_offsets, initial=message.first_offset))[1:]
     counts = list(message.num_fragment_ids)
     firsts = accumulate(counts, initial=message.first_fragment_id)
-    parts = zip(offsets, message.rebased, message.rows_added, message.rows_deleted, firsts, counts, strict=False)
+    parts = zip(
+        offsets, message.rebased, message.rows_added, message.rows_deleted, firsts, counts, strict=False
+    )
     found = {
         offset: Committed(version, rebased, added, deleted, first if count else 0, count)
         for offset, rebased, added, deleted, first, count in parts

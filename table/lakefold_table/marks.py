@@ -184,7 +184,9 @@ def _decoded(metadata: Mapping[str, str]) -> Marks:
         file_logs=_pairs(metadata.get(FILE_LOGS, "[]")),
         uuids=_pairs(metadata.get(UUIDS, "[]")),
         apps={
-            key.removeprefix(APP): AppMark.decode(value) for key, value in metadata.items() if key.startswith(APP)
+            key.removeprefix(APP): AppMark.decode(value)
+            for key, value in metadata.items()
+            if key.startswith(APP)
         },
     )
 

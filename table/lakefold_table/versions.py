@@ -133,7 +133,10 @@ class Versions:
         if not numbers:
             return NotATableError("there is no table here", where=self.storage.uri)
         if version > numbers[-1]:
-            message, hint = f"version {version} is not there yet, the newest is {numbers[-1]}", "ask for an older one"
+            message, hint = (
+                f"version {version} is not there yet, the newest is {numbers[-1]}",
+                "ask for an older one",
+            )
         elif version in numbers:
             return RetryError(f"version {version} could not be read, but is listed", where=self.storage.uri)
         else:

@@ -92,7 +92,9 @@ def head_length(start: bytes) -> int:
     return LENGTH.size + LENGTH.unpack_from(start)[0] if len(start) >= LENGTH.size else 0
 
 
-def encode_file(head: Manifest, fragments: Fragments, index_section: bytes, transaction: Transaction) -> list[Buffer]:
+def encode_file(
+    head: Manifest, fragments: Fragments, index_section: bytes, transaction: Transaction
+) -> list[Buffer]:
     """The buffers of a manifest file in order; the first one is the transaction section. Changes `head`'s offsets."""
     transaction_bytes = transaction.SerializeToString(deterministic=True)
     sections: list[Buffer] = [LENGTH.pack(len(transaction_bytes)) + transaction_bytes]
@@ -148,4 +150,6 @@ def _transaction(data: bytes, head: Manifest, where: str) -> Transaction | None:
         offset = head.transaction_section_before_14
     else:
         return None
-    return _parsed(Transaction(), _section(data, offset, where, "transaction section"), where, "transaction section")
+    return _parsed(
+        Transaction(), _section(data, offset, where, "transaction section"), where, "transaction section"
+    )

@@ -59,15 +59,23 @@ class Columns:
             ids += fields
         if len(set(ids)) != len(ids):
             twice = sorted({number for number in ids if ids.count(number) > 1})
-            return Invalid(f"field ids {twice} lie in the fragment twice", "a field has one file per fragment")
+            return Invalid(
+                f"field ids {twice} lie in the fragment twice", "a field has one file per fragment"
+            )
         return self._missing(frozenset(ids))
 
-    def _file_fault(self, major: int, minor: int, fields: tuple[int, ...], indices: tuple[int, ...]) -> Invalid | None:
+    def _file_fault(
+        self, major: int, minor: int, fields: tuple[int, ...], indices: tuple[int, ...]
+    ) -> Invalid | None:
         legacy = (major, minor) in LEGACY
         if not legacy and f"{major}.{minor}" not in KNOWN_VERSIONS:
-            return Invalid(f"data file version {major}.{minor} is not known", f"known: {', '.join(KNOWN_VERSIONS)}")
+            return Invalid(
+                f"data file version {major}.{minor} is not known", f"known: {', '.join(KNOWN_VERSIONS)}"
+            )
         if legacy != self.legacy:
-            return Invalid("files of version 2 and older ones can't be mixed in one table", "rewrite the files")
+            return Invalid(
+                "files of version 2 and older ones can't be mixed in one table", "rewrite the files"
+            )
         unknown = sorted(number for number in fields if number not in self.names)
         if unknown:
             return Invalid(
@@ -75,14 +83,18 @@ class Columns:
                 "open the table, take its schema and field ids, and write the files again",
             )
         if not legacy and len(indices) != len(fields):
-            return Invalid(f"{len(fields)} field ids have {len(indices)} column indices", "give one for each field")
+            return Invalid(
+                f"{len(fields)} field ids have {len(indices)} column indices", "give one for each field"
+            )
         return None
 
     def _missing(self, ids: frozenset[int]) -> Invalid | None:
         missing = [name for name, either in self.required if ids.isdisjoint(either)]
         if not missing:
             return None
-        return Invalid(f"columns {missing} may not be null and are in no file", "write every column that isn't nullable")
+        return Invalid(
+            f"columns {missing} may not be null and are in no file", "write every column that isn't nullable"
+        )
 
 
 def columns_of(fields: Sequence[Field], storage_version: str) -> Columns:

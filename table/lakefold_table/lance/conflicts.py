@@ -76,7 +76,9 @@ def conflict_of(kind: Kind, read_version: int, history: History) -> Conflict | N
     if not met:
         return None
     retryable, other, version = min(met, key=lambda found: (found[0], -found[2]))
-    advice = "build it again on the newest version" if retryable else "building it again may mean something else"
+    advice = (
+        "build it again on the newest version" if retryable else "building it again may mean something else"
+    )
     return Conflict(
         retryable=retryable,
         message=f"{kind} built on version {read_version} can't follow the {other} of version {version}: {advice}",

@@ -26,11 +26,15 @@ def creation_fault(envelope: Envelope) -> Invalid | None:
     transaction, version = envelope.lance, envelope.create.data_storage_version
     overwrite = transaction.overwrite
     if transaction.WhichOneof("operation") != "overwrite":
-        return Invalid("a table is created by an overwrite", "send an empty overwrite with the schema, then append")
+        return Invalid(
+            "a table is created by an overwrite", "send an empty overwrite with the schema, then append"
+        )
     if transaction.read_version:
         return Invalid(f"read version {transaction.read_version}, but there is no table yet", "create with 0")
     if version and version not in KNOWN_VERSIONS:
-        return Invalid(f"data storage version {version!r} is not known", f"use one of {', '.join(KNOWN_VERSIONS)}")
+        return Invalid(
+            f"data storage version {version!r} is not known", f"use one of {', '.join(KNOWN_VERSIONS)}"
+        )
     if not overwrite.schema:
         return Invalid("a table needs at least one column", "give the schema")
     try:

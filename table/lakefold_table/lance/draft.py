@@ -51,7 +51,9 @@ class LanceDraft:
         self._columns = Columns({}, (), legacy=False) if state is None else state.columns
         self._bases = frozenset[int]() if state is None else state.base_ids
         self._scheme = Scheme.V2 if state is None else state.scheme
-        self._next_fragment_id = self._head.max_fragment_id + 1 if self._head.HasField("max_fragment_id") else 0
+        self._next_fragment_id = (
+            self._head.max_fragment_id + 1 if self._head.HasField("max_fragment_id") else 0
+        )
         self._next_row_id = self._head.next_row_id
         self._first_ids = (self._next_fragment_id, self._next_row_id)
         self._transactions: list[Transaction] = []
@@ -112,14 +114,20 @@ class LanceDraft:
                     "create it first: an empty overwrite whose envelope has `create`",
                 )
             fault = creation_fault(envelope)
-            return fault or self._fragments_fault(envelope.lance.overwrite.fragments, columns_to_create(envelope))
+            return fault or self._fragments_fault(
+                envelope.lance.overwrite.fragments, columns_to_create(envelope)
+            )
         if envelope.HasField("create"):
             return Rejected(_exists_already(self._state))
         if kind is Kind.OVERWRITE:
-            return Invalid("an overwrite is folded only to create a table", "this release can't replace its rows")
+            return Invalid(
+                "an overwrite is folded only to create a table", "this release can't replace its rows"
+            )
         return self._rebase_refusal(envelope.lance, kind, self._state)
 
-    def _rebase_refusal(self, transaction: Transaction, kind: Kind, state: LanceState) -> Rejected | Invalid | None:
+    def _rebase_refusal(
+        self, transaction: Transaction, kind: Kind, state: LanceState
+    ) -> Rejected | Invalid | None:
         """Why a proposal built on an older version can't be folded on this one."""
         fault = read_version_fault(transaction, state.version)
         if fault is not None:
@@ -136,7 +144,9 @@ class LanceDraft:
     def _reserve_fault(self, count: int) -> Invalid | None:
         if 0 < count <= MAX_FRAGMENT_ID - self._next_fragment_id:
             return None
-        return Invalid(f"{count} fragment ids can't be reserved", "ids are from 0 to 2^32 - 1; reserve at least one")
+        return Invalid(
+            f"{count} fragment ids can't be reserved", "ids are from 0 to 2^32 - 1; reserve at least one"
+        )
 
     def _fragments_fault(self, fragments: Iterable[DataFragment], columns: Columns) -> Invalid | None:
         bases = self._bases
@@ -159,7 +169,9 @@ class LanceDraft:
         taken = taken or (self._state is not None and self._state.fragments.has(fragment_id))
         given.add(fragment_id)
         if fragment_id > MAX_FRAGMENT_ID or taken:
-            return Invalid(f"fragment id {fragment_id} is taken or too high", "leave ids 0: they are given when folded")
+            return Invalid(
+                f"fragment id {fragment_id} is taken or too high", "leave ids 0: they are given when folded"
+            )
         return None
 
     def _create(self, entry: Entry) -> None:
@@ -201,7 +213,10 @@ class LanceDraft:
         head = Manifest()
         head.CopyFrom(self._head)
         head.version = self._version + 1
-        head.timestamp.seconds, head.timestamp.nanos = stamps.time_us // MICROS, stamps.time_us % MICROS * 1000
+        head.timestamp.seconds, head.timestamp.nanos = (
+            stamps.time_us // MICROS,
+            stamps.time_us % MICROS * 1000,
+        )
         for key in [key for key in head.table_metadata if key.startswith(PREFIX)]:
             del head.table_metadata[key]
         head.table_metadata.update(stamps.metadata)

@@ -132,7 +132,10 @@ def _settled(chunks: tuple[Chunk, ...]) -> tuple[Chunk, ...]:
     settled = list(chunks)
     while len(settled) > 1:
         last, before = settled[-1], settled[-2]
-        if len(before.encoded) > 2 * len(last.encoded) or len(before.encoded) + len(last.encoded) > CHUNK_BYTES:
+        if (
+            len(before.encoded) > 2 * len(last.encoded)
+            or len(before.encoded) + len(last.encoded) > CHUNK_BYTES
+        ):
             break
         settled[-2:] = [before.joined(last)]
     return tuple(settled)
@@ -150,9 +153,18 @@ def _with_inserted(chunks: tuple[Chunk, ...], fragments: Sequence[Numbered]) -> 
 
 
 def _merged(chunk: Chunk, fragments: Sequence[Numbered]) -> Chunk:
-    present = [Numbered(f.id, f.SerializeToString(deterministic=True), f.physical_rows) for f in chunk.decode()]
+    present = [
+        Numbered(f.id, f.SerializeToString(deterministic=True), f.physical_rows) for f in chunk.decode()
+    ]
     merged = _chunk_of(sorted([*present, *fragments], key=lambda fragment: fragment.id))
-    return Chunk(merged.encoded, merged.count, merged.first_id, merged.last_id, merged.physical_rows, chunk.deleted_rows)
+    return Chunk(
+        merged.encoded,
+        merged.count,
+        merged.first_id,
+        merged.last_id,
+        merged.physical_rows,
+        chunk.deleted_rows,
+    )
 
 
 def fragments_of(encoded: Sequence[bytes]) -> Fragments:
@@ -175,5 +187,9 @@ def _parsed_chunk(encoded: Sequence[bytes]) -> Chunk:
         fragments[0].id,
         fragments[-1].id,
         sum(fragment.physical_rows for fragment in fragments),
-        sum(fragment.deletion_file.num_deleted_rows for fragment in fragments if fragment.HasField("deletion_file")),
+        sum(
+            fragment.deletion_file.num_deleted_rows
+            for fragment in fragments
+            if fragment.HasField("deletion_file")
+        ),
     )

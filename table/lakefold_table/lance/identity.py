@@ -27,7 +27,12 @@ def identity_fault(transaction: Transaction, state: LanceState, observed: Observ
     if fields is None:
         return _refusal(state, f"the schema of version {read} is gone, so its field ids can't be told", ())
     before, now = identities(fields), identities(state.head.fields)
-    used = {number for fragment in transaction.append.fragments for file in fragment.files for number in file.fields}
+    used = {
+        number
+        for fragment in transaction.append.fragments
+        for file in fragment.files
+        for number in file.fields
+    }
     changed = tuple(sorted(number for number in used if before.get(number) != now.get(number)))
     if not changed:
         return None

@@ -107,4 +107,3 @@ def state_of(file: ManifestFile, scheme: Scheme, where: str = "") -> LanceState:
         columns_of(file.head.fields, file.head.data_format.version),
         scheme,
     )
-

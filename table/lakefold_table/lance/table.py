@@ -104,4 +104,3 @@ def _new_fragments(transaction: Transaction) -> Iterable[DataFragment]:
 def _own_files(fragments: Iterable[DataFragment]) -> Iterable[str]:
     """Paths of files that lie in the table itself (those under another base are not looked at)."""
     return (data_path(file.path) for one in fragments for file in one.files if not file.HasField("base_id"))
-

@@ -29,13 +29,17 @@ def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
         return Invalid("the transaction has no operation", "set one of the operations of Lance's Transaction")
     if kind not in FOLDED:
         folded = ", ".join(sorted(FOLDED))
-        return Invalid(f"{kind} is not folded in this release", f"it folds {folded} (overwrite only to create)")
+        return Invalid(
+            f"{kind} is not folded in this release", f"it folds {folded} (overwrite only to create)"
+        )
     if envelope.branch:
         return Invalid(f"branch {envelope.branch!r}: branches are not folded in this release", "send to main")
     if envelope.HasField("fragment_reuse_index"):
         return Invalid("a fragment-reuse index belongs to a Rewrite only", "leave it out")
     if len(transaction.uuid) > MAX_UUID_LENGTH:
-        return Invalid(f"the transaction's uuid has {len(transaction.uuid)} characters", "use 36, as UUIDs have")
+        return Invalid(
+            f"the transaction's uuid has {len(transaction.uuid)} characters", "use 36, as UUIDs have"
+        )
     return reserved_key_fault(transaction.transaction_properties)
 
 
@@ -60,9 +64,13 @@ def read_version_fault(transaction: Transaction, version: int) -> Invalid | None
 def new_fragment_fault(fragment: DataFragment, columns: Columns, bases: Collection[int]) -> Invalid | None:
     """What is wrong with a fragment that a transaction adds."""
     if not 0 < fragment.physical_rows <= MAX_ROWS:
-        return Invalid(f"a fragment has {fragment.physical_rows} rows", "a fragment has from 1 to 2^32 - 1 rows")
+        return Invalid(
+            f"a fragment has {fragment.physical_rows} rows", "a fragment has from 1 to 2^32 - 1 rows"
+        )
     if fragment.HasField("deletion_file") or fragment.overlays:
-        return Invalid("a new fragment may have no deletion file and no overlays", "leave deleted rows out of it")
+        return Invalid(
+            "a new fragment may have no deletion file and no overlays", "leave deleted rows out of it"
+        )
     if fragment.WhichOneof("row_id_sequence") or fragment.WhichOneof("created_at_version_sequence"):
         return Invalid("a new fragment may bring no row ids or versions", "they are given when it is folded")
     fault = columns.fault(fragment)
@@ -70,9 +78,13 @@ def new_fragment_fault(fragment: DataFragment, columns: Columns, bases: Collecti
         return fault
     for file in fragment.files:
         if not is_inside(file.path):
-            return Invalid(f"the path {file.path!r} leaves its base", "name the file relative to the data folder")
+            return Invalid(
+                f"the path {file.path!r} leaves its base", "name the file relative to the data folder"
+            )
         if file.HasField("base_id") and file.base_id not in bases:
-            return Invalid(f"base {file.base_id} of {file.path} is not one of the table's", "add the base first")
+            return Invalid(
+                f"base {file.base_id} of {file.path} is not one of the table's", "add the base first"
+            )
     return None
 
 
