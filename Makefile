@@ -12,9 +12,6 @@ CORE := $(wildcard table/lakefold_table/format.py table/lakefold_table/marks.py 
 STEP = @printf '\n\033[1m== %s\033[0m\n'
 CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	echo 'Python 3.11 or newer is needed; $(PYTHON) is not. Name another: make PYTHON=python3.12' >&2; exit 1; }
-CHECK_JAVA = @version=$$(java -version 2>&1 | awk -F '"' '/version/ { split($$2, v, "."); print v[1]; exit }'); \
-	test "$${version:-0}" -ge 17 2>/dev/null || { \
-	echo "Java 17 or newer is needed on the PATH; found: $${version:-none}" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -23,8 +20,7 @@ CHECK_JAVA = @version=$$(java -version 2>&1 | awk -F '"' '/version/ { split($$2,
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup ## the whole way on real events: Kafka, Spark, committer, reader, with progress on the screen
-	$(CHECK_JAVA)
+demo: .java setup ## the whole way on real events: Kafka, Spark, committer, reader, with progress on the screen
 	@$(BIN)/lakefold demo
 
 test: setup ## everything that CI runs: lint, types, docs, fast tests, integration tests
@@ -36,9 +32,9 @@ test: setup ## everything that CI runs: lint, types, docs, fast tests, integrati
 
 lint: setup ## ruff (all rules), the format, the purity of the core, the direction of imports
 	$(STEP) 'lint'
-	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff check --quiet --output-format concise .
 	@$(BIN)/ruff format --check --quiet .
-	@$(if $(CORE),$(BIN)/ruff check --quiet --config ruff-core.toml $(CORE),true)
+	@$(if $(CORE),$(BIN)/ruff check --quiet --output-format concise --config ruff-core.toml $(CORE),true)
 	@shown=$$(PYTHONPATH=$(ROOTS) $(BIN)/lint-imports --no-logo 2>&1) || { echo "$$shown"; exit 1; }
 
 types: setup ## mypy, strict, over packages and tests
@@ -49,13 +45,11 @@ test-fast: setup ## the tests that need no broker and no Spark (under a minute)
 	$(STEP) 'fast tests'
 	@$(BIN)/pytest -q -m fast -n 2
 
-test-integration: setup ## the tests that start a real broker and Spark, on free ports
-	$(CHECK_JAVA)
+test-integration: .java setup ## the tests that start a real broker and Spark, on free ports
 	$(STEP) 'integration tests'
 	@$(BIN)/pytest tests/integration -n 2 --dist loadfile
 
-bench: setup ## measure committer, stream and latency beside their peers; results under benchmarks/results
-	$(CHECK_JAVA)
+bench: .java setup ## measure committer, stream and latency beside their peers; results under benchmarks/results
 	@$(BIN)/python -m benchmarks
 
 docs: setup ## what is generated is fresh: protobuf code, tables in the documents
@@ -83,3 +77,11 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+
+# Before the environment is built: who lacks Java should know at once.
+.PHONY: .java
+.java:
+	@version=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 \
+		| awk -F '"' '/version/ { split($$2, v, "."); print v[1]; exit }'); \
+	test "$${version:-0}" -ge 17 2>/dev/null || { \
+		echo "Java 17 or newer is needed, by JAVA_HOME or on the PATH; found: $${version:-none}" >&2; exit 1; }

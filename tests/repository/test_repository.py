@@ -90,6 +90,7 @@ def make_targets() -> set[str]:
         target
         for line in re.findall(r"^\.PHONY:(.*)$", tree.one("Makefile").text, re.MULTILINE)
         for target in line.split()
+        if not target.startswith(".")
     }
 
 
