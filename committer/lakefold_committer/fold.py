@@ -1,7 +1,8 @@
-"""The fold: (table, entries) -> (next table, outcomes, publication). A function of what it is given, and of nothing else.
+"""The fold: (table, entries) -> (next table, outcomes, publication). A function of nothing but these.
 
-It reads no clock, makes no ids and does no IO: a version's time is the log's, its uuid a hash of what it is made of.
-So the same entries on the same table give the same bytes, whoever folds them and when (fold-is-a-function).
+It reads no clock, makes no ids and does no IO: a version's time is the log's, its uuid a hash of what it is
+made of. So the same entries on the same table give the same bytes, whoever folds them and when
+(fold-is-a-function).
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from lakefold_committer.keys import Keys
 from lakefold_log import record as names
 from lakefold_log.record import Batches, Record, encode_record
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Result
 from lakefold_table.format import Accepted, Observed, Stamps
 from lakefold_table.marks import RULES, Marks, table_id_of, uuid_form
-
-from lakefold_committer.keys import Keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as the fold sees it: its newest version (None: there is none) and what that remembers of the log.
+    """A table as the fold sees it: its newest version (None: no table) and what that remembers of the log.
 
-    `pending`: refusals given since that version and not reported yet. The next version records them, since its
-    marks will cover their positions.
+    `pending`: refusals given since that version and not reported yet. The next version records them, since
+    its marks will cover their positions.
     """
 
     uri: str
@@ -52,8 +52,8 @@ class Table:
 class Terms:
     """Under what the folding happens.
 
-    `epoch` is the owner's. `must_publish`: the owner hasn't published under its epoch yet, so a version is made
-    even if every entry is refused. `answers`: what was answered to positions folded before, by offset.
+    `epoch` is the owner's. `must_publish`: the owner hasn't published under its epoch yet, so a version is
+    made even if every entry is refused. `answers`: what was answered to positions folded before, by offset.
     """
 
     epoch: int
@@ -160,7 +160,7 @@ class _Folding:
         return Folded(Table(base.uri, state, marks), outcomes, publication)
 
     def _answered_before(self, entry: Entry) -> Result:
-        """The answer given when this position was folded; a file log says Duplicate where that was Committed."""
+        """The answer given when this position was folded; a file log says Duplicate for Committed."""
         answer = self._terms.answers.get(entry.position.offset)
         if entry.position.log.is_file and (answer is None or isinstance(answer, Committed)):
             return Duplicate(answer.version if answer else 0)
@@ -230,7 +230,8 @@ def _range_text(record: Record) -> str:
 
 def _version_uuid(table_id: str, record: Record) -> str:
     """Names a version's transaction by what it is made of, so that no other version bears the same name."""
-    made_of = f"{table_id} {record.base_version} {record.log} {record.first_offset}-{record.last_offset} {record.epoch}"
+    offsets = f"{record.first_offset}-{record.last_offset}"
+    made_of = f"{table_id} {record.base_version} {record.log} {offsets} {record.epoch}"
     return uuid_form(hashlib.sha256(f"version {made_of}".encode()).hexdigest())
 
 

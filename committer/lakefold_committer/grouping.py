@@ -1,4 +1,4 @@
-"""Which neighbouring entries of one table share a version: decided before they are folded, and by nothing but them.
+"""Which neighbouring entries of one table share a version: decided before the fold, by nothing but them.
 
 A version costs a whole manifest and its fsync, so entries share one wherever the format says that they may.
 """

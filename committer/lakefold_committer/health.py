@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -39,7 +39,7 @@ class HealthServer:
         """The port that is served."""
         return int(self._server.server_address[1])
 
-    def __enter__(self) -> HealthServer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -60,7 +60,7 @@ def _handler(
     pages: dict[str, Callable[[], tuple[HTTPStatus, str, bytes]]],
 ) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
+        def do_GET(self) -> None:
             page = pages.get(self.path.partition("?")[0])
             status, kind, body = page() if page else (HTTPStatus.NOT_FOUND, PLAIN, b"not found\n")
             self.send_response(status)

@@ -1,4 +1,4 @@
-"""Which keys were folded before: an app's batch ids, or the uuids of entries without one (at-most-once-per-key)."""
+"""Which keys were folded before: an app's batch ids, else an entry's uuid (at-most-once-per-key)."""
 
 from __future__ import annotations
 

@@ -5,26 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakefold_committer.opening import own_properties, read_state
 from lakefold_log.record import decode_record
 from lakefold_table.errors import VersionExpiredError
 from lakefold_table.format import Observed
 
-from lakefold_committer.opening import own_properties, read_state
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakefold_committer.fold import Table
     from lakefold_table.entry import Entry, LogId, Result
     from lakefold_table.format import Format, State
     from lakefold_table.versions import Versions
-
-    from lakefold_committer.fold import Table
 
 
 def observe(
     table_format: Format, versions: Versions, table: Table, group: Sequence[Entry], *, check_sizes: bool
 ) -> tuple[Table, Observed]:
-    """What the format needs to fold this group, and the table with what older versions did where it must know."""
+    """What the format needs to fold this group, and the table knowing what older versions did."""
     needs = table_format.needs(table.state, group)
     sizes = versions.storage.sizes(needs.sizes) if check_sizes else {}
     state = table.state
@@ -37,8 +35,8 @@ def observe(
 def answers_before(versions: Versions, table: Table, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:
     """The answers recorded for positions of this log that the table's marks cover.
 
-    Walks back over the versions; stops at the first one that is gone or that no longer can hold these offsets.
-    An offset without an answer in the result was folded into a version that is gone.
+    Walks back over the versions; stops at the first one that is gone or that no longer can hold these
+    offsets. An offset without an answer in the result was folded into a version that is gone.
     """
     wanted, found = set(offsets), dict[int, "Result"]()
     version = table.marks.version
@@ -59,7 +57,7 @@ def answers_before(versions: Versions, table: Table, log: LogId, offsets: Sequen
 
 
 def _informed(table_format: Format, versions: Versions, state: State, since: int) -> State:
-    """Reads what the versions after `since` did, newest first, as far back as they are there without a gap."""
+    """Reads what the versions after `since` did, newest first, back to the first gap."""
     older: list[State] = []
     for version in range(state.told_since, since, -1):
         try:

@@ -1,20 +1,19 @@
 """Opening a table: its newest version, and the marks that can be proven.
 
-Marks travel with every version, but a foreign client may have rolled them back (a Restore) or wiped them (a metadata
-replace), and a clone carries those of another table. So marks count only as they stand in a version that a
-committer made itself: from the newest version one walks back to that one (positions-grow).
+Marks travel with every version, but a foreign client may have rolled them back (a Restore) or wiped them (a
+metadata replace), and a clone carries those of another table. So marks count only as they stand in a version
+that a committer made itself: from the newest version one walks back to that one (positions-grow).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_committer.fold import Table
 from lakefold_log.record import is_own
 from lakefold_table.errors import StopError, VersionExpiredError
 from lakefold_table.lance.codec import head_length, head_transaction
 from lakefold_table.marks import RULES, Marks, decode_marks
-
-from lakefold_committer.fold import Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +27,8 @@ START_BYTES = 64 * 1024
 def open_table(table_format: Format, versions: Versions, uri: str) -> Table:
     """The table as it is now, or `Table(uri)` where there is none.
 
-    Raises `NotATableError` where there is something else, `DamagedError`, `InvalidError` for features we don't
-    know, and `StopError` where the marks can't be proven or were made under newer rules.
+    Raises `NotATableError` where there is something else, `DamagedError`, `InvalidError` for features we
+    don't know, and `StopError` where the marks can't be proven or were made under newer rules.
     """
     newest = versions.latest()
     if not newest:
@@ -47,7 +46,7 @@ def read_state(table_format: Format, versions: Versions, version: int) -> State:
 
 
 def own_properties(versions: Versions, version: int) -> Mapping[str, str] | None:
-    """The properties of a version that a committer made, from the head of its file; None for a foreign one."""
+    """The properties of a version a committer made, from the head of its file; None for a foreign one."""
     start = versions.read_start(version, START_BYTES)
     length = head_length(start)
     if len(start) == START_BYTES < length:
@@ -102,7 +101,7 @@ def _unmarked(table_format: Format, versions: Versions, newest: State, uri: str)
 
 
 def _carried(table_format: Format, own: State, foreign: list[State]) -> State:
-    """The newest of the foreign versions (newest first) that followed our own, knowing what each of them did."""
+    """The newest of the foreign versions (newest first) after our own, knowing what each of them did."""
     state = own
     for one in reversed(foreign):
         state = table_format.following(state, one)
@@ -114,8 +113,8 @@ def _older(table_format: Format, versions: Versions, version: int, uri: str) -> 
         return read_state(table_format, versions, version)
     except VersionExpiredError as error:
         raise StopError(
-            f"version {version} is gone, so the table's marks can't be proven: a foreign client committed after the "
-            "last version that a committer made, and that one was cleaned up",
+            f"version {version} is gone, so the table's marks can't be proven: a foreign client committed "
+            "after the last version that a committer made, and that one was cleaned up",
             where=uri,
             hint="restore the version, or detach the table from the log",
         ) from error

@@ -1,7 +1,7 @@
-"""A table that this committer folds for: state in memory, the conditional put, and what happens when it is lost.
+"""A table that this committer folds for: state in memory, the conditional put, and what a lost one means.
 
-Correctness doesn't depend on being the only one (fence-by-fact): whoever loses a put reads the winner's version and
-folds again on it; whoever meets a higher epoch steps down.
+Correctness doesn't depend on being the only one (fence-by-fact): whoever loses a put reads the winner's
+version and folds again on it; whoever meets a higher epoch steps down.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from lakefold_committer.fold import Folded, Table, Terms, fold
+from lakefold_committer.observing import answers_before, observe
+from lakefold_committer.opening import check_rules, open_table, read_state
 from lakefold_log.record import is_own
 from lakefold_table.errors import RetryError, StopError
 from lakefold_table.marks import decode_marks
 from lakefold_table.versions import Published
-
-from lakefold_committer.fold import Folded, Table, Terms, fold
-from lakefold_committer.observing import answers_before, observe
-from lakefold_committer.opening import check_rules, open_table, read_state
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,14 +30,14 @@ UNKNOWN_PUTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What folding one group came to: an outcome for each entry, and the version published (None: no change)."""
+    """What folding one group came to: an outcome for each entry, the version published (None: no change)."""
 
     outcomes: tuple[Outcome, ...]
     publication: Publication | None
 
 
 class OwnedTable:
-    """One table, opened. `check_sizes`: look at the size of each new file (None: where the store makes that cheap)."""
+    """One table, opened. `check_sizes`: look at the size of each new file (None: where that is cheap)."""
 
     def __init__(
         self, table_format: Format, versions: Versions, uri: str, *, check_sizes: bool | None = None
@@ -58,9 +57,9 @@ class OwnedTable:
     def fold(self, group: Sequence[Entry], *, publish_refusals: bool = False) -> Step:
         """Folds one group and publishes its version; the outcomes hold when this returns.
 
-        `publish_refusals`: make a version even where every new entry is refused, so that the table records it.
-        Raises `RetryError` where the store can't be reached (call again with the same group), `StopError` where
-        another committer owns the table.
+        `publish_refusals`: make a version even where every new entry is refused, so that the table records
+        it. Raises `RetryError` where the store can't be reached (call again with the same group), `StopError`
+        where another committer owns the table.
         """
         while True:
             folded = self._folded(group, publish_refusals=publish_refusals)
@@ -81,7 +80,7 @@ class OwnedTable:
         self._table = self._table.reported()
 
     def preview(self, group: Sequence[Entry]) -> Step:
-        """Folds one group in memory only: the outcomes and versions that `fold` would give, nothing is written."""
+        """Folds one group in memory only: outcomes and versions as `fold` would give them."""
         folded = self._folded(group, publish_refusals=False)
         self._table = folded.table
         return Step(folded.outcomes, folded.publication)
@@ -113,7 +112,7 @@ class OwnedTable:
         )
 
     def _next_is_there(self) -> bool:
-        """Whether somebody else published: a refusal may not be reported on a table that is no longer the newest."""
+        """Whether somebody else published: a refusal may only be reported on the newest version."""
         if self._table.state is None:
             return self._versions.latest() > 0
         return self._versions.exists(self._table.version + 1)

@@ -13,11 +13,11 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
+
+from lakefold_log.envelope import outcome_message, outcome_value
 from lakefold_protos.lakefold.record_pb2 import AppBatches, FoldRecord
 from lakefold_table.entry import Committed, LogId, Outcome, Position, Result
 from lakefold_table.errors import DamagedError
-
-from lakefold_log.envelope import outcome_message, outcome_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,7 +101,7 @@ def encode_record(record: Record) -> str:
 
 
 def decode_record(properties: Mapping[str, str], where: str = "") -> Record | None:
-    """The record among a transaction's properties, None where no committer wrote one. Raises `DamagedError`."""
+    """The record among a transaction's properties, None where there is none. Raises `DamagedError`."""
     if RECORD not in properties:
         return None
     try:

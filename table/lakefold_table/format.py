@@ -1,7 +1,7 @@
 """The seam that each table format answers: what the fold asks of a format, and what it hands back.
 
-The fold knows positions, keys and marks; a format knows schemas, fragments and conflicts. Between them stand these
-values. A format does no IO: it names the files it needs (`Needs`), the shell brings them (`Observed`).
+The fold knows positions, keys and marks; a format knows schemas, fragments and conflicts. Between them stand
+these values. A format does no IO: it names the files it needs (`Needs`), the shell brings them (`Observed`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Stamps:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The file of one version: where it goes and what it holds. The first buffer tells it from any other's file."""
+    """The file of one version: where it goes, what it holds. Its first buffer tells it from any other's."""
 
     version: int
     path: str

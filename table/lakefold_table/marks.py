@@ -1,8 +1,8 @@
 """What a version remembers of the log, so that the table itself says what has been folded into it.
 
-Marks lie in the table's metadata under keys that begin with `lakefold.`, readable by any client, and travel with
-every version. They are bounded: at most 32 intervals of batch ids an app, 256 uuids, 64 file logs, and apps that
-have been silent for 90 days of log time are forgotten.
+Marks lie in the table's metadata under keys that begin with `lakefold.`, readable by any client, and travel
+with every version. They are bounded: at most 32 intervals of batch ids an app, 256 uuids, 64 file logs, and
+apps that have been silent for 90 days of log time are forgotten.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UUIDS = "lakefold.uuids"
 APP = "lakefold.app."
 
 RULES = 1
-"""The version of the rules by which this release folds. A committer steps down before marks of newer rules."""
+"""The version of the rules by which this release folds. A committer steps down before newer rules."""
 
 MAX_INTERVALS = 32
 MAX_UUIDS = 256
@@ -39,8 +39,8 @@ SILENT_APP_US = 90 * 24 * 3600 * 1_000_000
 class AppMark:
     """The batch ids of one app that were folded, as intervals, ascending, both ends included.
 
-    `forgotten_below`: ids below it can't be told any more, their interval was dropped. `recent` keeps the versions
-    of the newest batches. `time_us` is the log time of the last one.
+    `forgotten_below`: ids below it can't be told any more, their interval was dropped. `recent` keeps the
+    versions of the newest batches. `time_us` is the log time of the last one.
     """
 
     intervals: tuple[tuple[int, int], ...] = ()
@@ -94,7 +94,8 @@ class Marks:
     """All that one version remembers. `version` is the version that these marks were made for.
 
     `position`: the last position folded from the Kafka log the table is bound to (None: not bound).
-    `operations`: for each kind of operation the newest version that was one, complete after `operations_since`.
+    `operations`: for each kind of operation the newest version that was one, complete after
+    `operations_since`.
     """
 
     table_id: str = ""
@@ -145,7 +146,7 @@ class Marks:
 
 
 def decode_marks(metadata: Mapping[str, str], where: str = "") -> Marks | None:
-    """The marks in a table's metadata, None where there are none. Raises `DamagedError` where they can't be read."""
+    """The marks in a table's metadata, None if there are none. Raises `DamagedError` for broken ones."""
     if MARK not in metadata:
         return None
     try:

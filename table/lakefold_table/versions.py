@@ -37,7 +37,7 @@ class Naming(Protocol):
 
 
 class Published(Enum):
-    """How a publication ended: `OURS` is there, `THEIRS` stands in its place, `UNKNOWN` must be tried again."""
+    """How a publication ended: `OURS` is there, `THEIRS` is in its place, `UNKNOWN` must be tried again."""
 
     OURS = "ours"
     THEIRS = "theirs"
@@ -45,7 +45,7 @@ class Published(Enum):
 
 
 class Versions:
-    """The versions of the table at a store's root. `detect` tells the naming from the names that are there."""
+    """The versions of the table at a store's root. `detect` tells the naming from the names there."""
 
     def __init__(
         self, storage: Storage, folder: str, detect: Callable[[Iterable[str]], Naming | None]
@@ -108,9 +108,9 @@ class Versions:
     def publish(self, publication: Publication) -> Published:
         """Puts the next version in its place, unless there is one.
 
-        A lost answer, and a place already taken, are settled by comparing the first buffer with what is there: it
-        names the version's transaction, so equal bytes mean that our own put got through. Idempotent: after
-        `UNKNOWN` or `RetryError` the same call may be made again.
+        A lost answer, and a place already taken, are settled by comparing the first buffer with what is
+        there: it names the version's transaction, so equal bytes mean that our own put got through.
+        Idempotent: after `UNKNOWN` or `RetryError` the same call may be made again.
         """
         try:
             put = self.storage.put_if_absent(publication.path, publication.buffers)

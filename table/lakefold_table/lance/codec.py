@@ -1,25 +1,28 @@
-"""The manifest file, byte by byte (format facts, section 2): sections, the manifest message, a footer of 16 bytes.
+"""The manifest file, byte by byte (format facts, section 2): sections, manifest, a footer of 16 bytes.
 
-A version we publish begins with its transaction section, so that one read of the file's head tells what changed,
-whatever the size of the table. Others put it elsewhere; reading goes by the offsets that the manifest names.
+A version we publish begins with its transaction section, so that one read of the file's head tells what
+changed, whatever the size of the table. Others put it elsewhere; reading goes by the offsets that the
+manifest names.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from google.protobuf.message import DecodeError, Message
+
 from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_protos.lance.views_pb2 import FragmentsView
-
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.fragments import Fragments, fragments_of
 
 if TYPE_CHECKING:
     from lakefold_table.storage.base import Buffer
+
+M = TypeVar("M", bound=Message)
 
 MAGIC = b"LANC"
 MAJOR, MINOR = 0, 2
@@ -32,9 +35,9 @@ MAX_SECTION = 2**31 - 1
 class ManifestFile:
     """A manifest file taken apart.
 
-    `head` is the Manifest message without its fragments; `fragments` holds those. `index_section` is the encoded
-    IndexSection message (empty where the table has no index). `transaction` is what made the version, None where
-    the file doesn't hold it (then `head.transaction_file` may name it).
+    `head` is the Manifest message without its fragments; `fragments` holds those. `index_section` is the
+    encoded IndexSection message (empty where the table has no index). `transaction` is what made the version,
+    None where the file doesn't hold it (then `head.transaction_file` may name it).
     """
 
     head: Manifest
@@ -71,10 +74,11 @@ def decode_manifest(message: bytes, where: str = "") -> tuple[Manifest, Fragment
         raise DamagedError(str(error), where=where) from error
 
 
-def head_transaction(start: bytes, where: str = "") -> Transaction | None:
-    """The transaction at the very start of a manifest file that we wrote; None if the bytes don't hold one whole.
+def head_transaction(start: bytes) -> Transaction | None:
+    """The transaction at the very start of a manifest file that we wrote; None if it isn't there whole.
 
-    Bytes of another's file may parse by chance: the caller checks that the properties name the version it expects.
+    Bytes of another's file may parse by chance: the caller checks that the properties name the version it
+    expects.
     """
     if len(start) < LENGTH.size:
         return None
@@ -95,7 +99,7 @@ def head_length(start: bytes) -> int:
 def encode_file(
     head: Manifest, fragments: Fragments, index_section: bytes, transaction: Transaction
 ) -> list[Buffer]:
-    """The buffers of a manifest file in order; the first one is the transaction section. Changes `head`'s offsets."""
+    """The buffers of a manifest file; the first is the transaction section. Changes `head`'s offsets."""
     transaction_bytes = transaction.SerializeToString(deterministic=True)
     sections: list[Buffer] = [LENGTH.pack(len(transaction_bytes)) + transaction_bytes]
     offset = len(sections[0])

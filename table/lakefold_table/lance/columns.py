@@ -1,7 +1,7 @@
 """What a table's schema demands of the data files of a fragment (format facts, section 4.4).
 
-A table sees few kinds of fragment (the same columns in the same file version again and again), so the verdict on
-each kind is remembered and a fragment costs one look-up.
+A table sees few kinds of fragment (the same columns in the same file version again and again), so the verdict
+on each kind is remembered and a fragment costs one look-up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Columns:
     """The columns of one schema, and the kinds of fragment already judged against it.
 
     `legacy`: the table's files have a version before 2. `names`: the dotted name of each field id.
-    `required`: for each column that may not be null its name and the field ids of which one must be in a file.
+    `required`: for each column that may not be null its name and the field ids of which one must be in a
+    file.
     """
 
     names: dict[int, str]

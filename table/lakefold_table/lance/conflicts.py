@@ -1,8 +1,8 @@
 """Which operations can't stand beside which: the conflict rules as data (format facts, sections 5.2 and 5.3).
 
-A transaction built on version R and folded on version V is checked against everything in (R, V]. For the kinds
-this release folds the verdict depends on the other operation's kind alone, so it is enough to know for each kind
-the newest version that was one: `History`.
+A transaction built on version R and folded on version V is checked against everything in (R, V]. For the
+kinds this release folds the verdict depends on the other operation's kind alone, so it is enough to know for
+each kind the newest version that was one: `History`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def conflict_of(kind: Kind, read_version: int, history: History) -> Conflict | N
     )
     return Conflict(
         retryable=retryable,
-        message=f"{kind} built on version {read_version} can't follow the {other} of version {version}: {advice}",
+        message=f"{kind} built on version {read_version} can't follow the {other} of version {version}: "
+        f"{advice}",
         other_version=version,
         other_operation=other.value,
     )

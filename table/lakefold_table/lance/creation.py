@@ -1,11 +1,10 @@
-"""The first version of a table: an Overwrite where there is nothing, with the choices that last for the table's life."""
+"""The first version of a table: an Overwrite where there is nothing, with the choices that last."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import Manifest
-
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.columns import KNOWN_VERSIONS, columns_of
@@ -15,7 +14,6 @@ from lakefold_table.lance.validity import reserved_key_fault
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
-
     from lakefold_table.lance.columns import Columns
 
 DEFAULT_STORAGE_VERSION = "2.2"

@@ -1,7 +1,8 @@
 """The next version of a Lance table while entries are added to it: check, rebase, apply, encode.
 
-Appends are rebased by giving their fragments the next free ids of the table as it is when they are folded. Many
-Appends share one version; its transaction is one Append of all their fragments, built on the version before.
+Appends are rebased by giving their fragments the next free ids of the table as it is when they are folded.
+Many Appends share one version; its transaction is one Append of all their fragments, built on the version
+before.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_protos.lance.views_pb2 import AppendView
-
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.format import Accepted, Observed, Publication, Stamps
 from lakefold_table.lance.codec import encode_file
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lakefold_protos.lance.table_pb2 import DataFragment
-
     from lakefold_table.entry import Entry
 
 LIBRARY, LIBRARY_VERSION = "lakefold", "0.1.0"
@@ -194,7 +193,7 @@ class LanceDraft:
         return Accepted(rebased, rows, 0, numbered[0].id if numbered else 0, len(numbered))
 
     def _number(self, fragment: DataFragment) -> Numbered:
-        """Gives a new fragment its id and, where the table keeps them, its row ids; encodes it once for both uses."""
+        """Gives a new fragment its id and, where the table keeps them, its row ids; encodes it once."""
         plain = fragment.SerializeToString(deterministic=True)
         self._as_proposed.append(plain)
         number = fragment.id or self._next_fragment_id
@@ -275,7 +274,8 @@ def _too_old(transaction: Transaction, state: LanceState) -> Conflict | None:
         return None
     return Conflict(
         retryable=True,
-        message=f"built on version {read}, but the table is at {state.version}: {reason}; build it again on the newest",
+        message=f"built on version {read}, but the table is at {state.version}: {reason}; "
+        "build it again on the newest",
         other_version=state.version,
     )
 
@@ -283,7 +283,7 @@ def _too_old(transaction: Transaction, state: LanceState) -> Conflict | None:
 def _varint(number: int) -> bytes:
     """An unsigned number as protobuf writes it."""
     out = bytearray()
-    while number > 0x7F:
+    while number >> 7:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     out.append(number)

@@ -1,4 +1,4 @@
-"""Feature flags of a table: which we know, and how they follow from what a manifest holds (format facts, section 8)."""
+"""Feature flags of a table: which we know, how they follow from the manifest (format facts, section 8)."""
 
 from __future__ import annotations
 

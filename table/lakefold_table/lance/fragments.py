@@ -1,8 +1,9 @@
 """The fragments of a version as encoded chunks that the next version shares.
 
-A manifest lists every fragment of its table. Decoding or encoding that list for each version would make a commit's
-cost grow with the table, so the list is kept as chunks of bytes, each already in the form the manifest wants
-(`Manifest.fragments`, field 2, one record after the other). A new version adds a chunk and shares the rest.
+A manifest lists every fragment of its table. Decoding or encoding that list for each version would make a
+commit's cost grow with the table, so the list is kept as chunks of bytes, each already in the form the
+manifest wants (`Manifest.fragments`, field 2, one record after the other). A new version adds a chunk and
+shares the rest.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Chunk:
         return [DataFragment.FromString(data) for data in FragmentsView.FromString(self.encoded).fragments]
 
     def joined(self, other: Chunk) -> Chunk:
-        """This chunk and the one that follows it as one."""
+        """Joins this chunk and the one that follows it."""
         return Chunk(
             self.encoded + other.encoded,
             self.count + other.count,
@@ -61,7 +62,7 @@ def encode_records(fragments: Sequence[bytes]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """All fragments of one version, ascending by id. Never changed: each operation gives a new one that shares chunks."""
+    """All fragments of one version, ascending by id. Never changed: operations give new ones, sharing chunks."""
 
     chunks: tuple[Chunk, ...] = ()
 

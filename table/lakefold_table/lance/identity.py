@@ -13,7 +13,6 @@ from lakefold_table.lance.schema import identities
 
 if TYPE_CHECKING:
     from lakefold_protos.lance.transaction_pb2 import Transaction
-
     from lakefold_table.format import Observed
     from lakefold_table.lance.state import LanceState
 

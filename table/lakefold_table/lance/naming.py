@@ -1,6 +1,7 @@
 """Where a Lance table keeps its files, relative to its root (format facts, section 1).
 
-A table uses one of two manifest naming schemes for all its versions; the scheme is read off the names that are there.
+A table uses one of two manifest naming schemes for all its versions; the scheme is read off the names that
+are there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ V2_DIGITS = 20
 
 
 class Scheme(Enum):
-    """How versions are named: `V1` counts up (`7.manifest`), `V2` counts down so that the newest lists first."""
+    """How versions are named: `V1` counts up (`7.manifest`), `V2` down, so that the newest lists first."""
 
     V1 = "v1"
     V2 = "v2"
@@ -41,7 +42,8 @@ class Scheme(Enum):
     def parse(self, name: str) -> int | None:
         """The version that a file name stands for in this scheme; None for anything else.
 
-        Detached manifests (`d….manifest`), staged and temporary files and the version hint are not of the line.
+        Detached manifests (`d….manifest`), staged and temporary files and the version hint are not of the
+        line.
         """
         stem = name.removesuffix(SUFFIX)
         if stem == name or not (stem.isascii() and stem.isdigit()):
@@ -74,7 +76,7 @@ def data_path(path: str) -> str:
 
 
 def is_inside(path: str) -> bool:
-    """Whether a data file's path stays inside its base: relative, no empty, `.` or `..` segment, no control characters."""
+    """Whether a path stays inside its base: relative, no empty, `.` or `..` part, no control characters."""
     if not path or "\\" in path or not path.isprintable():
         return False
     return all(segment not in {"", ".", ".."} for segment in path.split("/"))

@@ -23,7 +23,7 @@ def one_version(rows: int, version: int) -> bytes:
 
 
 def lineage(first_row_id: int, rows: int, version: int) -> bytes:
-    """The fields of a DataFragment that give a new fragment its row ids and versions, encoded to be added to it."""
+    """The fields of a DataFragment that give a new fragment its row ids and versions, encoded."""
     versions = one_version(rows, version)
     return DataFragment(
         inline_row_ids=row_id_range(first_row_id, rows),

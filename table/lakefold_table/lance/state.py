@@ -1,4 +1,4 @@
-"""A Lance table at one version, in memory: what the next version is built on. Never changed, shared where equal."""
+"""A Lance table at one version, in memory: what the next version is built on. Never changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from lakefold_table.lance.columns import Columns, columns_of
 from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.features import check_readable
-from lakefold_table.lance.naming import Scheme
 from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.marks import decode_marks
 
@@ -18,17 +17,18 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import Manifest
     from lakefold_protos.lance.transaction_pb2 import Transaction
-
     from lakefold_table.lance.codec import ManifestFile
     from lakefold_table.lance.fragments import Fragments
+    from lakefold_table.lance.naming import Scheme
 
 MICROS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class LanceState:
-    """One version. `head` is the manifest without fragments (not to be changed); `index_section` its index section.
+    """One version of the table.
 
+    `head` is the manifest without fragments (not to be changed); `index_section` its index section.
     `transaction` is what made this version, None where the manifest file doesn't hold it. `scheme` is how the
     table names its versions.
     """
@@ -88,9 +88,10 @@ class LanceState:
 
 
 def state_of(file: ManifestFile, scheme: Scheme, where: str = "") -> LanceState:
-    """The state that a manifest file holds. Raises `InvalidError` for features a reader must know and we don't.
+    """The state that a manifest file holds. Raises `InvalidError` for features of readers we don't know.
 
-    The history of operations is taken from the marks where they were made for this very version; else it begins here.
+    The history of operations is taken from the marks where they were made for this very version; else it
+    begins here.
     """
     check_readable(file.head, where)
     marks = decode_marks(file.head.table_metadata, where)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
-
     from lakefold_table.entry import Entry
     from lakefold_table.format import Observed
     from lakefold_table.lance.operations import Kind
@@ -37,8 +36,8 @@ class LanceFormat:
     def decode(self, path: str, data: bytes, uri: str = "") -> LanceState:
         """The state that the manifest file at `path` holds.
 
-        Raises `DamagedError` where the bytes are not what the format says or name another version than the path,
-        `InvalidError` where the table uses features that a reader must know and we don't.
+        Raises `DamagedError` where the bytes are not what the format says or name another version than the
+        path, `InvalidError` where the table uses features that a reader must know and we don't.
         """
         name, where = path.rpartition("/")[2], f"{uri}/{path}"
         scheme = detect([name])
@@ -52,7 +51,7 @@ class LanceFormat:
         check_writable(state.head, where)
 
     def needs(self, state: LanceState | None, entries: Sequence[Entry]) -> Needs:
-        """The files of new fragments, and what is needed to judge read versions older than the state's history."""
+        """The files of new fragments, and what it takes to judge read versions older than the history."""
         sizes: set[str] = set()
         reads: set[int] = set()
         for entry in entries:

@@ -1,4 +1,4 @@
-"""What is wrong with a proposal in itself, whatever else was committed: the Invalid outcomes of a Lance transaction."""
+"""What is wrong with a Lance transaction in itself, whatever else was committed: its Invalid outcomes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
-
     from lakefold_table.lance.columns import Columns
 
 MAX_ROWS = 2**32 - 1
