@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,14 +18,14 @@ import time
 from base64 import urlsafe_b64encode
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Self
 from uuid import uuid4
 
+from lakefold.errors import SetupError
 from lakefold.local.jars import fetch_jars
 from lakefold.local.java import find_java
 from lakefold.local.ports import free_port, is_free
-from lakefold_log.admin import cluster_id
-from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -105,30 +104,32 @@ class Broker:
         """Whether the process lives (by its lock), which says nothing about its being ready."""
         try:
             with self._lock_file.open() as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return not _locks(file, fcntl.LOCK_SH)
         except FileNotFoundError:
             return False
-        except BlockingIOError:
-            return True
-        return False
 
     def start(self, timeout: float = 60.0) -> str:
         """Start the broker, wait until it answers, and give its bootstrap address.
 
-        `timeout` is in seconds. A broker that runs already is left alone. Raises `InvalidError` where the
+        `timeout` is in seconds. A broker that runs already is left alone. Raises `SetupError` where the
         port is taken or Java is missing, `RetryError` where the broker ends early or isn't ready in time; it
         is killed then.
         """
-        if self.running:
-            cluster_id(self.bootstrap_servers, timeout)
-            return self.bootstrap_servers
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._write_properties()
         java = [str(find_java()), *_JVM, *_LOGGING, "-cp", _class_path()]
-        self._format(java)
-        self._spawn([*java, "kafka.Kafka", str(self._properties)])
+        deadline = time.monotonic() + timeout
+        with self._lock_file.open("w") as lock:
+            # Where the lock is taken, the broker runs or another process is just starting it.
+            while not _locks(lock, fcntl.LOCK_EX):
+                if self._answers(deadline):
+                    return self.bootstrap_servers
+                self._pause(deadline)
+            self._pid_file.unlink(missing_ok=True)
+            self._write_properties()
+            self._format(java)
+            self._spawn([*java, "kafka.Kafka", str(self._properties)], lock)
         try:
-            self._wait_until_ready(time.monotonic() + timeout)
+            self._wait_until_ready(deadline)
         except BaseException:
             self.kill()
             raise
@@ -152,11 +153,6 @@ class Broker:
             self._signal(pid, signal.SIGKILL)
         self._ends_within(30)
         self._pid_file.unlink(missing_ok=True)
-
-    def remove(self) -> None:
-        """Stop the broker and delete its folder."""
-        self.stop()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> Self:
         """Start the broker."""
@@ -200,7 +196,7 @@ class Broker:
             ports["port"] = self._ask_port
             if not is_free(self._ask_port):
                 message = f"port {self._ask_port} is taken"
-                raise InvalidError(message, where="port", hint="choose another port, or 0 for a free one")
+                raise SetupError(message, where="port", hint="choose another port, or 0 for a free one")
         for name in ("port", "controller_port"):
             if name not in ports or not is_free(ports[name]):
                 ports[name] = free_port()
@@ -219,14 +215,9 @@ class Broker:
             message = f"the data folder could not be prepared: {(done.stderr or done.stdout).strip()}"
             raise RetryError(message, where=str(self._data), hint="is the folder writable, the disk full?")
 
-    def _spawn(self, command: list[str]) -> None:
+    def _spawn(self, command: list[str], lock: IO[str]) -> None:
         """Start the process in its own session, with the lock in its hands."""
-        with self._lock_file.open("w") as lock, self.log_file.open("ab") as log:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                message = "another process is starting this broker"
-                raise RetryError(message, where=str(self.directory)) from error
+        with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -236,21 +227,32 @@ class Broker:
                 pass_fds=(lock.fileno(),),
                 start_new_session=True,
             )
-            self._pid_file.write_text(str(self._process.pid))
+        self._pid_file.write_text(str(self._process.pid))
 
     def _wait_until_ready(self, deadline: float) -> None:
-        """Wait for the port to open, then for the broker to answer a client."""
-        port = self._ports()["port"]
-        while time.monotonic() < deadline:
+        while not self._answers(deadline):
             if not self.running:
-                message = f"the broker ended at once: {self._last_words()}"
+                message = f"the broker ended early: {self._last_words()}"
                 raise RetryError(message, where=str(self.log_file), hint="the log file tells more")
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                cluster_id(self.bootstrap_servers, max(1.0, deadline - time.monotonic()))
-                return
-            time.sleep(0.05)
-        message = "the broker is not ready in time"
-        raise RetryError(message, where=str(self.log_file), hint="the log file tells more")
+            self._pause(deadline)
+
+    def _answers(self, deadline: float) -> bool:
+        """Whether the port is open; then also wait until the broker serves a client."""
+        from lakefold_log.admin import cluster_id
+
+        with (
+            suppress(OSError),
+            socket.create_connection(("127.0.0.1", self._ports().get("port", 0)), timeout=1),
+        ):
+            cluster_id(self.bootstrap_servers, max(1.0, deadline - time.monotonic()))
+            return True
+        return False
+
+    def _pause(self, deadline: float) -> None:
+        if time.monotonic() > deadline:
+            message = "the broker was not ready in time"
+            raise RetryError(message, where=str(self.log_file), hint="the log file tells more")
+        time.sleep(0.05)
 
     def _last_words(self) -> str:
         lines = self.log_file.read_text(errors="replace").splitlines()
@@ -271,6 +273,15 @@ class Broker:
             self._process.wait()
             self._process = None
         return not self.running
+
+
+def _locks(file: IO[str], kind: int) -> bool:
+    """Take the lock of an open file where that is possible at once, and say whether it was."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _class_path() -> str:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+from lakefold.errors import SetupError
 from lakefold.local.java import find_java
 from lakefold.local.maven import Repository, ivy_settings, proxy_options
-from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ def retrieve(jars: Sequence[Jar], repository: Repository, *, scratch: Path, cach
     """Fetch exactly these jars from `repository` into the folder `into`; the caller checks their hashes.
 
     `scratch` takes Ivy's own input files. `cache` keeps what a broken fetch has brought, for the next
-    attempt; it is removed after a whole one. Raises `InvalidError` where Java or pyspark is missing,
+    attempt; it is removed after a whole one. Raises `SetupError` where Java or pyspark is missing,
     `RetryError` where the repository could not be reached or lacks a jar.
     """
     java, ivy = find_java(), _ivy_jar()
@@ -48,7 +49,7 @@ def _ivy_jar() -> Path:
     found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
     if not found:
         message = "the jars are fetched with the Ivy that pyspark carries, and pyspark is not installed"
-        raise InvalidError(message, hint="pip install 'lakefold[ingest]'")
+        raise SetupError(message, hint="pip install 'lakefold[ingest]'")
     return found[-1]
 
 

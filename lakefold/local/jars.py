@@ -65,7 +65,7 @@ def fetch_jars(name: JarSet) -> list[Path]:
     """Give the paths of the jars of a set; fetch them first where they are missing or altered.
 
     Safe when several processes call it at once: one fetches, the others wait for it. Progress goes to stderr.
-    Raises `InvalidError` where Java or pyspark is missing, `RetryError` where the repository could not be
+    Raises `SetupError` where Java or pyspark is missing, `RetryError` where the repository could not be
     reached or lacks a jar, `DamagedError` where what it gave has another hash than the pinned one.
     """
     jars = pinned_jars(name)

@@ -13,10 +13,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from lakefold.errors import SetupError
 from lakefold.local.broker import Broker
 from lakefold.local.ports import free_port, is_free
 from lakefold_log.admin import cluster_id
-from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,7 +111,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(InvalidError, match=f"port {port} is taken"):
+        with pytest.raises(SetupError, match=f"port {port} is taken"):
             Broker(tmp_path, port).start()
 
 

@@ -1,0 +1,215 @@
+"""The command line: finds a verb, loads it only when it is asked for, and turns errors into exit codes.
+
+Operators and scripts rely on the exit codes and on `--json`, so both are settled here, once, for every verb.
+Nothing heavy is imported: `lakefold --help` answers at once, and the committer never loads Arrow or Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import click
+
+from lakefold_table.errors import InvalidError, LakefoldError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+USAGE: Final = 2
+"""Exit code: the command was called wrongly, or asks for what this release hasn't built."""
+
+_INTERRUPTED: Final = 128 + signal.SIGINT
+_BROKEN_PIPE: Final = 1
+"""Nobody reads stdout any more (`lakefold tail | head`); click's own code for it."""
+
+EXTRAS: Final = {"confluent_kafka": "kafka", "prometheus_client": "committer", "pyspark": "ingest"}
+"""The optional libraries, and the extra of the package that brings each."""
+
+_EXIT_CODES: Final = """\b
+Exit codes:
+  0  done
+  2  wrong usage
+  3  refused: a conflict or an invalid proposal
+  4  damaged data
+  5  try again: not reachable, or timed out"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb before it is loaded: where its command lies, and what `--help` says of it."""
+
+    target: str
+    summary: str
+
+    @property
+    def built(self) -> bool:
+        """Whether this release has it."""
+        return find_spec(self.target.partition(":")[0]) is not None
+
+    def load(self) -> click.Command:
+        """Import its module and give its command."""
+        module, _, name = self.target.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+
+VERBS: Final = {
+    "up": Verb("lakefold.verbs.up:command", "Start a local Kafka broker for this folder."),
+    "down": Verb("lakefold.verbs.down:command", "Stop the local Kafka broker."),
+    "status": Verb("lakefold.verbs.status:command", "Show brokers, topics, lag and tables."),
+    "demo": Verb("lakefold.verbs.demo:command", "Run the whole way on real events."),
+    "committer": Verb("lakefold.verbs.committer:command", "Fold the log into versions of the tables."),
+    "propose": Verb("lakefold.verbs.propose:command", "Send one transaction to the log."),
+    "fold": Verb("lakefold.verbs.fold:command", "Fold a file of envelopes into a table, without Kafka."),
+    "show": Verb("lakefold.verbs.show:command", "Show one version of a table."),
+    "log": Verb("lakefold.verbs.log:command", "List a table's versions, newest first."),
+    "tail": Verb("lakefold.verbs.tail:command", "Print new versions as they come."),
+    "changes": Verb("lakefold.verbs.changes:command", "Print the change feed."),
+    "explain": Verb("lakefold.verbs.explain:command", "Tell what became of one proposal and why."),
+    "replay": Verb("lakefold.verbs.replay:command", "Fold the log again and compare with what is stored."),
+    "redrive": Verb("lakefold.verbs.redrive:command", "List dead letters and send chosen ones again."),
+}
+
+
+class VerbGroup(click.Group):
+    """A click group that loads a verb's module only when that verb is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Give the verbs in the order of the table above, which goes from set-up to repair."""
+        del ctx
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a verb; one that isn't built in this release gives a command that says so."""
+        del ctx
+        verb = VERBS.get(cmd_name)
+        if verb is None:
+            return None
+        return verb.load() if verb.built else _not_built(cmd_name, verb)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the verbs from the table, so that help loads none of them."""
+        del ctx
+        rows = [
+            (name, verb.summary if verb.built else f"{verb.summary} (not built in this release)")
+            for name, verb in VERBS.items()
+        ]
+        with formatter.section("Verbs"):
+            formatter.write_dl(rows)
+
+
+def _not_built(name: str, verb: Verb) -> click.Command:
+    def refuse() -> NoReturn:
+        message = f"the verb `{name}` is not built in this release"
+        raise click.UsageError(message)
+
+    return click.Command(
+        name,
+        callback=refuse,
+        help=f"{verb.summary} Not built in this release.",
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's way
+    if not wanted:
+        return
+    try:
+        installed = version("lakefold")
+    except PackageNotFoundError:
+        installed = "(not installed as a package)"
+    click.echo(f"lakefold {installed}")
+    ctx.exit()
+
+
+@click.group(
+    cls=VerbGroup,
+    epilog=_EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    subcommand_metavar="VERB [ARGS]…",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and leave.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    envvar="LAKEFOLD_LOG_LEVEL",
+    help="The least that is logged, to stderr. [env: LAKEFOLD_LOG_LEVEL]",
+)
+def lakefold(log_level: str) -> None:
+    """Many writers, one lake table: a Kafka log orders their transactions, a committer publishes them."""
+    from lakefold.logs import configure
+
+    configure(log_level)
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line and give its exit code; whatever went wrong is told on stderr.
+
+    With `--json` among `args` the error is also printed as one JSON document on stdout.
+    """
+    wants_json = "--json" in args
+    try:
+        code = lakefold.main(args=list(args), prog_name="lakefold", standalone_mode=False)
+        sys.stdout.flush()
+    except LakefoldError as error:
+        _tell(error, as_json=wants_json)
+        return error.exit_code
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        message, hint = f"{error.name} is not installed", f"pip install 'lakefold[{EXTRAS[error.name]}]'"
+        _tell(InvalidError(message, hint=hint), as_json=wants_json, code=USAGE)
+        return USAGE
+    except click.ClickException as error:
+        error.show()
+        if wants_json:
+            _tell_json(InvalidError(error.format_message()), USAGE)
+        return USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes once more when it ends, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    return code if isinstance(code, int) else 0
+
+
+def _tell(error: LakefoldError, *, as_json: bool, code: int | None = None) -> None:
+    click.echo(f"Error: {f'{error.where}: ' if error.where else ''}{error.message}", err=True)
+    if error.hint:
+        click.echo(f"Hint: {error.hint}", err=True)
+    if as_json:
+        _tell_json(error, error.exit_code if code is None else code)
+
+
+def _tell_json(error: LakefoldError, code: int) -> None:
+    told = {"message": error.message, "where": error.where, "hint": error.hint, "exit_code": code}
+    click.echo(json.dumps({"error": {"kind": type(error).__name__, **told}}, ensure_ascii=False))
+
+
+def _terminate(number: int, _: object) -> NoReturn:
+    """End as if asked politely, so that what a verb has started is stopped."""
+    raise SystemExit(128 + number)
+
+
+def main() -> NoReturn:
+    """Run the command line of this process."""
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,37 @@
+"""What verbs print on stdout: JSON for programs, aligned columns for people."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document on one line: the whole answer, or one item of a stream."""
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def print_columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows below a header, each column as wide as its widest cell; numbers stand to the right."""
+    texts = [[_cell(cell) for cell in row] for row in rows]
+    widths = [max(len(line[column]) for line in [list(header), *texts]) for column in range(len(header))]
+    to_the_right = [
+        all(isinstance(row[column], int | float) for row in rows) for column in range(len(header))
+    ]
+    for line in [list(header), *texts]:
+        cells = (
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, to_the_right, strict=True)
+        )
+        click.echo("  ".join(cells).rstrip())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,187 @@
+"""The command line answers at once, exits with the codes that scripts rely on, and tells errors twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from lakefold import cli
+from lakefold.options import KAFKA, TOPICS, examples, json_option, settings_options
+from lakefold.output import print_columns, print_json
+from lakefold_table.errors import DamagedError, InvalidError, RetryError, StopError
+
+if TYPE_CHECKING:
+    from lakefold.settings import Settings
+
+HEAVY = ("pyarrow", "lance", "pyspark", "confluent_kafka", "pydantic", "structlog", "pandas", "numpy")
+
+
+def run_python(code: str, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=False)
+
+
+def run_lakefold(*args: str) -> subprocess.CompletedProcess[str]:
+    return run_python("from lakefold.cli import main; main()", *args)
+
+
+def with_verb(monkeypatch: pytest.MonkeyPatch, command: click.Command) -> None:
+    """Let the command line have a verb `try` that runs `command`."""
+    monkeypatch.setitem(cli.VERBS, "try", cli.Verb("lakefold.cli:command", "Try."))
+    monkeypatch.setattr(cli, "command", command, raising=False)
+
+
+def raising(error: Exception) -> click.Command:
+    @click.command()
+    @json_option
+    def command(*, as_json: bool) -> None:
+        del as_json
+        raise error
+
+    return command
+
+
+def test_help_loads_nothing_heavy_and_names_every_verb() -> None:
+    code = (
+        "import sys; from lakefold.cli import run; code = run(['--help']);"
+        f"print([name for name in {HEAVY} if name in sys.modules]); sys.exit(code)"
+    )
+    told = run_python(code)
+    assert told.returncode == 0
+    assert told.stdout.splitlines()[-1] == "[]"
+    for verb in cli.VERBS:
+        assert f"\n  {verb} " in told.stdout
+
+
+@pytest.mark.parametrize("verb", [name for name, verb in cli.VERBS.items() if verb.built])
+def test_every_built_verb_has_help_with_examples_and_json(verb: str) -> None:
+    told = run_lakefold(verb, "--help")
+    assert told.returncode == 0, told.stderr
+    assert "Examples:" in told.stdout
+    assert f"lakefold {verb}" in told.stdout
+    assert "--json" in told.stdout
+
+
+def test_a_verb_that_is_not_built_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["redrive", "--all", "17", "--json"]) == 2
+    told = capsys.readouterr()
+    assert "the verb `redrive` is not built in this release" in told.err
+    assert json.loads(told.out)["error"]["exit_code"] == 2
+    assert cli.run(["--help"]) == 0
+    assert "(not built in this release)" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    "args", [[], ["nonsense"], ["up", "--nonsense"], ["--nonsense"], ["up", "--port", "x"]]
+)
+def test_wrong_usage_exits_with_2(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(args) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidError("no", where="here", hint="do"), 3),
+        (DamagedError("no", where="here", hint="do"), 4),
+        (RetryError("no", where="here", hint="do"), 5),
+        (StopError("no", where="here", hint="do"), 5),
+    ],
+)
+def test_an_error_gives_its_exit_code_and_is_told_twice(
+    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_verb(monkeypatch, raising(error))
+    assert cli.run(["try", "--json"]) == code
+    told = capsys.readouterr()
+    assert told.err == "Error: here: no\nHint: do\n"
+    fields = {"kind": type(error).__name__, "message": "no", "where": "here", "hint": "do", "exit_code": code}
+    assert json.loads(told.out) == {"error": fields}
+    assert cli.run(["try"]) == code
+    assert capsys.readouterr().out == ""
+
+
+def test_a_missing_library_names_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_verb(monkeypatch, raising(ModuleNotFoundError("no", name="pyspark")))
+    assert cli.run(["try"]) == 2
+    assert "pip install 'lakefold[ingest]'" in capsys.readouterr().err
+
+
+def test_a_fault_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_verb(monkeypatch, raising(ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        cli.run(["try"])
+
+
+def test_a_verb_may_end_with_its_own_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    @click.pass_context
+    def command(ctx: click.Context) -> None:
+        ctx.exit(3)
+
+    with_verb(monkeypatch, command)
+    assert cli.run(["try"]) == 3
+
+
+def test_settings_reach_the_verb_from_its_flags(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command(epilog=examples("lakefold try"))
+    @settings_options(*KAFKA, *TOPICS, "roots", "storage_options", "partitions", "group_max_wait")
+    @json_option
+    def command(settings: Settings, *, as_json: bool) -> None:
+        print_json([as_json, settings.printable()])
+
+    with_verb(monkeypatch, command)
+    monkeypatch.setenv("LAKEFOLD_GROUP", "variable")
+    flags = ["--bootstrap-servers", "a:1", "--kafka", "x=1", "--kafka", "y=2", "--transactions-topic", "t"]
+    flags += ["--roots", "s3://a", "--root", "s3://b/", "--storage-option", "o=p", "--partitions", "0-2"]
+    assert cli.run(["try", *flags, "--group-max-wait", "0.5", "--json"]) == 0
+    as_json, told = json.loads(capsys.readouterr().out)
+    assert as_json is True
+    assert told["bootstrap_servers"] == "a:1"
+    assert told["kafka"] == {"x": "1", "y": "2"}
+    assert told["transactions_topic"] == "t"
+    assert told["roots"] == ["s3://a", "s3://b"]
+    assert told["storage_options"] == {"o": "p"}
+    assert told["partitions"] == [0, 1, 2]
+    assert told["group_max_wait"] == 0.5
+    assert told["group"] == "variable"
+    assert cli.run(["try", "--partitions", "x"]) == 2
+    assert "--partitions: partitions: 'x' is neither" in capsys.readouterr().err
+
+
+def test_logs_go_to_stderr_as_json_where_that_is_no_terminal() -> None:
+    code = (
+        "import structlog; from lakefold.logs import configure; configure('info');"
+        "log = structlog.get_logger(); log.debug('unseen'); log.info('seen', version=7)"
+    )
+    told = run_python(code)
+    assert told.stdout == ""
+    line = json.loads(told.stderr)
+    assert (line["event"], line["level"], line["version"]) == ("seen", "info", 7)
+    assert line["timestamp"].endswith("Z")
+
+
+def test_a_reader_that_goes_away_is_no_fault() -> None:
+    code = "from lakefold.cli import main; main()"
+    command = f"{sys.executable} -c '{code}' --help | true; exit ${{PIPESTATUS[0]}}"
+    told = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert told.stderr == ""
+    assert told.returncode in {0, 1}
+
+
+def test_columns_are_as_wide_as_their_widest_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    print_columns(("topic", "high", "what"), [("a", 1_000, None), ("longer", 7, "x")])
+    assert capsys.readouterr().out == "topic    high  what\na       1,000  -\nlonger      7  x\n"
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("lakefold ")
