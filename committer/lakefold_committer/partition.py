@@ -79,6 +79,11 @@ class LogReader(Protocol):
 class OutcomeReporter(Protocol):
     """Where outcomes go, together with the offset that they cover."""
 
+    @property
+    def outcomes_offset(self) -> int:
+        """The offset after the last outcome that is known to stand in the outcomes topic."""
+        ...
+
     def report(
         self, outcomes: Sequence[Outcome], dead_letters: Sequence[DeadLetter], next_offset: int, stamp: Stamp
     ) -> int:
@@ -122,7 +127,7 @@ class PartitionCommitter:
         self._tables: dict[str, OwnedTable] = {}
         self._reported_at = time.monotonic()
         self._lag_at = 0.0
-        self._outcomes_offset = 0
+        self._outcomes_offset = reporter.outcomes_offset
         self._busy = False
         self.trouble = "starting"
 
@@ -301,8 +306,17 @@ def _refused(entry: Entry, refusal: Invalid) -> Outcome:
 
 def _dead_letters(messages: Sequence[Message], outcomes: Sequence[Outcome]) -> list[DeadLetter]:
     """The messages that were refused, as they came, with the reason."""
-    return [
-        DeadLetter(message.key, message.value, outcome)
-        for message, outcome in zip(messages, outcomes, strict=True)
-        if isinstance(outcome.result, Rejected | Invalid)
-    ]
+    letters: list[DeadLetter] = []
+    for message, outcome in zip(messages, outcomes, strict=True):
+        if isinstance(outcome.result, Rejected | Invalid):
+            reason, hint = _reason(outcome.result)
+            letters.append(
+                DeadLetter(outcome.position, message.key, message.value, reason, hint, message.headers)
+            )
+    return letters
+
+
+def _reason(result: Rejected | Invalid) -> tuple[str, str]:
+    if isinstance(result, Invalid):
+        return result.message, result.hint
+    return result.conflict.message, "build it again" if result.conflict.retryable else ""

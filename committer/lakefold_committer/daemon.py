@@ -1,0 +1,214 @@
+"""The committer process: one thread a partition, from the proven offset on, until it is told to stop.
+
+The only module here that knows where tables lie, which brokers there are and what the settings said; the parts
+are made in it and passed on.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import structlog
+from lakefold_log import stamp as stamps
+from lakefold_log.admin import Admin, KafkaConfig
+from lakefold_log.consumer import PartitionReader
+from lakefold_log.reporter import Reporter
+from lakefold_log.topics import Topics, ensure_topics, watermarks
+from lakefold_table.entry import Invalid
+from lakefold_table.errors import RetryError, StopError
+from lakefold_table.lance.table import LanceFormat
+from lakefold_table.storage import open_storage
+from lakefold_table.uri import is_under
+from lakefold_table.versions import Versions
+
+from lakefold_committer.backoff import Backoff
+from lakefold_committer.grouping import Limits
+from lakefold_committer.owned import OwnedTable
+from lakefold_committer.partition import Pace, PartitionCommitter, Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lakefold_log.topics import TopicDescription
+    from lakefold_table.entry import LogId
+
+    from lakefold_committer.metrics import Metrics
+
+T = TypeVar("T")
+
+LOG = structlog.get_logger("lakefold.committer")
+JOIN_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a committer process is told. `partitions`: which it folds, None for all. Sizes in bytes, times in seconds."""
+
+    kafka: KafkaConfig
+    topics: Topics
+    roots: tuple[str, ...]
+    partitions: tuple[int, ...] | None = None
+    group: str = "lakefold"
+    topic_partitions: int = 1
+    topic_replication: int = 1
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    group_max_entries: int = 4096
+    group_max_bytes: int = 16 * 1024 * 1024
+    group_max_wait_s: float = 0.005
+
+    @property
+    def pace(self) -> Pace:
+        """How much is taken at once."""
+        return Pace(Limits(self.group_max_entries, self.group_max_bytes), self.group_max_wait_s)
+
+
+class Committer:
+    """The process's work. `run` returns when everything has stopped; `trouble` may be asked from other threads."""
+
+    def __init__(self, options: Options, metrics: Metrics) -> None:
+        self._options = options
+        self._metrics = metrics
+        self._stop = threading.Event()
+        self._committers: dict[int, PartitionCommitter] = {}
+        self._failure: BaseException | None = None
+        self._starting = "starting"
+        self._expected = 0
+
+    @property
+    def trouble(self) -> str:
+        """Why the committer isn't folding just now; empty while every partition is."""
+        found = self._starting or next((one.trouble for one in self._committers.values() if one.trouble), "")
+        self._metrics.ready.set(0 if found else 1)
+        return found
+
+    def stop(self) -> None:
+        """Finishes the groups in flight and leaves. May be called from a signal handler."""
+        self._stop.set()
+
+    def run(self, *, until_caught_up: bool = False) -> None:
+        """Folds until stopped, or until every partition has reached the end it had at the start.
+
+        Raises the first error that ended a partition.
+        """
+        described = self._persist(self._describe)
+        if described is None:
+            return
+        admin, topic = described
+        wanted = self._options.partitions
+        numbers = range(topic.partitions) if wanted is None else wanted
+        self._expected = len(numbers)
+        threads = [
+            threading.Thread(
+                target=self._guarded, args=(admin, topic.log_id(number), until_caught_up), name=f"partition-{number}"
+            )
+            for number in numbers
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(JOIN_SECONDS)
+        if self._failure is not None:
+            raise self._failure
+
+    def _describe(self) -> tuple[Admin, TopicDescription]:
+        options = self._options
+        admin = Admin(options.kafka)
+        topic = ensure_topics(
+            admin, options.topics, partitions=options.topic_partitions, replication=options.topic_replication
+        )
+        return admin, topic
+
+    def _guarded(self, admin: Admin, log: LogId, until_caught_up: bool) -> None:  # noqa: FBT001 - a thread's argument
+        """Runs one partition; whatever ends it early ends the process, since a partition must not lie idle unseen."""
+        try:
+            self._run_partition(admin, log, until_caught_up=until_caught_up)
+        except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
+            if self._failure is None:
+                self._failure = error
+            self._stop.set()
+
+    def _run_partition(self, admin: Admin, log: LogId, *, until_caught_up: bool) -> None:
+        options = self._options
+        reporter = self._persist(partial(Reporter, options.kafka, options.group, log, options.topics))
+        if reporter is None:
+            return
+        with reporter:
+            reader = self._persist(partial(self._reader, admin, log))
+            if reader is None:
+                return
+            with reader:
+                committer = PartitionCommitter(
+                    reader,
+                    reporter,
+                    Tables(LanceFormat(), self._refusal, self._open),
+                    options.pace,
+                    self._metrics,
+                )
+                self._committers[log.partition] = committer
+                if len(self._committers) == self._expected:
+                    self._starting = ""
+                LOG.info("folding", partition=log.partition, topic=options.topics.transactions, offset=reader.position)
+                committer.run(self._stop, reader.end_offset() if until_caught_up else None)
+
+    def _reader(self, admin: Admin, log: LogId) -> PartitionReader:
+        options = self._options
+        start = _proven_offset(admin, options.group, options.topics.transactions, log)
+        return PartitionReader(options.kafka, options.topics.transactions, log, start, group=options.group)
+
+    def _refusal(self, uri: str) -> Invalid | None:
+        if is_under(uri, self._options.roots):
+            return None
+        return Invalid(
+            f"table {uri} does not lie under the roots that this committer folds",
+            "send it to another committer, or start this one with a --root that covers it",
+        )
+
+    def _open(self, uri: str) -> OwnedTable:
+        storage = open_storage(uri, self._options.storage_options)
+        table_format = LanceFormat()
+        table = OwnedTable(table_format, Versions(storage, table_format.folder, table_format.detect), uri)
+        LOG.info("opened", table=uri, version=table.table.version, table_id=table.table.marks.table_id)
+        return table
+
+    def _persist(self, attempt: Callable[[], T]) -> T | None:
+        """Makes the same attempt again while the brokers are not reachable; None if told to stop meanwhile."""
+        backoff = Backoff()
+        while not self._stop.is_set():
+            try:
+                return attempt()
+            except RetryError as error:
+                self._starting = str(error)
+                LOG.warning("not reachable, trying again", error=str(error), pause_s=backoff.next_pause)
+                self._stop.wait(backoff.pause())
+        return None
+
+
+def _proven_offset(admin: Admin, group: str, topic: str, log: LogId) -> int:
+    """The offset from which entries are not yet proven answered: the stamped one, else where the log starts.
+
+    Raises `StopError` where the stamp is for another log, or where the log's first entries are gone and nothing
+    proves that they were answered.
+    """
+    found = stamps.read(admin, group, topic, log.partition)
+    if found is not None:
+        offset, stamp = found
+        if (stamp.cluster_id, stamp.topic_id) != (log.cluster_id, log.topic_id):
+            raise StopError(
+                f"group {group} answered up to offset {offset} of cluster {stamp.cluster_id}, topic id "
+                f"{stamp.topic_id}; this log is cluster {log.cluster_id}, topic id {log.topic_id}",
+                where=f"{topic}/{log.partition}",
+                hint="the topic was made again or the brokers are others; a new group starts afresh",
+            )
+        return offset
+    start = watermarks(admin, topic, log.partition).start
+    if start > 0:
+        raise StopError(
+            f"the log starts at offset {start}, and nothing proves that the entries from 0 to {start - 1} were answered",
+            where=f"{topic}/{log.partition}",
+            hint=f"use the group that answered them (now {group}), or restore them",
+        )
+    return start

@@ -1,0 +1,65 @@
+"""Folding a file of envelopes into one table, without Kafka: the same fold, the same outcomes, an order from a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_log.envelope import UnknownKind
+from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
+from lakefold_table.errors import InvalidError, StopError
+
+from lakefold_committer.grouping import groups_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lakefold_log.envelope import Decoded
+    from lakefold_table.format import Format
+
+    from lakefold_committer.grouping import Limits
+    from lakefold_committer.owned import OwnedTable
+
+
+def fold_file(
+    table: OwnedTable, table_format: Format, log: Iterable[Decoded], limits: Limits, *, dry_run: bool
+) -> Iterator[Outcome]:
+    """Folds a file log into `table` and yields an outcome for each position, in order, as versions are published.
+
+    Refusals are recorded in the table too, so that folding the file again gives them again. `dry_run` writes
+    nothing and yields the same outcomes. Raises `InvalidError` for a table that a Kafka log is bound to (except
+    for a dry run), `StopError` before anything is folded where the file holds a proposal of an unknown kind.
+    """
+    uri, bound = table.table.uri, table.table.marks.position
+    if bound is not None and not dry_run:
+        raise InvalidError(
+            f"the table is bound to the log {bound}: a file can't be folded into it",
+            where=uri,
+            hint="send the proposals to that log, or use --dry-run to see what would become of them",
+        )
+    refused, entries = _sorted_out(log, uri)
+    for group in groups_of(entries, table_format, limits):
+        step = table.preview(group) if dry_run else table.fold(group, publish_refusals=True)
+        last = group[-1].position.offset
+        before = [outcome for outcome in refused if outcome.position.offset < last]
+        refused = refused[len(before) :]
+        yield from sorted([*before, *step.outcomes], key=lambda outcome: outcome.position.offset)
+    yield from refused
+
+
+def _sorted_out(log: Iterable[Decoded], uri: str) -> tuple[list[Outcome], list[Entry]]:
+    """What can be refused without the table, and the entries for it."""
+    refused: list[Outcome] = []
+    entries: list[Entry] = []
+    for read in log:
+        if isinstance(read, UnknownKind):
+            raise StopError(read.message, where=str(read.position), hint=read.hint)
+        if isinstance(read, Undecodable):
+            refused.append(Outcome(read.position, read.table, Invalid(read.message, read.hint)))
+        elif read.envelope.table != uri:
+            other = Invalid(f"the envelope is for {read.envelope.table}, not for {uri}", "fold each table's file alone")
+            refused.append(
+                Outcome(read.position, read.envelope.table, other, read.uuid, read.app_id, read.batch_id)
+            )
+        else:
+            entries.append(read)
+    return refused, entries

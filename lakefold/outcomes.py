@@ -1,0 +1,51 @@
+"""How outcomes are printed: protobuf's JSON for programs, one line for people."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakefold_table.entry import Outcome
+
+
+def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
+    """Prints one outcome on one line."""
+    if as_json:
+        from lakefold_log.envelope import json_form, outcome_message
+
+        click.echo(json.dumps(json_form(outcome_message(outcome)), ensure_ascii=False))
+        return
+    key = f"{outcome.app_id}:{outcome.batch_id}" if outcome.batch_id is not None else outcome.uuid or "-"
+    click.echo(f"{outcome.position}  {key}  {result_text(outcome)}")
+
+
+def result_text(outcome: Outcome) -> str:
+    """What became of a proposal, in words."""
+    result = outcome.result
+    if isinstance(result, Committed):
+        rebased = ", rebased" if result.rebased else ""
+        return f"committed in version {result.version}: {result.rows_added:,} rows added{rebased}"
+    if isinstance(result, Duplicate):
+        return f"duplicate of version {result.version}" if result.version else "duplicate"
+    if isinstance(result, Rejected):
+        kind = "rejected, may be built again" if result.conflict.retryable else "rejected"
+        return f"{kind}: {result.conflict.message}"
+    return invalid_text(result)
+
+
+def invalid_text(result: Invalid) -> str:
+    """What is wrong and what to do."""
+    return f"invalid: {result.message}" + (f" ({result.hint})" if result.hint else "")
+
+
+def outcome_line(kinds: Mapping[str, int], *, dry_run: bool = False) -> str:
+    """How many outcomes of each kind there were."""
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items())) or "nothing to fold"
+    return f"{counts} (dry run: nothing was written)" if dry_run else counts

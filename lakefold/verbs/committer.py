@@ -1,0 +1,69 @@
+"""`lakefold committer`: the daemon that folds the log into versions."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import click
+
+from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.output import print_json
+
+if TYPE_CHECKING:
+    from lakefold.settings import Settings
+
+PACE = ("group_max_entries", "group_max_bytes", "group_max_wait")
+WORK = ("partitions", "group", "roots", "http_port", "topic_partitions", "topic_replication")
+
+
+@click.command(
+    epilog=examples(
+        "lakefold committer --root /data/tables",
+        "lakefold committer --until-caught-up --http-port 0",
+        "lakefold committer --config committer.toml --print-config",
+    )
+)
+@settings_options(*KAFKA, *TOPICS, *WORK, *STORE, *PACE)
+@click.option("--until-caught-up", is_flag=True, help="Fold to the end that the log has now, then leave.")
+@click.option("--print-config", is_flag=True, help="Print the effective settings, secrets masked, and leave.")
+@json_option
+def command(settings: Settings, *, until_caught_up: bool, print_config: bool, as_json: bool) -> None:
+    """Fold proposals in the order of the log, publish versions, report what became of each.
+
+    Goes on where it or another committer left off: the tables and the group's stamped offset say where. SIGTERM
+    or Ctrl-C finishes the group in flight and leaves. While a broker or a store is away it keeps trying and
+    /readyz says why it isn't ready. Serves /livez, /readyz and /metrics on --http-port.
+    """
+    if print_config:
+        print_json(settings.printable())
+        return
+    del as_json
+    from lakefold_committer.daemon import Committer, Options
+    from lakefold_committer.health import HealthServer
+    from lakefold_committer.metrics import Metrics
+    from lakefold_log.admin import KafkaConfig
+    from lakefold_log.topics import Topics
+
+    options = Options(
+        kafka=KafkaConfig(settings.brokers(), settings.kafka),
+        topics=Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic),
+        roots=settings.roots,
+        partitions=settings.partitions,
+        group=settings.group,
+        topic_partitions=settings.topic_partitions,
+        topic_replication=settings.topic_replication,
+        storage_options=settings.storage_options,
+        group_max_entries=settings.group_max_entries,
+        group_max_bytes=settings.group_max_bytes,
+        group_max_wait_s=settings.group_max_wait,
+    )
+    metrics = Metrics()
+    committer = Committer(options, metrics)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: committer.stop())
+    with ExitStack() as stack:
+        if settings.http_port:
+            stack.enter_context(HealthServer("", settings.http_port, metrics, lambda: committer.trouble))
+        committer.run(until_caught_up=until_caught_up)

@@ -1,0 +1,64 @@
+"""`lakefold fold`: the committer's fold over a file of envelopes, without Kafka."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lakefold.options import STORE, examples, json_option, settings_options
+from lakefold.outcomes import outcome_line, print_outcome
+
+if TYPE_CHECKING:
+    from lakefold.settings import Settings
+
+REFUSED = 3
+
+
+@click.command(
+    epilog=examples(
+        "lakefold fold /data/flights proposals.bin --dry-run",
+        "lakefold fold /data/flights proposals.bin --json",
+        "cat proposals.bin | lakefold fold /data/flights -",
+    )
+)
+@click.argument("table")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@settings_options(*STORE, "group_max_entries", "group_max_bytes")
+@click.option("--dry-run", is_flag=True, help="Write nothing; print the outcomes that there would be.")
+@click.option("--log-id", help="The file log's id, a UUID.  [default: derived from the content]")
+@json_option
+@click.pass_context
+def command(
+    context: click.Context, settings: Settings, table: str, file: Path, *, dry_run: bool, log_id: str | None, as_json: bool
+) -> None:
+    """Fold FILE into TABLE and print one outcome a line, in order.
+
+    FILE holds lakefold.log.v1.Envelope messages, each behind its length as a varint; - is standard input. It is
+    partition 0 of a log of its own: folding it twice changes nothing. Nothing is folded where the framing is
+    broken. Exit code 3 where any entry was refused or invalid.
+    """
+    from lakefold_committer.filefold import fold_file
+    from lakefold_committer.grouping import Limits
+    from lakefold_committer.owned import OwnedTable
+    from lakefold_log.filelog import read_file_log
+    from lakefold_table.lance.table import LanceFormat
+    from lakefold_table.storage import open_storage
+    from lakefold_table.uri import canonical
+    from lakefold_table.versions import Versions
+
+    log = read_file_log(file, log_id)
+    uri, table_format = canonical(table), LanceFormat()
+    versions = Versions(open_storage(uri, settings.storage_options), table_format.folder, table_format.detect)
+    owned = OwnedTable(table_format, versions, uri)
+    limits = Limits(settings.group_max_entries, settings.group_max_bytes)
+    kinds: Counter[str] = Counter()
+    for outcome in fold_file(owned, table_format, log, limits, dry_run=dry_run):
+        kinds[type(outcome.result).__name__.lower()] += 1
+        print_outcome(outcome, as_json=as_json)
+    if not as_json:
+        click.echo(outcome_line(kinds, dry_run=dry_run), err=True)
+    if kinds["rejected"] or kinds["invalid"]:
+        context.exit(REFUSED)
