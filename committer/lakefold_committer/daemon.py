@@ -1,7 +1,7 @@
 """The committer process: one thread a partition, from the proven offset on, until it is told to stop.
 
-The only module here that knows where tables lie, which brokers there are and what the settings said; the parts
-are made in it and passed on.
+The only module here that knows where tables lie, which brokers there are and what the settings said; the
+parts are made in it and passed on.
 """
 
 from __future__ import annotations
@@ -12,6 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
+
+from lakefold_committer.backoff import Backoff
+from lakefold_committer.grouping import Limits
+from lakefold_committer.owned import OwnedTable
+from lakefold_committer.partition import Pace, PartitionCommitter, Tables
 from lakefold_log import stamp as stamps
 from lakefold_log.admin import Admin, KafkaConfig
 from lakefold_log.consumer import PartitionReader
@@ -24,18 +29,12 @@ from lakefold_table.storage import open_storage
 from lakefold_table.uri import is_under
 from lakefold_table.versions import Versions
 
-from lakefold_committer.backoff import Backoff
-from lakefold_committer.grouping import Limits
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.partition import Pace, PartitionCommitter, Tables
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from lakefold_log.topics import TopicDescription
-    from lakefold_table.entry import LogId
+    from collections.abc import Callable, Mapping
 
     from lakefold_committer.metrics import Metrics
+    from lakefold_log.topics import TopicDescription
+    from lakefold_table.entry import LogId
 
 T = TypeVar("T")
 
@@ -45,7 +44,7 @@ JOIN_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a committer process is told. `partitions`: which it folds, None for all. Sizes in bytes, times in seconds."""
+    """What a committer process is told. `partitions`: which it folds, None for all. Bytes and seconds."""
 
     kafka: KafkaConfig
     topics: Topics
@@ -66,7 +65,7 @@ class Options:
 
 
 class Committer:
-    """The process's work. `run` returns when everything has stopped; `trouble` may be asked from other threads."""
+    """The process's work. `run` returns when all has stopped; `trouble` may be asked from other threads."""
 
     def __init__(self, options: Options, metrics: Metrics) -> None:
         self._options = options
@@ -102,7 +101,9 @@ class Committer:
         self._expected = len(numbers)
         threads = [
             threading.Thread(
-                target=self._guarded, args=(admin, topic.log_id(number), until_caught_up), name=f"partition-{number}"
+                target=self._guarded,
+                args=(admin, topic.log_id(number), until_caught_up),
+                name=f"partition-{number}",
             )
             for number in numbers
         ]
@@ -123,7 +124,7 @@ class Committer:
         return admin, topic
 
     def _guarded(self, admin: Admin, log: LogId, until_caught_up: bool) -> None:  # noqa: FBT001 - a thread's argument
-        """Runs one partition; whatever ends it early ends the process, since a partition must not lie idle unseen."""
+        """Runs one partition; what ends it early ends the process: no partition may lie idle unseen."""
         try:
             self._run_partition(admin, log, until_caught_up=until_caught_up)
         except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
@@ -151,7 +152,12 @@ class Committer:
                 self._committers[log.partition] = committer
                 if len(self._committers) == self._expected:
                     self._starting = ""
-                LOG.info("folding", partition=log.partition, topic=options.topics.transactions, offset=reader.position)
+                LOG.info(
+                    "folding",
+                    partition=log.partition,
+                    topic=options.topics.transactions,
+                    offset=reader.position,
+                )
                 committer.run(self._stop, reader.end_offset() if until_caught_up else None)
 
     def _reader(self, admin: Admin, log: LogId) -> PartitionReader:
@@ -175,7 +181,7 @@ class Committer:
         return table
 
     def _persist(self, attempt: Callable[[], T]) -> T | None:
-        """Makes the same attempt again while the brokers are not reachable; None if told to stop meanwhile."""
+        """Makes the attempt again while the brokers are not reachable; None if told to stop meanwhile."""
         backoff = Backoff()
         while not self._stop.is_set():
             try:
@@ -190,8 +196,8 @@ class Committer:
 def _proven_offset(admin: Admin, group: str, topic: str, log: LogId) -> int:
     """The offset from which entries are not yet proven answered: the stamped one, else where the log starts.
 
-    Raises `StopError` where the stamp is for another log, or where the log's first entries are gone and nothing
-    proves that they were answered.
+    Raises `StopError` where the stamp is for another log, or where the log's first entries are gone and
+    nothing proves that they were answered.
     """
     found = stamps.read(admin, group, topic, log.partition)
     if found is not None:
@@ -207,7 +213,7 @@ def _proven_offset(admin: Admin, group: str, topic: str, log: LogId) -> int:
     start = watermarks(admin, topic, log.partition).start
     if start > 0:
         raise StopError(
-            f"the log starts at offset {start}, and nothing proves that the entries from 0 to {start - 1} were answered",
+            f"the log starts at offset {start}, and nothing proves that the entries before it were answered",
             where=f"{topic}/{log.partition}",
             hint=f"use the group that answered them (now {group}), or restore them",
         )

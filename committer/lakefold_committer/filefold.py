@@ -1,33 +1,31 @@
-"""Folding a file of envelopes into one table, without Kafka: the same fold, the same outcomes, an order from a file."""
+"""Folding a file of envelopes into one table, without Kafka: the same fold, in the order of the file."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_committer.grouping import groups_of
 from lakefold_log.envelope import UnknownKind
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import InvalidError, StopError
 
-from lakefold_committer.grouping import groups_of
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakefold_log.envelope import Decoded
-    from lakefold_table.format import Format
-
     from lakefold_committer.grouping import Limits
     from lakefold_committer.owned import OwnedTable
+    from lakefold_log.envelope import Decoded
+    from lakefold_table.format import AnyFormat
 
 
 def fold_file(
-    table: OwnedTable, table_format: Format, log: Iterable[Decoded], limits: Limits, *, dry_run: bool
+    table: OwnedTable, table_format: AnyFormat, log: Iterable[Decoded], limits: Limits, *, dry_run: bool
 ) -> Iterator[Outcome]:
-    """Folds a file log into `table` and yields an outcome for each position, in order, as versions are published.
+    """Folds a file log into `table` and yields an outcome for each position in order, as versions come.
 
     Refusals are recorded in the table too, so that folding the file again gives them again. `dry_run` writes
-    nothing and yields the same outcomes. Raises `InvalidError` for a table that a Kafka log is bound to (except
-    for a dry run), `StopError` before anything is folded where the file holds a proposal of an unknown kind.
+    nothing and yields the same outcomes. Raises `InvalidError` for a table that a Kafka log is bound to
+    (except for a dry run), `StopError` before anything is folded where a proposal is of an unknown kind.
     """
     uri, bound = table.table.uri, table.table.marks.position
     if bound is not None and not dry_run:
@@ -56,7 +54,9 @@ def _sorted_out(log: Iterable[Decoded], uri: str) -> tuple[list[Outcome], list[E
         if isinstance(read, Undecodable):
             refused.append(Outcome(read.position, read.table, Invalid(read.message, read.hint)))
         elif read.envelope.table != uri:
-            other = Invalid(f"the envelope is for {read.envelope.table}, not for {uri}", "fold each table's file alone")
+            other = Invalid(
+                f"the envelope is for {read.envelope.table}, not for {uri}", "fold each table's file alone"
+            )
             refused.append(
                 Outcome(read.position, read.envelope.table, other, read.uuid, read.app_id, read.batch_id)
             )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakefold_table.entry import Entry, Position
-    from lakefold_table.format import Draft, Format, Publication, State
+    from lakefold_table.format import AnyFormat, Draft, Publication, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Folded:
 
 
 def fold(
-    table_format: Format, table: Table, group: Sequence[Entry], observed: Observed, terms: Terms
+    table_format: AnyFormat, table: Table, group: Sequence[Entry], observed: Observed, terms: Terms
 ) -> Folded:
     """Folds one group of one table's entries, all from one log and in its order.
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakefold_table.entry import Entry
-    from lakefold_table.format import Format
+    from lakefold_table.format import AnyFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Limits:
     max_bytes: int
 
 
-def groups_of(entries: Sequence[Entry], table_format: Format, limits: Limits) -> Iterator[Sequence[Entry]]:
+def groups_of(entries: Sequence[Entry], table_format: AnyFormat, limits: Limits) -> Iterator[Sequence[Entry]]:
     """The entries of one table, in order, cut into groups of which each makes at most one version."""
     start, size = 0, 0
     for index, entry in enumerate(entries):

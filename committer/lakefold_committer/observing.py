@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from lakefold_committer.fold import Table
     from lakefold_table.entry import Entry, LogId, Result
-    from lakefold_table.format import Format, State
+    from lakefold_table.format import AnyFormat, State
     from lakefold_table.versions import Versions
 
 
 def observe(
-    table_format: Format, versions: Versions, table: Table, group: Sequence[Entry], *, check_sizes: bool
+    table_format: AnyFormat, versions: Versions, table: Table, group: Sequence[Entry], *, check_sizes: bool
 ) -> tuple[Table, Observed]:
     """What the format needs to fold this group, and the table knowing what older versions did."""
     needs = table_format.needs(table.state, group)
@@ -56,7 +56,7 @@ def answers_before(versions: Versions, table: Table, log: LogId, offsets: Sequen
     return found
 
 
-def _informed(table_format: Format, versions: Versions, state: State, since: int) -> State:
+def _informed(table_format: AnyFormat, versions: Versions, state: State, since: int) -> State:
     """Reads what the versions after `since` did, newest first, back to the first gap."""
     older: list[State] = []
     for version in range(state.told_since, since, -1):
@@ -67,7 +67,7 @@ def _informed(table_format: Format, versions: Versions, state: State, since: int
     return table_format.informed(state, older)
 
 
-def _schema(table_format: Format, versions: Versions, version: int) -> object:
+def _schema(table_format: AnyFormat, versions: Versions, version: int) -> object:
     try:
         return read_state(table_format, versions, version).schema
     except VersionExpiredError:

@@ -18,13 +18,13 @@ from lakefold_table.marks import RULES, Marks, decode_marks
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakefold_table.format import Format, State
+    from lakefold_table.format import AnyFormat, State
     from lakefold_table.versions import Versions
 
 START_BYTES = 64 * 1024
 
 
-def open_table(table_format: Format, versions: Versions, uri: str) -> Table:
+def open_table(table_format: AnyFormat, versions: Versions, uri: str) -> Table:
     """The table as it is now, or `Table(uri)` where there is none.
 
     Raises `NotATableError` where there is something else, `DamagedError`, `InvalidError` for features we
@@ -40,7 +40,7 @@ def open_table(table_format: Format, versions: Versions, uri: str) -> Table:
     return table
 
 
-def read_state(table_format: Format, versions: Versions, version: int) -> State:
+def read_state(table_format: AnyFormat, versions: Versions, version: int) -> State:
     """One version, whole."""
     return table_format.decode(versions.path(version), versions.read(version), versions.storage.uri)
 
@@ -67,7 +67,7 @@ def check_rules(marks: Marks, uri: str) -> None:
         )
 
 
-def _provable(table_format: Format, versions: Versions, newest: State, uri: str) -> Table:
+def _provable(table_format: AnyFormat, versions: Versions, newest: State, uri: str) -> Table:
     """The newest state with the marks of the newest version that a committer made."""
     if is_own(newest.properties, newest.version):
         return Table(uri, newest, decode_marks(newest.metadata, uri) or Marks())
@@ -88,7 +88,7 @@ def _provable(table_format: Format, versions: Versions, newest: State, uri: str)
         foreign.append(older)
 
 
-def _unmarked(table_format: Format, versions: Versions, newest: State, uri: str) -> Table:
+def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: str) -> Table:
     """A table whose newest version has no marks: never folded, or a foreign client wiped them."""
     numbers = [number for number in versions.numbers() if number < newest.version]
     for number in reversed(numbers):
@@ -100,7 +100,7 @@ def _unmarked(table_format: Format, versions: Versions, newest: State, uri: str)
     return Table(uri, newest)
 
 
-def _carried(table_format: Format, own: State, foreign: list[State]) -> State:
+def _carried(table_format: AnyFormat, own: State, foreign: list[State]) -> State:
     """The newest of the foreign versions (newest first) after our own, knowing what each of them did."""
     state = own
     for one in reversed(foreign):
@@ -108,7 +108,7 @@ def _carried(table_format: Format, own: State, foreign: list[State]) -> State:
     return state
 
 
-def _older(table_format: Format, versions: Versions, version: int, uri: str) -> State:
+def _older(table_format: AnyFormat, versions: Versions, version: int, uri: str) -> State:
     try:
         return read_state(table_format, versions, version)
     except VersionExpiredError as error:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_table.entry import Entry, Outcome
-    from lakefold_table.format import Format, Publication
+    from lakefold_table.format import AnyFormat, Publication
     from lakefold_table.versions import Versions
 
 UNKNOWN_PUTS = 5
@@ -40,7 +40,7 @@ class OwnedTable:
     """One table, opened. `check_sizes`: look at the size of each new file (None: where that is cheap)."""
 
     def __init__(
-        self, table_format: Format, versions: Versions, uri: str, *, check_sizes: bool | None = None
+        self, table_format: AnyFormat, versions: Versions, uri: str, *, check_sizes: bool | None = None
     ) -> None:
         self._format = table_format
         self._versions = versions

@@ -1,8 +1,9 @@
 """One partition of the log, in order: poll, group, fold, publish, report; again.
 
-What was polled is answered in one report, together with the offset from which a successor would go on. A crash
-anywhere before the report leaves the offset where it was: the successor reads the same entries again and gives the
-answers that the tables recorded, or folds what no table holds yet. Nothing is skipped and nothing is folded twice.
+What was polled is answered in one report, together with the offset from which a successor would go on. A
+crash anywhere before the report leaves the offset where it was: the successor reads the same entries again
+and gives the answers that the tables recorded, or folds what no table holds yet. Nothing is skipped, nothing
+is folded twice.
 """
 
 from __future__ import annotations
@@ -13,27 +14,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
+
+from lakefold_committer.backoff import Backoff
+from lakefold_committer.grouping import groups_of
 from lakefold_log.envelope import UnknownKind, decode
 from lakefold_log.reporter import DeadLetter
 from lakefold_log.stamp import Stamp
 from lakefold_table.entry import Entry, Invalid, Outcome, Position, Rejected, Undecodable
 from lakefold_table.errors import NotATableError, RetryError, StopError
 
-from lakefold_committer.backoff import Backoff
-from lakefold_committer.grouping import groups_of
-
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
-    from lakefold_log.consumer import Message
-    from lakefold_table.entry import LogId
-    from lakefold_table.format import Format
-    from lakefold_table.marks import Marks
-
     from lakefold_committer.grouping import Limits
     from lakefold_committer.metrics import Metrics
     from lakefold_committer.owned import OwnedTable, Step
+    from lakefold_log.consumer import Message
+    from lakefold_table.entry import LogId
+    from lakefold_table.format import AnyFormat
+    from lakefold_table.marks import Marks
 
 T = TypeVar("T")
 
@@ -103,13 +103,13 @@ class Pace:
 class Tables:
     """Where tables come from: `refusal` says why a URI may not be folded into, `open` opens a table."""
 
-    table_format: Format
+    table_format: AnyFormat
     refusal: Callable[[str], Invalid | None]
     open: Callable[[str], OwnedTable]
 
 
 class PartitionCommitter:
-    """Folds one partition until told to stop. `trouble` says why it isn't folding just now, empty where it is."""
+    """Folds one partition until told to stop. `trouble` says why it isn't folding just now, or is empty."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class PartitionCommitter:
         self.trouble = "starting"
 
     def run(self, stop: threading.Event, until: int | None = None) -> None:
-        """Folds until `stop` is set (the group in flight is finished) or, if given, the offset `until` is reached.
+        """Folds until `stop` is set (the group in flight is finished) or the offset `until` is reached.
 
         What is not reachable is tried again with growing pauses, and `trouble` says so meanwhile. Raises
         `StopError` where this process must not go on.
@@ -158,7 +158,7 @@ class PartitionCommitter:
             self._metrics.lag_entries.labels(str(self._reader.log.partition)).set(max(0, lag))
 
     def _poll(self) -> Sequence[Message]:
-        """The next messages. An idle log is answered at once; a busy one may wait a little for a fuller group."""
+        """The next messages. An idle log is answered at once, a busy one may wait for a fuller group."""
         limit = self._pace.limits.max_entries
         messages = list(self._reader.poll(limit, IDLE_POLL_SECONDS))
         deadline = time.monotonic() + self._pace.max_wait_s
@@ -279,7 +279,7 @@ class PartitionCommitter:
 
 
 def check_log(marks: Marks, log: LogId, uri: str) -> None:
-    """Raises `StopError` where the table was folded from another log than this one: a condition of the log."""
+    """Raises `StopError` where the table was folded from another log: a condition of the log."""
     bound = marks.position
     if bound is None or (bound.log.cluster_id, bound.log.topic_id) == (log.cluster_id, log.topic_id):
         return
@@ -287,7 +287,7 @@ def check_log(marks: Marks, log: LogId, uri: str) -> None:
         f"the table is bound to {bound}, cluster {bound.log.cluster_id}, topic id {bound.log.topic_id}; "
         f"this log is cluster {log.cluster_id}, topic id {log.topic_id}",
         where=uri,
-        hint="the topic was made again or the brokers are others: point the committer at the log it was folded from",
+        hint="the topic was made again or the brokers are others: use the log it was folded from",
     )
 
 

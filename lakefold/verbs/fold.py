@@ -32,12 +32,19 @@ REFUSED = 3
 @json_option
 @click.pass_context
 def command(
-    context: click.Context, settings: Settings, table: str, file: Path, *, dry_run: bool, log_id: str | None, as_json: bool
+    context: click.Context,
+    settings: Settings,
+    table: str,
+    file: Path,
+    *,
+    dry_run: bool,
+    log_id: str | None,
+    as_json: bool,
 ) -> None:
     """Fold FILE into TABLE and print one outcome a line, in order.
 
-    FILE holds lakefold.log.v1.Envelope messages, each behind its length as a varint; - is standard input. It is
-    partition 0 of a log of its own: folding it twice changes nothing. Nothing is folded where the framing is
+    FILE holds lakefold.log.v1.Envelope messages, each behind its length as a varint; - is standard input.
+    It is partition 0 of a log of its own: folding it twice changes nothing. Nothing is folded where the framing is
     broken. Exit code 3 where any entry was refused or invalid.
     """
     from lakefold_committer.filefold import fold_file

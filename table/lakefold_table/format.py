@@ -7,7 +7,7 @@ these values. A format does no IO: it names the files it needs (`Needs`), the sh
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -138,26 +138,29 @@ class Draft(Protocol):
         ...
 
 
-class Format(Protocol):
+S = TypeVar("S", bound=State)
+
+
+class Format(Protocol[S]):
     """A table format."""
 
-    def decode(self, path: str, data: bytes, uri: str = "") -> State:
+    def decode(self, path: str, data: bytes, uri: str = "") -> S:
         """The state that a version's file at `path` holds. Raises `DamagedError`."""
         ...
 
-    def needs(self, state: State | None, entries: Sequence[Entry]) -> Needs:
+    def needs(self, state: S | None, entries: Sequence[Entry]) -> Needs:
         """What `draft` will want to know about these entries."""
         ...
 
-    def informed(self, state: State, older: Sequence[State]) -> State:
+    def informed(self, state: S, older: Sequence[S]) -> S:
         """The state with what older versions did: those right before its history began, newest first."""
         ...
 
-    def following(self, state: State, foreign: State) -> State:
+    def following(self, state: S, foreign: S) -> S:
         """A version that another client made right after `state`, with what is known of the ones before."""
         ...
 
-    def check_writable(self, state: State, where: str = "") -> None:
+    def check_writable(self, state: S, where: str = "") -> None:
         """Raises `InvalidError` where the table uses features that a writer must know and we don't."""
         ...
 
@@ -165,6 +168,10 @@ class Format(Protocol):
         """Whether this entry may share a version with others of its kind; one that may not goes alone."""
         ...
 
-    def draft(self, state: State | None, observed: Observed) -> Draft:
+    def draft(self, state: S | None, observed: Observed) -> Draft:
         """Begins the version after `state` (None: there is no table yet)."""
         ...
+
+
+AnyFormat = Format[Any]
+"""A format whose states pass through unseen."""

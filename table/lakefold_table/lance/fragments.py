@@ -62,7 +62,7 @@ def encode_records(fragments: Sequence[bytes]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """All fragments of one version, ascending by id. Never changed, and shares its chunks with the next."""
+    """All fragments of one version, ascending by id. Never changed: a new one shares its chunks."""
 
     chunks: tuple[Chunk, ...] = ()
 
