@@ -44,8 +44,8 @@ def command(
     """Fold FILE into TABLE and print one outcome a line, in order.
 
     FILE holds lakefold.log.v1.Envelope messages, each behind its length as a varint; - is standard input.
-    It is partition 0 of a log of its own: folding it twice changes nothing. Nothing is folded where the framing is
-    broken. Exit code 3 where any entry was refused or invalid.
+    It is partition 0 of a log of its own: folding it twice changes nothing. Nothing is folded where the
+    framing is broken. Exit code 3 where any entry was refused or invalid.
     """
     from lakefold_committer.filefold import fold_file
     from lakefold_committer.grouping import Limits
