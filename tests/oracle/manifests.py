@@ -1,11 +1,13 @@
 """Reads manifest files by their layout alone, so that the messages are held against bytes that pylance wrote.
 
-It shares no code with the package on purpose: what reads and what is tested must not err together.
+It shares no code with the package's own reader on purpose: the two must not err together.
 """
 
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+
+from lakefold_protos.lance.table_pb2 import Manifest
 
 
 @dataclass(frozen=True)
@@ -18,19 +20,25 @@ class Sections:
 
 
 def read_sections(path: Path) -> Sections:
-    """Split a manifest file at its length prefixes, walking from its start to its footer."""
+    """Split a manifest file at the offsets that its footer and its manifest name."""
     data = path.read_bytes()
     position, major, minor, magic = struct.unpack("<QHH4s", data[-16:])
     assert (major, minor, magic) == (0, 2, b"LANC")
-    messages, offset = [], 0
-    while offset < len(data) - 16:
+
+    def section(offset: int) -> bytes:
         (length,) = struct.unpack_from("<I", data, offset)
-        messages.append((offset, data[offset + 4 : offset + 4 + length]))
-        offset += 4 + length
-    assert offset == len(data) - 16
-    assert messages[-1][0] == position
-    found = [message for _, message in messages]
-    return Sections(found[-1], found[-2] if len(found) > 1 else None, found[0] if len(found) > 2 else None)
+        return data[offset + 4 : offset + 4 + length]
+
+    stream = section(position)
+    assert position + 4 + len(stream) == len(data) - 16
+    manifest = Manifest.FromString(stream)
+    return Sections(
+        manifest=stream,
+        transaction=section(manifest.transaction_section)
+        if manifest.HasField("transaction_section")
+        else None,
+        index=section(manifest.index_section) if manifest.HasField("index_section") else None,
+    )
 
 
 def manifest_files(table: Path) -> list[Path]:
