@@ -1,0 +1,125 @@
+"""The views on a Lance schema, and what they refuse."""
+
+import pytest
+
+from lakefold_protos.lance.file_pb2 import Field
+from lakefold_table.errors import DamagedError
+from lakefold_table.lance.schema import (
+    TOP,
+    Identity,
+    assign_ids,
+    by_id,
+    changed_ids,
+    check_structure,
+    children,
+    field_ids,
+    identities,
+    leaf_ids,
+    paths,
+)
+
+
+def field(number: int, name: str, kind: str = "int32", parent: int = TOP) -> Field:
+    return Field(id=number, name=name, logical_type=kind, parent_id=parent)
+
+
+TABLE = [
+    field(0, "a"),
+    field(1, "s", "struct"),
+    field(2, "x.y", "int64", 1),
+    field(3, "l", "list.struct", 1),
+    field(4, "item", "struct", 3),
+    field(5, "back`tick", "string", 4),
+    field(9, "z"),
+]
+
+
+def test_views() -> None:
+    check_structure(TABLE)
+    assert field_ids(TABLE) == [0, 1, 2, 3, 4, 5, 9]
+    assert leaf_ids(TABLE) == [0, 2, 5, 9]
+    assert by_id(TABLE)[9].name == "z"
+    assert {parent: field_ids(below) for parent, below in children(TABLE).items()} == {
+        TOP: [0, 1, 9],
+        1: [2, 3],
+        3: [4],
+        4: [5],
+    }
+
+
+def test_a_name_with_a_dot_stands_in_backticks() -> None:
+    assert paths(TABLE)[2] == "s.`x.y`"
+    assert paths(TABLE)[5] == "s.l.item.`back``tick`"
+
+
+def test_an_id_means_name_type_and_all_parents() -> None:
+    assert identities(TABLE)[5] == Identity(
+        "back`tick", "string", (("s", "struct"), ("l", "list.struct"), ("item", "struct"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "changed"),
+    [
+        (0, field(0, "b"), [0]),
+        (0, field(0, "a", "int64"), [0]),
+        (1, field(1, "t", "struct"), [1, 2, 3, 4, 5]),
+        (3, field(3, "l", "large_list.struct", 1), [3, 4, 5]),
+        (6, field(9, "z"), []),
+        (6, field(10, "z"), [9, 10]),
+    ],
+)
+def test_ids_that_mean_other_fields_now(number: int, change: Field, changed: list[int]) -> None:
+    after = [*TABLE[:number], change, *TABLE[number + 1 :]]
+    assert changed_ids(identities(TABLE), identities(after), [*field_ids(TABLE), 10, 77, -2]) == changed
+
+
+def test_the_same_leaf_below_a_list_is_another_field_than_below_a_struct() -> None:
+    before = [field(0, "s", "struct"), field(1, "x", parent=0)]
+    after = [field(0, "s", "list"), field(1, "x", parent=0)]
+    assert changed_ids(identities(before), identities(after), [1]) == [1]
+
+
+def test_ids_are_given_in_order_and_parents_follow() -> None:
+    made = assign_ids(TABLE, 20)
+    assert field_ids(made) == [20, 21, 22, 23, 24, 25, 26]
+    assert [one.parent_id for one in made] == [TOP, TOP, 21, 21, 23, 24, TOP]
+    assert [one.name for one in made] == [one.name for one in TABLE]
+    assert field_ids(TABLE) == [0, 1, 2, 3, 4, 5, 9]
+
+
+ENTRIES = [field(0, "m", "map"), field(1, "entries", "struct", 0), field(2, "key", parent=1)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "where", "fault"),
+    [
+        ([field(0, "a"), field(0, "b")], "b", "stands twice"),
+        ([field(-1, "a")], "a", "negative"),
+        ([field(0, "a", parent=7)], "a", "not in the schema"),
+        ([field(0, "a", "struct", 0)], "a", "before its parent"),
+        ([field(0, "a", "struct", 1), field(1, "b", "struct", 0)], "a", "each other's parents"),
+        ([field(1, "x", parent=0), field(0, "a", "struct")], "x", "before its parent"),
+        ([field(0, "l", "list")], "l", "0 children"),
+        ([field(0, "l", "large_list"), field(1, "i", parent=0), field(2, "j", parent=0)], "l", "2 children"),
+        ([field(0, "l", "list.struct"), field(1, "i", parent=0)], "l", "instead of one struct"),
+        ([field(0, "l", "fixed_size_list:struct:3")], "l", "instead of one struct"),
+        ([field(0, "m", "map"), field(1, "i", parent=0)], "m", "instead of one struct"),
+        (ENTRIES, "m", "entries of 1 fields"),
+        ([field(0, "a"), field(1, "x", parent=0)], "a", "no nested type"),
+        (
+            [field(0, "s", "struct"), field(1, "t", "time32:s", 0), field(2, "x", parent=1)],
+            "s.t",
+            "no nested type",
+        ),
+    ],
+)
+def test_a_list_of_fields_that_is_no_schema(fields: list[Field], where: str, fault: str) -> None:
+    with pytest.raises(DamagedError, match=fault) as error:
+        check_structure(fields)
+    assert error.value.where == where
+
+
+def test_what_is_not_known_is_not_judged() -> None:
+    check_structure([field(0, "a", "quaternion"), field(1, "i", parent=0), field(2, "e", "struct")])
+    check_structure([*ENTRIES, field(3, "value", parent=1)])
