@@ -1,0 +1,63 @@
+"""Extension types travel as field metadata in Lance, as they do between Arrow's implementations.
+
+pyarrow hides that metadata behind its own type objects, and not each of them can be asked for it. Arrow's C
+data interface is the one place where every field shows all of its metadata, and where pyarrow turns metadata
+back into the extension types that are registered in this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakefold_table.errors import DamagedError
+
+# Members of the C interface's struct ArrowSchema: format, name, metadata, …
+METADATA_MEMBER = 2
+
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype = ctypes.c_void_p
+_pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    """Offers a schema through the C interface only, so that pyarrow imports it anew."""
+
+    schema: pa.Schema
+
+    def __arrow_c_schema__(self) -> object:
+        return self.schema.__arrow_c_schema__()
+
+
+def complete_metadata(field: pa.Field) -> dict[bytes, bytes]:
+    """A field's metadata with the keys that say which extension type it has."""
+    capsule = field.__arrow_c_schema__()
+    members = ctypes.cast(_pointer_of(capsule, b"arrow_schema"), ctypes.POINTER(ctypes.c_void_p))
+    address = members[METADATA_MEMBER]
+    return _decoded(address) if address else {}
+
+
+def _decoded(address: int) -> dict[bytes, bytes]:
+    """Read metadata of the C interface: a count, then for each pair twice a length and a text."""
+    (pairs,) = struct.unpack("=i", ctypes.string_at(address, 4))
+    texts, place = [], address + 4
+    for _ in range(2 * pairs):
+        (length,) = struct.unpack("=i", ctypes.string_at(place, 4))
+        texts.append(ctypes.string_at(place + 4, length))
+        place += 4 + length
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def with_extension_types(schema: pa.Schema) -> pa.Schema:
+    """The schema with its registered extension types in the place of the metadata that names them.
+
+    Raises `DamagedError` where the metadata doesn't fit the column's type.
+    """
+    try:
+        return pa.schema(_Exported(schema))
+    except (pa.ArrowException, TypeError) as error:
+        raise DamagedError(f"the metadata of an extension type is wrong: {error}") from error

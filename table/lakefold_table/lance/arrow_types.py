@@ -1,0 +1,143 @@
+"""Logical types without children and the Arrow types they stand for, in both directions (format facts 4.1).
+
+The committer never loads this module: it knows Arrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakefold_table.errors import DamagedError, InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNITS = ("s", "ms", "us", "ns")
+# Types without parameters. Only these can be the values of a dictionary.
+PLAIN: dict[str, pa.DataType] = {
+    "null": pa.null(),
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "halffloat": pa.float16(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.utf8(),
+    "large_string": pa.large_utf8(),
+    "binary": pa.binary(),
+    "large_binary": pa.large_binary(),
+}
+FIXED: dict[str, pa.DataType] = {
+    **PLAIN,
+    "date32:day": pa.date32(),
+    "date64:ms": pa.date64(),
+    **{f"time32:{unit}": pa.time32(unit) for unit in UNITS[:2]},
+    **{f"time64:{unit}": pa.time64(unit) for unit in UNITS[2:]},
+    **{f"duration:{unit}": pa.duration(unit) for unit in UNITS},
+}
+NAMES: dict[pa.DataType, str] = {
+    **{kind: name for name, kind in FIXED.items()},
+    pa.string_view(): "string",
+    pa.binary_view(): "binary",
+}
+
+
+def storage_of(kind: pa.DataType) -> pa.DataType:
+    """The type that an extension type stores; any other type as it is."""
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def leaf_name(kind: pa.DataType, where: str) -> str:
+    """The logical type of an Arrow type without children; a fixed-size list of such a type is one.
+
+    Raises `InvalidError` naming the column `where` for a type that Lance can't store.
+    """
+    kind = storage_of(kind)
+    if kind in NAMES:
+        return NAMES[kind]
+    if pa.types.is_timestamp(kind):
+        return f"timestamp:{kind.unit}:{kind.tz or '-'}"
+    if pa.types.is_decimal128(kind) or pa.types.is_decimal256(kind):
+        return f"decimal:{kind.bit_width}:{kind.precision}:{kind.scale}"
+    if pa.types.is_fixed_size_binary(kind):
+        return f"fixed_size_binary:{kind.byte_width}"
+    if pa.types.is_dictionary(kind):
+        return _dictionary_name(kind, where)
+    if pa.types.is_fixed_size_list(kind):
+        return f"fixed_size_list:{leaf_name(kind.value_type, where)}:{list_size(kind, where)}"
+    raise InvalidError(f"Lance can't store {kind}", where=where, hint="cast the column, or leave it out")
+
+
+def list_size(kind: pa.DataType, where: str) -> int:
+    """The number of items of a fixed-size list. Raises `InvalidError` where there are none."""
+    size: int = kind.list_size
+    if size < 1:
+        raise InvalidError("a fixed-size list needs at least one item", where=where)
+    return size
+
+
+def _dictionary_name(kind: pa.DataType, where: str) -> str:
+    values = NAMES.get(storage_of(kind.value_type))
+    if values not in PLAIN:
+        hint = "cast the column to the type of its values"
+        raise InvalidError(f"Lance can't store a dictionary of {kind.value_type}", where=where, hint=hint)
+    return f"dict:{values}:{NAMES[kind.index_type]}:false"
+
+
+def leaf_type(name: str, where: str) -> pa.DataType:
+    """The Arrow type of a logical type without children.
+
+    Raises `DamagedError` naming the column `where` for one that this release doesn't know.
+    """
+    known = FIXED.get(name) or _with_parameters(name, where)
+    if known is None:
+        hint = "a newer release may know it"
+        raise DamagedError(f"the logical type {name!r} is not known", where=where, hint=hint)
+    return known
+
+
+def _with_parameters(name: str, where: str) -> pa.DataType | None:
+    kind, _, rest = name.partition(":")
+    if kind == "fixed_size_list":
+        inner, _, size = rest.rpartition(":")
+        return pa.list_(leaf_type(inner, where), int(size)) if size.isdecimal() and int(size) else None
+    make = PARAMETRIC.get(kind)
+    try:
+        return make(*rest.split(":")) if make else None
+    except (ValueError, KeyError, TypeError, pa.ArrowException):
+        return None
+
+
+def _timestamp(unit: str, *zone: str) -> pa.DataType:
+    return pa.timestamp(unit, None if zone == ("-",) else ":".join(zone))
+
+
+def _decimal(bits: str, precision: str, scale: str) -> pa.DataType:
+    return {"128": pa.decimal128, "256": pa.decimal256}[bits](int(precision), int(scale))
+
+
+def _fixed_size_binary(width: str) -> pa.DataType:
+    if not width.isdecimal():
+        raise ValueError(width)  # pyarrow would take -1 for a variable width.
+    return pa.binary(int(width))
+
+
+def _dictionary(values: str, index: str, _ordered: str) -> pa.DataType:
+    return pa.dictionary(PLAIN[index], PLAIN[values])
+
+
+# From the parameters of a logical type, as texts, to the Arrow type.
+PARAMETRIC: dict[str, Callable[..., pa.DataType]] = {
+    "timestamp": _timestamp,
+    "decimal": _decimal,
+    "fixed_size_binary": _fixed_size_binary,
+    "dict": _dictionary,
+}

@@ -1,0 +1,41 @@
+"""Any Arrow schema that Lance can store comes back from its fields, less what Lance does not keep."""
+
+import pyarrow as pa
+from hypothesis import given
+
+from lakefold_table.lance.arrow import schema_from_arrow, schema_to_arrow
+from lakefold_table.lance.data_files import FILE_VERSIONS, expected_file_fields
+from lakefold_table.lance.schema import assign_ids, check_structure, field_ids, leaf_ids
+from tests.properties.schemas import SCHEMAS, kept
+
+
+@given(SCHEMAS)
+def test_a_schema_comes_back_from_its_fields(schema: pa.Schema) -> None:
+    made = schema_from_arrow(schema)
+    expected = pa.schema([kept(column) for column in schema], metadata=schema.metadata)
+    assert schema_to_arrow(made.fields, made.metadata).equals(expected, check_metadata=True)
+
+
+@given(SCHEMAS)
+def test_what_comes_back_is_kept_as_it_is(schema: pa.Schema) -> None:
+    made = schema_from_arrow(schema)
+    again = schema_from_arrow(schema_to_arrow(made.fields, made.metadata))
+    assert [(one.id, one.parent_id, one.logical_type) for one in again.fields] == [
+        (one.id, one.parent_id, one.logical_type) for one in made.fields
+    ]
+
+
+@given(SCHEMAS)
+def test_fields_stand_depth_first_with_ids_in_order(schema: pa.Schema) -> None:
+    made = list(schema_from_arrow(schema).fields)
+    check_structure(made)
+    assert field_ids(made) == list(range(len(made)))
+    assert assign_ids(made) == made
+    assert [one.name for one in made if one.parent_id < 0] == schema.names
+
+
+@given(SCHEMAS)
+def test_without_packed_structs_and_blobs_a_file_lists_the_leaves(schema: pa.Schema) -> None:
+    made = list(schema_from_arrow(schema).fields)
+    assert expected_file_fields(made, FILE_VERSIONS["2.2"]) == leaf_ids(made)
+    assert expected_file_fields(made, FILE_VERSIONS["legacy"]) == field_ids(made)
