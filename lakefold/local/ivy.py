@@ -35,7 +35,7 @@ def retrieve(jars: Sequence[Jar], repository: Repository, *, scratch: Path, cach
     settings.write_text(ivy_settings(repository))
     module.write_text(_module(jars))
     command = [java, *proxy_options(), f"-Divy.default.ivy.user.dir={cache}", "-jar", ivy]
-    command += ["-settings", settings, "-ivy", module, "-types", "jar", "bundle"]
+    command += ["-settings", settings, "-ivy", module, "-types", "jar", "bundle", "-verbose"]
     command += ["-retrieve", f"{into}/[artifact]-[revision].[ext]"]
     failed, said = _run([str(part) for part in command], total=len(jars))
     if failed:
@@ -61,7 +61,7 @@ def _module(jars: Sequence[Jar]) -> str:
     needs = ET.SubElement(root, "dependencies")
     for jar in jars:
         name = {"org": jar.group, "name": jar.artifact, "rev": jar.revision}
-        ET.SubElement(needs, "dependency", {**name, "conf": "default->master", "transitive": "false"})
+        ET.SubElement(needs, "dependency", {**name, "conf": "default->default", "transitive": "false"})
     return ET.tostring(root, encoding="unicode")
 
 
@@ -80,11 +80,9 @@ def _run(command: list[str], *, total: int) -> tuple[bool, list[str]]:
 
 def _failure(said: Sequence[str], repository: Repository) -> RetryError:
     """Give the error for a failed run, with what Ivy itself said, each line once."""
-    signs = re.compile(
-        r"not found|unknown host|refused|timed out|exception|failed|status code", re.IGNORECASE
-    )
-    told = list(dict.fromkeys(line.strip("\t :") for line in said if signs.search(line)))
-    message = "the jars could not be fetched: " + "; ".join(told[:5] or said[-5:])
+    missing = re.compile(r"(?:ERROR:|WARN:\s+(?=module not found))\s*(.*)")
+    told = list(dict.fromkeys(found[1] for line in said if (found := missing.match(line))))
+    message = "the jars could not be fetched: " + "; ".join(told[:3] or said[-3:])
     hint = "is the machine online? A mirror is read from ~/.m2/settings.xml, a proxy from https_proxy"
     return RetryError(message, where=repository.url, hint=hint)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
-from lakefold_table.errors import InvalidError
+from lakefold.errors import SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +37,7 @@ class Repository:
 def find_repository() -> Repository:
     """Give the mirror of Maven Central that Maven's settings name, else Maven Central itself.
 
-    Looks into `~/.m2/settings.xml`, then into the settings of the installed Maven. Raises `InvalidError`
+    Looks into `~/.m2/settings.xml`, then into the settings of the installed Maven. Raises `SetupError`
     where such a file is not XML.
     """
     for path in _settings_files():
@@ -46,18 +47,38 @@ def find_repository() -> Repository:
 
 
 def ivy_settings(repository: Repository) -> str:
-    """Give the text of an Ivy settings file whose only resolver is `repository`."""
+    """Give the text of an Ivy settings file whose only resolver is `repository`.
+
+    POMs are not read: what is fetched is named one by one.
+    """
     root = ET.Element("ivysettings")
     ET.SubElement(root, "settings", {"defaultResolver": "maven"})
     if repository.username:
         host = urlsplit(repository.url).hostname or ""
-        login = {"host": host, "realm": "", "username": repository.username, "passwd": repository.password}
-        ET.SubElement(root, "credentials", login)
+        login = {"username": repository.username, "passwd": repository.password}
+        ET.SubElement(root, "credentials", {"host": host, "realm": _realm(repository.url), **login})
     limits = {"name": "limits", "connectionTimeout": "20000", "readTimeout": "60000"}
     ET.SubElement(ET.SubElement(root, "timeout-constraints"), "timeout-constraint", limits)
-    resolver = {"name": "maven", "m2compatible": "true", "root": repository.url}
+    resolver = {"name": "maven", "m2compatible": "true", "usepoms": "false", "root": repository.url}
     ET.SubElement(ET.SubElement(root, "resolvers"), "ibiblio", {**resolver, "timeoutConstraint": "limits"})
     return ET.tostring(root, encoding="unicode")
+
+
+def _realm(url: str) -> str:
+    """Ask the repository for the name under which it wants a login; empty where it wants none.
+
+    Maven doesn't need that name and so its settings don't tell it; Ivy sends no login without it.
+    """
+    try:
+        urllib.request.urlopen(urllib.request.Request(f"{url}/", method="HEAD"), timeout=20).close()  # noqa: S310 - the user's own mirror
+    except urllib.error.HTTPError as error:
+        with error:
+            asked = re.search(r'realm="([^"]*)"', error.headers.get("WWW-Authenticate", ""))
+            return asked[1] if asked else ""
+    except OSError:
+        # Ivy will meet the same trouble and say more about it.
+        return ""
+    return ""
 
 
 def proxy_options() -> list[str]:
@@ -86,7 +107,7 @@ def _mirror_in(path: Path) -> Repository | None:
         root = ET.parse(path).getroot()  # noqa: S314 - the user's own set-up, as trusted as the program
     except ET.ParseError as error:
         message = f"this is not XML: {error}"
-        raise InvalidError(message, where=str(path), hint="mend Maven's settings") from error
+        raise SetupError(message, where=str(path), hint="mend Maven's settings") from error
     logins = {_text(server, "id"): server for server in root.iterfind("{*}servers/{*}server")}
     for mirror in root.iterfind("{*}mirrors/{*}mirror"):
         if _is_for_central(_text(mirror, "mirrorOf")):
