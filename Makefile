@@ -15,7 +15,7 @@ CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types test-fast test-integration bench docs proto setup lock clean
+.PHONY: help demo test lint types test-fast test-integration bench docs generate setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,12 +52,14 @@ test-integration: .java setup ## the tests that start a real broker and Spark, o
 bench: .java setup ## measure committer, stream and latency beside their peers; results under benchmarks/results
 	@$(BIN)/python -m benchmarks
 
-docs: setup ## what is generated is fresh: protobuf code, tables in the documents
+docs: setup ## what is generated is fresh: protobuf code, the pages of docs/reference
 	$(STEP) 'generated files'
 	@$(BIN)/python protos/generate.py --check
+	@$(BIN)/python docs/generate.py --check
 
-proto: setup ## generate the protobuf code again from the .proto files
+generate: setup ## write again what is generated: protobuf code, the pages of docs/reference
 	@$(BIN)/python protos/generate.py
+	@$(BIN)/python docs/generate.py
 
 setup: $(STAMP) ## build the environment, once and again when the lock changes
 
