@@ -37,8 +37,7 @@ def page(title: str, source: str, text: str, body: str) -> str:
 def conflicts() -> str:
     """Which operation can't stand beside which."""
     words = {None: "compatible", True: "retryable", False: "incompatible"}
-    kinds = [kind for kind in Kind if kind is not Kind.UNKNOWN]
-    names = {**{kind: f"`{kind}`" for kind in kinds}, Kind.UNKNOWN: "a version without a transaction"}
+    names = {kind: f"`{kind}`" for kind in Kind} | {Kind.UNKNOWN: "a version without a transaction"}
     rows = [
         [name, *(words[CONFLICTS[kind].get(other)] for kind in CONFLICTS)] for other, name in names.items()
     ]
@@ -46,9 +45,9 @@ def conflicts() -> str:
         "Which operations can stand beside which",
         "table/lakefold_table/lance/conflicts.py",
         "A transaction built on version R and folded on version V is held against everything in (R, V].\n"
-        "A column is the operation being folded, a row what came in between. *Compatible*: it is rebased and\n"
-        "committed. *Retryable*: Rejected; built again on the newest version it may pass. *Incompatible*:\n"
-        "Rejected; it may mean something else by now. An operation without a column isn't folded by this\n"
+        "A column is the operation being folded, a row what came in between. *Compatible*: it is rebased\n"
+        "and committed. *Retryable*: Rejected; built again on the newest version it may pass.\n"
+        "*Incompatible*: Rejected; it may mean something else by now. An operation without a column isn't folded by this\n"
         "release and is answered Invalid; an Overwrite is folded where it creates the table.",
         table(["in between", *(f"`{kind}`" for kind in CONFLICTS)], rows),
     )
@@ -68,9 +67,9 @@ def settings() -> str:
     return page(
         "Settings",
         "lakefold/settings.py",
-        "A setting comes from a flag (`--group-max-wait`), else from its environment variable, else from the\n"
-        "TOML file that `--config` names, else it has its default. `lakefold committer --print-config` shows\n"
-        "what is in force.",
+        "A setting comes from a flag (`--group-max-wait`), else from its environment variable, else from\n"
+        "the TOML file that `--config` names, else it has its default. `lakefold committer --print-config`\n"
+        "shows what is in force.",
         table(["setting", "meaning", "default", "in the environment"], rows),
     )
 
