@@ -1,0 +1,113 @@
+"""Committer processes as an operator runs them, for tests: started, killed, waited for, and always gone at the end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakefold.local.ports import free_port
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.integration.conftest import TopicNames
+
+START_SECONDS = 60
+STOP_SECONDS = 30
+
+
+@dataclass
+class CommitterProcess:
+    """One running `lakefold committer`. `log` is the file that its stderr goes to."""
+
+    process: subprocess.Popen[bytes]
+    http_port: int
+    log: Path
+
+    def is_ready(self) -> bool:
+        """Whether `/readyz` says so."""
+        return self.get("/readyz")[0] == 200
+
+    def get(self, path: str) -> tuple[int, str]:
+        """A page of the HTTP port; status 0 where it doesn't answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=5) as page:
+                return page.status, page.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def wait_until_ready(self) -> None:
+        """Waits until it folds; fails where it ended instead."""
+        until(
+            lambda: self.process.poll() is not None or self.is_ready(),
+            "a ready committer",
+            seconds=START_SECONDS,
+        )
+        assert self.process.poll() is None, self.log.read_text()
+
+    def kill(self) -> None:
+        """SIGKILL, at once."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_SECONDS)
+
+
+def committer_arguments(bootstrap: str, names: TopicNames, root: Path) -> list[str]:
+    """The command line of a committer for these topics and tables below `root`."""
+    return [
+        sys.executable,
+        "-m",
+        "lakefold",
+        "committer",
+        "--bootstrap-servers",
+        bootstrap,
+        "--transactions-topic",
+        names.transactions,
+        "--outcomes-topic",
+        names.outcomes,
+        "--dead-letters-topic",
+        names.dead_letters,
+        "--group",
+        names.group,
+        "--root",
+        str(root),
+    ]
+
+
+@contextmanager
+def running_committer(
+    bootstrap: str, names: TopicNames, root: Path, *extra: str
+) -> Iterator[CommitterProcess]:
+    """A committer process, killed at the end if it still runs. Its log is added to a file below `root`."""
+    port = free_port()
+    log = root / "committer.log"
+    command = [*committer_arguments(bootstrap, names, root), "--http-port", str(port), *extra]
+    with log.open("ab") as stderr:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr)
+    try:
+        yield CommitterProcess(process, port, log)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def fold_to_the_end(bootstrap: str, names: TopicNames, root: Path) -> None:
+    """Runs a committer until it has caught up; fails with its log where it ends otherwise."""
+    command = [*committer_arguments(bootstrap, names, root), "--http-port", "0", "--until-caught-up"]
+    done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr.decode()
