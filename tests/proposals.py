@@ -1,4 +1,4 @@
-"""Proposals that tests send: real data files written by pylance, in envelopes as any client would make them."""
+"""Proposals that tests send: data files written by pylance, in envelopes as any client would make them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lakefold propose`: one transaction into the log by hand, to try things or to send again what a tool wrote."""
+"""`lakefold propose`: one transaction into the log by hand, to try things or to send what a tool wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committer processes as an operator runs them, for tests: started, killed, waited for, and always gone at the end."""
+"""Committer processes as an operator runs them: started, killed, waited for, and always gone at the end."""
 
 from __future__ import annotations
 

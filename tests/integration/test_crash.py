@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing is doubled, whenever the committer dies (every-entry-answered, at-most-once-per-key)."""
+"""Whenever the committer dies, nothing is lost or doubled (every-entry-answered, at-most-once-per-key)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_committer_killed_at_random_moments_loses_and_doubles_nothing(
         first.wait_until_ready()
         with Proposer(config, topics) as proposer:
             created = proposer.send_wait(creation(uri))
-            until(lambda: (tmp_path / "table" / "_versions").exists(), "the table")
+            until((tmp_path / "table" / "_versions").exists, "the table")
             producers = _kill_again_and_again(proposer, bootstrap, topic_names, tmp_path, uri)
     fold_to_the_end(bootstrap, topic_names, tmp_path)
 
