@@ -54,6 +54,7 @@ class LanceDraft:
             self._head.max_fragment_id + 1 if self._head.HasField("max_fragment_id") else 0
         )
         self._next_row_id = self._head.next_row_id
+        self._gives_row_ids = has_stable_row_ids(self._head)
         self._first_ids = (self._next_fragment_id, self._next_row_id)
         self._transactions: list[Transaction] = []
         self._added: list[Numbered] = []
@@ -176,6 +177,7 @@ class LanceDraft:
     def _create(self, entry: Entry) -> None:
         envelope = entry.envelope
         self._head = first_head(envelope)
+        self._gives_row_ids = has_stable_row_ids(self._head)
         self._columns = columns_of(self._head.fields, self._head.data_format.version)
         self._scheme = Scheme.V1 if envelope.create.v1_manifest_paths else Scheme.V2
 
@@ -200,7 +202,7 @@ class LanceDraft:
         self._next_fragment_id = max(self._next_fragment_id, number + 1)
         rows = fragment.physical_rows
         encoded = plain if fragment.id or not number else b"\x08" + _varint(number) + plain
-        if has_stable_row_ids(self._head):
+        if self._gives_row_ids:
             encoded += lineage(self._next_row_id, rows, self._version + 1)
             self._next_row_id += rows
         return Numbered(number, encoded, rows)
