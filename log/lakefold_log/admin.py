@@ -1,25 +1,209 @@
-"""Asks a Kafka cluster about itself, apart from what it carries."""
+"""How every client of the cluster is set up and what its errors mean: one place for both.
+
+Users hand librdkafka's own options through; what correctness hangs on is fixed here and can't be set from
+outside. Kafka has some 150 error codes; callers need to know which of four things to do.
+"""
 
 from __future__ import annotations
 
-from confluent_kafka import KafkaException
+import logging
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from lakefold_table.errors import RetryError
+from lakefold_log.codes import Local
+from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+T = TypeVar("T")
+# Where librdkafka's own log lines go; nothing is printed unless the process sets a handler for them.
+LOGGER: Final = logging.getLogger("lakefold_log.kafka")
+Option = str | int | float | bool
+
+# Options that carry a promise of this package (exactly-once reports, no skipped entry, the right partition).
+FIXED_OPTIONS = frozenset(
+    {
+        "acks",
+        "auto.offset.reset",
+        "bootstrap.servers",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.gapless.guarantee",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "group.id",
+        "group.instance.id",
+        "isolation.level",
+        "metadata.broker.list",
+        "partitioner",
+        "request.required.acks",
+        "transactional.id",
+    },
+)
+
+# What suits a local and a remote cluster alike; a user's own options win over these.
+_DEFAULTS: Mapping[str, Option] = {
+    "client.id": "lakefold",
+    # A broker that comes back is found within a second, not ten.
+    "reconnect.backoff.max.ms": 1000,
+    "socket.keepalive.enable": True,
+}
+
+_FENCED = frozenset(
+    {
+        Local.FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.FENCED_INSTANCE_ID,
+    },
+)
+_REFUSED_FOR_GOOD = frozenset(
+    {
+        Local.INVALID_ARG,
+        Local.UNKNOWN_TOPIC,
+        Local.UNKNOWN_PARTITION,
+        Local.AUTHENTICATION,
+        Local.UNSUPPORTED_FEATURE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.OFFSET_METADATA_TOO_LARGE,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    },
+)
+_BROKER_HINT = "see that a broker runs there; `lakefold up` starts a local one"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaConfig:
+    """Where the brokers are, and the user's own librdkafka options, handed on as they are.
+
+    `options` may hold secrets, so that they never appear in a repr. Raises `InvalidError` where they name an
+    option that this package fixes itself.
+    """
+
+    bootstrap_servers: str
+    options: Mapping[str, Option] = field(default_factory=dict, repr=False, hash=False)
+
+    def __post_init__(self) -> None:
+        fixed = sorted(FIXED_OPTIONS & set(self.options))
+        if fixed:
+            message = f"the kafka option {fixed[0]} is fixed by Lakefold"
+            hint = "set bootstrap_servers" if "servers" in fixed[0] else "leave it out"
+            raise InvalidError(message, where=f"kafka.{fixed[0]}", hint=hint)
+
+    def client(
+        self, *, fixed: Mapping[str, Option], tuned: Mapping[str, Option] | None = None
+    ) -> dict[str, Option]:
+        """The options of one client: `fixed` always holds, `tuned` gives way to the user's own."""
+        servers = {"bootstrap.servers": self.bootstrap_servers}
+        return {**_DEFAULTS, **(tuned or {}), **self.options, **servers, **fixed}
+
+
+def error_of(error: KafkaError, doing: str, where: str = "") -> LakefoldError:
+    """What the caller must do about a Kafka error that came up while `doing` something.
+
+    A fenced or otherwise fatal client must stop; what the broker refuses for good is invalid; everything else
+    may pass, so that an unknown code is never taken for a refusal.
+    """
+    text = f"{doing}: {error.str()} ({error.name()})"
+    if error.code() in _FENCED:
+        return StopError(text, where=where, hint="another process took over, or the broker gave this one up")
+    if error.code() in _REFUSED_FOR_GOOD:
+        return InvalidError(
+            text, where=where, hint="see the kafka options, the topic's settings and the ACLs"
+        )
+    if error.fatal():
+        return StopError(text, where=where, hint="this client is of no more use: start the process again")
+    return RetryError(text, where=where, hint=_BROKER_HINT)
+
+
+def kafka_error(caught: KafkaException) -> KafkaError:
+    """The error inside an exception of the client library."""
+    error = caught.args[0]
+    if not isinstance(error, KafkaError):
+        return KafkaError(Local.FAIL, str(error))
+    return error
+
+
+@contextmanager
+def kafka_errors(doing: str, where: str = "") -> Iterator[None]:
+    """Turn the client library's exceptions into Lakefold's; `where` names brokers, a topic or a position."""
+    try:
+        yield
+    except KafkaException as caught:
+        raise error_of(kafka_error(caught), doing, where) from caught
+
+
+@contextmanager
+def client_set_up(where: str) -> Iterator[None]:
+    """As `kafka_errors`, for making a client: a wrong option's name or value is `InvalidError`."""
+    try:
+        yield
+    except (KafkaException, TypeError, ValueError) as caught:
+        reason = kafka_error(caught).str() if isinstance(caught, KafkaException) else str(caught)
+        hint = "options are librdkafka's own names and values"
+        raise InvalidError(f"Kafka client can't be set up: {reason}", where=where, hint=hint) from caught
+
+
+class Admin:
+    """Asks the cluster about itself. One object serves many threads; it needs no closing.
+
+    `timeout_s` bounds each question; a broker that doesn't answer in time gives `RetryError`.
+    """
+
+    def __init__(self, config: KafkaConfig, *, timeout_s: float = 10.0) -> None:
+        self.config = config
+        self.timeout_s = timeout_s
+        with client_set_up(config.bootstrap_servers):
+            # The answers carry the errors; librdkafka's own lines on stderr would only repeat them.
+            self.client = AdminClient(config.client(fixed={"log_level": 0}))
+
+    def answer(self, future: Future[T], doing: str, where: str = "") -> T:
+        """Wait for one of the client's futures, no longer than the question itself may take."""
+        with kafka_errors(doing, where or self.config.bootstrap_servers):
+            try:
+                return future.result(self.timeout_s + 1)
+            except FutureTimeoutError as caught:
+                raise self.no_answer(doing) from caught
+
+    def no_answer(self, doing: str) -> RetryError:
+        """The error where no broker answered in time."""
+        message = f"{doing}: no answer within {self.timeout_s:g} s"
+        return RetryError(message, where=self.config.bootstrap_servers, hint=_BROKER_HINT)
+
+    def cluster_id(self) -> str:
+        """The cluster's id, once a broker of it is alive. Raises `RetryError` where none answers in time."""
+        future = self.client.describe_cluster(request_timeout=self.timeout_s)
+        cluster = self.answer(future, "ask for the cluster's id")
+        if not cluster.nodes or not cluster.cluster_id:
+            raise RetryError("the cluster has no live broker yet", where=self.config.bootstrap_servers)
+        return str(cluster.cluster_id)
 
 
 def cluster_id(bootstrap_servers: str, timeout: float) -> str:
-    """Give the cluster's id, once a broker of it answers within `timeout` seconds.
+    """The id of the cluster at `bootstrap_servers`, asked for `timeout` seconds at most.
 
-    Raises `RetryError` where none does. This is the probe for "is it up".
+    Raises `RetryError` where no broker answers. This is the probe for "is it up".
     """
-    client = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    try:
-        answer = client.describe_cluster(request_timeout=timeout).result()
-    except KafkaException as error:
-        message = f"no broker answers: {error.args[0].str()}"
-        hint = "`lakefold up` starts a local broker"
-        raise RetryError(message, where=bootstrap_servers, hint=hint) from error
-    if not answer.nodes:
-        raise RetryError("the cluster has no live broker yet", where=bootstrap_servers)
-    return str(answer.cluster_id)
+    return Admin(KafkaConfig(bootstrap_servers), timeout_s=timeout).cluster_id()

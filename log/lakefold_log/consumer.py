@@ -1,0 +1,238 @@
+"""Reads one partition in order, from an offset that is known, and never skips.
+
+The offset to begin with comes from what is proven, not from Kafka's own memory of a group; where the log
+can't give exactly that offset the reader stops. A broker that is away is no error: the reader keeps trying,
+says so, and goes on where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from lakefold_log.admin import LOGGER, Admin, client_set_up, error_of
+from lakefold_log.codes import Local
+from lakefold_log.guard import TopicGuard
+from lakefold_log.topics import NOT_YET, describe, watermarks
+from lakefold_table.entry import Position
+from lakefold_table.errors import RetryError, StopError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from confluent_kafka import Message as RawMessage
+
+    from lakefold_log.admin import KafkaConfig, Option
+    from lakefold_log.topics import Watermarks
+    from lakefold_table.entry import LogId
+    from lakefold_table.errors import LakefoldError
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+# librdkafka waits a whole second before it fetches on once its queue was full; the queue is small on purpose.
+_TUNED: Final[dict[str, Option]] = {
+    "queued.max.messages.kbytes": 16384,
+    "fetch.queue.backoff.ms": 5,
+    "check.crcs": True,
+}
+_LOST_PLACE = frozenset({Local.AUTO_OFFSET_RESET, Local.LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
+_MICROSECONDS = 1000
+
+
+class Message:
+    """One message of the log. `time_us`: the topic's timestamp in microseconds since 1970."""
+
+    __slots__ = ("_raw", "key", "offset", "time_us", "value")
+
+    def __init__(self, raw: RawMessage) -> None:
+        self._raw = raw
+        self.offset = raw.offset() or 0
+        self.key = raw.key()
+        self.value = raw.value() or b""
+        self.time_us = raw.timestamp()[1] * _MICROSECONDS
+
+    @property
+    def headers(self) -> Headers:
+        """The message's headers in order; decoded when they are asked for."""
+        found = self._raw.headers() or ()
+        pairs = found.items() if isinstance(found, dict) else found
+        return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+
+
+class PartitionReader:
+    """Reads partition `log.partition` of `topic` from `start_offset` on; for one thread.
+
+    Raises `StopError` where the topic is not the one that `log` names, or doesn't reach to `start_offset` or
+    back to it; `RetryError` where no broker answers; `MissingTopicError` where there is no topic.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        topic: str,
+        log: LogId,
+        start_offset: int,
+        *,
+        isolation: str = "read_committed",
+        group: str = "lakefold",
+        verify_every_s: float = 5.0,
+    ) -> None:
+        self.topic = topic
+        self.log = log
+        self.position = start_offset
+        self.last_error = ""
+        self._isolation = isolation
+        self._admin = Admin(config)
+        self._guard = TopicGuard(self._admin, topic, log, every_s=verify_every_s)
+        self._lost_place = False
+        self._failure: LakefoldError | None = None
+        self._prove_topic()
+        self._prove_offset(start_offset)
+        self._consumer = self._make(config, group)
+        self._assign(start_offset)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a broker answers, as far as is known. While it is False the reader keeps trying."""
+        return self._guard.answering
+
+    def poll(self, max_messages: int, timeout_s: float) -> list[Message]:
+        """Up to `max_messages` that follow, in order; waits `timeout_s` seconds for the first one only.
+
+        `position` is then the offset to read next, past what carries no message (markers, aborted ones).
+        Raises `StopError` where the topic is another one now or doesn't hold the next offset any more,
+        `InvalidError` where reading is not allowed. A broker that is away gives an empty list.
+        """
+        self._guard.step()
+        self._raise_failure()
+        messages: list[Message] = []
+        deadline = time.monotonic() + timeout_s
+        raw = self._consumer.poll(timeout_s)
+        while raw is not None:
+            self._take(raw, messages)
+            if messages:
+                if max_messages > 1:
+                    for more in self._consumer.consume(max_messages - 1, 0):
+                        self._take(more, messages)
+                return messages
+            self._raise_failure()
+            raw = self._consumer.poll(max(0.0, deadline - time.monotonic()))
+        return messages
+
+    def seek(self, offset: int) -> None:
+        """Go on from `offset` instead. Raises as the constructor does where the log doesn't hold it."""
+        self._prove_offset(offset)
+        self._assign(offset)
+        self.position, self._lost_place, self._failure = offset, False, None
+
+    def verify_topic(self) -> None:
+        """Ask now whether the topic is still the proven one (about a millisecond); before each publication.
+
+        Raises `StopError` where it is another one, or gone; `RetryError` where that can't be told now.
+        """
+        self._guard.verify()
+
+    def start_offset(self) -> int:
+        """The first offset that the log still holds. Raises `RetryError` where no broker answers."""
+        return self._watermarks().start
+
+    def end_offset(self) -> int:
+        """Where the log ends for this reader: up to here, and without it, `poll` will come.
+
+        Under `read_committed` that is the first offset of the oldest transaction that is still open.
+        Raises `RetryError` where no broker answers.
+        """
+        return self._watermarks().end
+
+    def close(self) -> None:
+        """Leave the broker. Nothing is committed."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _make(self, config: KafkaConfig, group: str) -> Consumer:
+        fixed: dict[str, Option] = {
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "isolation.level": self._isolation,
+        }
+        options = config.client(fixed=fixed, tuned=_TUNED)
+        with client_set_up(config.bootstrap_servers):
+            return Consumer({**options, "error_cb": self._on_error}, logger=LOGGER)
+
+    def _assign(self, offset: int) -> None:
+        self._consumer.assign([TopicPartition(self.topic, self.log.partition, offset)])
+
+    def _prove_topic(self) -> None:
+        found = describe(self._admin, self.topic)
+        if (found.cluster_id, found.topic_id) != (self.log.cluster_id, self.log.topic_id):
+            message = f"this is another log: cluster {found.cluster_id}, topic id {found.topic_id}"
+            wanted = f"proven is cluster {self.log.cluster_id}, topic id {self.log.topic_id}"
+            raise StopError(f"{message}; {wanted}", where=self.topic, hint="see which brokers are meant")
+        found.log_id(self.log.partition)
+
+    def _prove_offset(self, offset: int) -> None:
+        start, end = self._watermarks(read_committed=False)
+        if start <= offset <= end:
+            return
+        raise self._gap(offset, start, end)
+
+    def _gap(self, offset: int, start: int, end: int) -> StopError:
+        message = f"offset {offset} is wanted, the log holds {start} up to {end}: entries are lost"
+        hint = "restore the topic, or accept the loss by moving what is proven"
+        return StopError(message, where=str(Position(self.log, offset, self.topic)), hint=hint)
+
+    def _watermarks(self, *, read_committed: bool | None = None) -> Watermarks:
+        committed = self._isolation == "read_committed" if read_committed is None else read_committed
+        return watermarks(self._admin, self.topic, self.log.partition, read_committed=committed)
+
+    def _take(self, raw: RawMessage, messages: list[Message]) -> None:
+        error = raw.error()
+        offset = raw.offset()
+        if error is None and offset is not None:
+            messages.append(Message(raw))
+            self.position = offset + 1
+            self._guard.answering = True
+        elif error is not None:
+            self._note(error, offset)
+
+    def _note(self, error: KafkaError, offset: int | None) -> None:
+        """An event of the client: the end was reached, the place was lost, or something that may pass."""
+        code = error.code()
+        if code == Local.PARTITION_EOF:
+            self.position = self.position if offset is None else max(offset, self.position)
+        elif code in _LOST_PLACE:
+            self._lost_place = True
+        else:
+            self.last_error = error.str()
+            self._guard.hurry()
+            known = error_of(error, "read the log", str(Position(self.log, self.position, self.topic)))
+            if not isinstance(known, RetryError) and code not in NOT_YET:
+                self._failure = known
+
+    def _raise_failure(self) -> None:
+        if self._lost_place:
+            # Even where the log reaches to the offset again: what stands there may be something else by now.
+            self._prove_topic()
+            raise self._gap(self.position, *self._watermarks(read_committed=False))
+        if self._failure is not None:
+            raise self._failure
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Called by the client, within `poll`, about errors that no message carries."""
+        self.last_error = error.str()
+        if error.code() == Local.ALL_BROKERS_DOWN:
+            self._guard.answering = False
+            self._guard.hurry()

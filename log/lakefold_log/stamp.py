@@ -1,0 +1,81 @@
+"""The stamp: proof that a consumer group's offset was put there by a committer, and for which log.
+
+A bare offset proves nothing: any tool can move it, and it outlives the topic that it was meant for. So the
+committer writes into the offset's metadata what the offset relies on, and an offset without that is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+if TYPE_CHECKING:
+    from lakefold_log.admin import Admin
+
+_OFFSET: Final = "offset"
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a committed offset relies on.
+
+    `cluster_id` and `topic_id` name the log. Every entry below `low_watermark` is folded or answered.
+    `outcomes_offset` is where reading the outcomes partition again must begin, to learn what was answered
+    at or above it.
+    """
+
+    cluster_id: str
+    topic_id: str
+    low_watermark: int
+    outcomes_offset: int
+
+    def metadata(self, offset: int) -> str:
+        """The text that goes with the committed `offset`, and names it: copied to another it is no proof."""
+        return json.dumps({_OFFSET: offset, **asdict(self)}, separators=(",", ":"))
+
+    @classmethod
+    def of(cls, metadata: str | None, offset: int) -> Stamp | None:
+        """The stamp in the metadata of a committed `offset`; None where there is none for this offset."""
+        try:
+            found = json.loads(metadata or "")
+        except ValueError:
+            return None
+        if not isinstance(found, dict) or found.keys() != _KINDS.keys():
+            return None
+        if (
+            any(type(found[name]) is not kind for name, kind in _KINDS.items())
+            or found.pop(_OFFSET) != offset
+        ):
+            return None
+        return cls(**found)
+
+
+_KINDS: Final = {
+    _OFFSET: int,
+    "cluster_id": str,
+    "topic_id": str,
+    "low_watermark": int,
+    "outcomes_offset": int,
+}
+
+
+def read(admin: Admin, group: str, topic: str, partition: int) -> tuple[int, Stamp] | None:
+    """The group's committed offset for the partition with its stamp; None where either is missing.
+
+    Waits for a report that is being committed. To be sure that no other committer reports any more, make the
+    `Reporter` first: that fences them. Whether the stamp is for this very log is the caller's question.
+    Raises `RetryError` where no broker answers.
+    """
+    request = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
+    futures = admin.client.list_consumer_group_offsets(
+        [request], require_stable=True, request_timeout=admin.timeout_s
+    )
+    answer = admin.answer(futures[group], f"read the offset of group {group}", f"{topic}/{partition}")
+    for found in answer.topic_partitions:
+        if found.error is None and found.offset >= 0:
+            stamp = Stamp.of(found.metadata, found.offset)
+            return None if stamp is None else (found.offset, stamp)
+    return None

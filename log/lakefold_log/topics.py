@@ -1,0 +1,212 @@
+"""The three topics: their names, how the committer makes them, and what the cluster says about them.
+
+Only the committer makes topics, so that their settings are right from the first message on: the log's time is
+the broker's, and nothing is thrown away that a replay needs.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from lakefold_log.admin import error_of, kafka_error
+from lakefold_log.codes import Local
+from lakefold_table.entry import LogId
+from lakefold_table.errors import InvalidError, RetryError, StopError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from confluent_kafka import Uuid
+
+    from lakefold_log.admin import Admin
+
+T = TypeVar("T")
+
+# Just after its creation a topic is not yet known to every broker, and a partition has no leader yet.
+NOT_YET = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        Local.UNKNOWN_PARTITION,
+        Local.UNKNOWN_TOPIC,
+    },
+)
+NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, Local.UNKNOWN_TOPIC})
+_MISSING_HINT = "start a committer first, it creates topics"
+_PAUSE_S = 0.02
+_KEEP_FOREVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+_BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
+# From three replicas on, one may be away while a write still reaches two.
+_SAFE_REPLICATION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The names of the three topics. Raises `InvalidError` where two are the same."""
+
+    transactions: str = "lakefold.transactions"
+    outcomes: str = "lakefold.outcomes"
+    dead_letters: str = "lakefold.dead-letters"
+
+    def __post_init__(self) -> None:
+        names = (self.transactions, self.outcomes, self.dead_letters)
+        if len(set(names)) != len(names) or not all(names):
+            raise InvalidError(f"the three topics need names of their own, got {', '.join(names)}")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """What identifies a topic: its cluster, its UUID in Kafka's own text form, its number of partitions."""
+
+    name: str
+    cluster_id: str
+    topic_id: str
+    partitions: int
+
+    def log_id(self, partition: int) -> LogId:
+        """The log that one of its partitions is. Raises `InvalidError` where there is no such partition."""
+        if not 0 <= partition < self.partitions:
+            message = f"there is no partition {partition}: it has {self.partitions}"
+            raise InvalidError(message, where=self.name)
+        return LogId(self.cluster_id, self.topic_id, partition)
+
+
+class Watermarks(NamedTuple):
+    """What can be read of a partition: from offset `start` up to, and without, `end`."""
+
+    start: int
+    end: int
+
+
+class MissingTopicError(InvalidError):
+    """The topic is not there."""
+
+
+def topic_id_text(topic_id: Uuid) -> str:
+    """The UUID as Kafka's own tools print it: URL-safe base64, where the client library uses the other."""
+    return str(topic_id).translate(str.maketrans("+/", "-_"))
+
+
+def describe(admin: Admin, name: str, *, wait_s: float = 0.0) -> TopicDescription:
+    """What the cluster says about topic `name`, waiting up to `wait_s` seconds for it to be known.
+
+    Raises `MissingTopicError` where it isn't there, `RetryError` where no broker answers.
+    """
+
+    def once() -> TopicDescription:
+        futures = admin.client.describe_topics(TopicCollection([name]), request_timeout=admin.timeout_s)
+        answer = futures[name].result(admin.timeout_s + 1)
+        return TopicDescription(
+            name, admin.cluster_id(), topic_id_text(answer.topic_id), len(answer.partitions)
+        )
+
+    return _patiently(admin, once, f"describe topic {name}", name, wait_s)
+
+
+def watermarks(
+    admin: Admin, name: str, partition: int, *, read_committed: bool = True, wait_s: float = 5.0
+) -> Watermarks:
+    """Where the partition begins, and where it ends for a reader of this isolation.
+
+    Raises as `describe` does; a partition without a leader is waited for.
+    """
+    isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+
+    def once() -> Watermarks:
+        place = TopicPartition(name, partition)
+        futures = [
+            admin.client.list_offsets(
+                {place: spec}, isolation_level=isolation, request_timeout=admin.timeout_s
+            )
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+        ]
+        return Watermarks(*(future[place].result(admin.timeout_s + 1).offset for future in futures))
+
+    return _patiently(admin, once, f"ask for the offsets of {name}/{partition}", name, wait_s)
+
+
+def settings_of(admin: Admin, name: str) -> dict[str, str]:
+    """The topic's effective settings by Kafka's own names. Raises as `describe` does."""
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    future = admin.client.describe_configs([resource], request_timeout=admin.timeout_s)[resource]
+    answer = admin.answer(future, f"read the settings of topic {name}")
+    return {key: entry.value for key, entry in answer.items() if entry.value is not None}
+
+
+def ensure_topics(
+    admin: Admin, topics: Topics, *, partitions: int = 1, replication: int = 1, wait_s: float = 30.0
+) -> TopicDescription:
+    """Make those of the topics that are missing, and prove those that are there. For the committer alone.
+
+    Transactions take the broker's time and are kept for ever; outcomes get as many partitions; dead letters
+    get one. Topics that exist are left as they are. Returns the description of the transactions topic.
+    Raises `StopError` naming a setting of an existing topic that would lose entries or take a client's time,
+    `InvalidError` where the cluster refuses to make one.
+    """
+    safe = {"min.insync.replicas": "2"} if replication >= _SAFE_REPLICATION else {}
+    settings = {**_BROKER_TIME, **_KEEP_FOREVER, **safe}
+    _create(admin, NewTopic(topics.transactions, partitions, replication, config=settings))
+    transactions = describe(admin, topics.transactions, wait_s=wait_s)
+    _create(admin, NewTopic(topics.outcomes, transactions.partitions, replication, config=settings))
+    _create(admin, NewTopic(topics.dead_letters, 1, replication, config=settings))
+    _prove_settings(admin, topics.transactions, {**_BROKER_TIME, "cleanup.policy": "delete"})
+    outcomes = describe(admin, topics.outcomes, wait_s=wait_s)
+    describe(admin, topics.dead_letters, wait_s=wait_s)
+    if outcomes.partitions < transactions.partitions:
+        message = (
+            f"it has {outcomes.partitions} partitions, {topics.transactions} has {transactions.partitions}"
+        )
+        hint = f"kafka-topics.sh --alter --topic {topics.outcomes} --partitions {transactions.partitions}"
+        raise StopError(message, where=topics.outcomes, hint=hint)
+    return transactions
+
+
+def _create(admin: Admin, topic: NewTopic) -> None:
+    """Make the topic unless it is there; two committers may do this at once."""
+    try:
+        describe(admin, topic.topic)
+    except MissingTopicError:
+        future = admin.client.create_topics([topic], request_timeout=admin.timeout_s)[topic.topic]
+        try:
+            future.result(admin.timeout_s + 1)
+        except KafkaException as caught:
+            error = kafka_error(caught)
+            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise error_of(error, f"create topic {topic.topic}", topic.topic) from caught
+
+
+def _prove_settings(admin: Admin, name: str, wanted: dict[str, str]) -> None:
+    found = settings_of(admin, name)
+    for setting, value in wanted.items():
+        if found.get(setting) != value:
+            message = f"the topic's setting {setting} is {found.get(setting)}, it must be {value}"
+            hint = f"kafka-configs.sh --alter --topic {name} --add-config {setting}={value}"
+            raise StopError(message, where=name, hint=hint)
+
+
+def _patiently(admin: Admin, ask: Callable[[], T], doing: str, name: str, wait_s: float) -> T:
+    """Ask again for `wait_s` seconds as long as the cluster doesn't know the topic or its leader yet."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return ask()
+        except FutureTimeoutError as caught:
+            raise admin.no_answer(doing) from caught
+        except KafkaException as caught:
+            error = kafka_error(caught)
+            if error.code() not in NOT_YET:
+                raise error_of(error, doing, name) from caught
+            if time.monotonic() >= deadline:
+                if error.code() in NO_TOPIC:
+                    raise MissingTopicError(
+                        "there is no such topic", where=name, hint=_MISSING_HINT
+                    ) from caught
+                raise RetryError(f"{doing}: {error.str()}", where=name) from caught
+            time.sleep(_PAUSE_S)
