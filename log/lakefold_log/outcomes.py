@@ -1,0 +1,145 @@
+"""Reads answers: the one that a writer waits for, and those that a committer gave before it was restarted.
+
+A waiter stands at the end of the outcomes partition before the proposal is sent, so that the answer can't
+pass it by, and knows it by the proposal's position. Only committed reports are read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from google.protobuf.message import DecodeError
+
+from lakefold_log.admin import Admin
+from lakefold_log.consumer import PartitionReader
+from lakefold_log.envelope import outcome_value
+from lakefold_log.partition import partition_of
+from lakefold_log.topics import describe, watermarks
+from lakefold_protos.lakefold import log_pb2
+from lakefold_table.errors import DamagedError, RetryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from lakefold_log.admin import KafkaConfig
+    from lakefold_log.consumer import Message
+    from lakefold_log.topics import Topics
+    from lakefold_table.entry import Outcome, Position
+
+_BATCH: Final = 1000
+_WAITERS: Final = "lakefold-waiter"
+# Answers to others' proposals for the table are kept too: they may be waited for next.
+_KEPT: Final = 10_000
+_FAR_BEHIND: Final = 1000
+_NO_ANSWER: Final = "see that a committer runs and how far behind it is (lakefold status), or ask the table"
+
+
+class OutcomeWaiter:
+    """Waits for the outcomes of proposals for one table; for one thread. Make it before sending.
+
+    `partition` is that of the table's marks; without it the one that the table is hashed to. Raises
+    `MissingTopicError` where there are no topics yet, `RetryError` where no broker answers.
+    """
+
+    def __init__(
+        self, config: KafkaConfig, topics: Topics, table: str, *, partition: int | None = None
+    ) -> None:
+        admin = Admin(config)
+        if partition is None:
+            partition = partition_of(table, describe(admin, topics.transactions).partitions)
+        log = describe(admin, topics.outcomes).log_id(partition)
+        end = watermarks(admin, topics.outcomes, partition).end
+        self._key = table.encode()
+        self._reader = PartitionReader(config, topics.outcomes, log, end, group=_WAITERS)
+        self._known: OrderedDict[Position, Outcome] = OrderedDict()
+
+    def stand(self) -> None:
+        """Go to the end again, before the next proposal is sent after a long pause.
+
+        Never needed for a right answer; it saves reading what others were answered meanwhile.
+        """
+        end = self._reader.end_offset()
+        if end - self._reader.position > _FAR_BEHIND:
+            self._reader.seek(end)
+
+    def wait(self, position: Position, timeout_s: float) -> Outcome:
+        """The outcome of the proposal at `position`, once a committer has reported it.
+
+        Raises `RetryError` where none comes within `timeout_s` seconds: nothing is known about it then.
+        `StopError` where the outcomes topic is another one now.
+        """
+        deadline = time.monotonic() + timeout_s
+        while position not in self._known:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                message = f"no outcome within {timeout_s:g} s"
+                if not self._reader.connected:
+                    message = f"{message}: {self._reader.last_error}"
+                raise RetryError(message, where=str(position), hint=_NO_ANSWER)
+            self._keep(self._reader.poll(_BATCH, left))
+        return self._known[position]
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _keep(self, messages: list[Message]) -> None:
+        for message in messages:
+            # Other tables of the partition cost no decoding.
+            if message.key == self._key:
+                outcome = _outcome(message)
+                self._known[outcome.position] = outcome
+        while len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+
+
+def read_outcomes(
+    config: KafkaConfig,
+    topics: Topics,
+    partition: int,
+    from_offset: int,
+    *,
+    timeout_s: float = 60.0,
+) -> Iterator[tuple[int, Outcome]]:
+    """Every committed outcome of the partition from `from_offset` to its end as it is now, with its offset.
+
+    Raises `StopError` where the topic doesn't reach back to `from_offset`, `RetryError` where the brokers
+    give nothing for `timeout_s` seconds, `DamagedError` where a message is no outcome that is known.
+    """
+    log = describe(Admin(config), topics.outcomes).log_id(partition)
+    with PartitionReader(config, topics.outcomes, log, from_offset, group=_WAITERS) as reader:
+        end = reader.end_offset()
+        deadline = time.monotonic() + timeout_s
+        while reader.position < end:
+            before = reader.position
+            for message in reader.poll(_BATCH, 1.0):
+                if message.offset < end:
+                    yield message.offset, _outcome(message)
+            now = time.monotonic()
+            if reader.position > before:
+                deadline = now + timeout_s
+            elif now >= deadline:
+                where = f"{topics.outcomes}/{partition}@{before}"
+                raise RetryError(f"nothing came for {timeout_s:g} s: {reader.last_error}", where=where)
+
+
+def _outcome(message: Message) -> Outcome:
+    try:
+        return outcome_value(log_pb2.Outcome.FromString(message.value))
+    except DecodeError as error:
+        hint = "something else than a committer writes there"
+        raise DamagedError(
+            f"this is no Outcome: {error}", where=f"offset {message.offset}", hint=hint
+        ) from error

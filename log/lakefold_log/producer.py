@@ -1,0 +1,195 @@
+"""Sends proposals: appends an envelope to the log and learns its position.
+
+From the position on everything else follows: the order, the outcome, what a restart may send again. The
+producer is idempotent and waits for all replicas, and the transaction's uuid follows from the batch, so that
+the same batch sent twice, by this process or by the next, is the same proposal.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from lakefold_log.admin import LOGGER, Admin, client_set_up, error_of, kafka_error
+from lakefold_log.codes import Local
+from lakefold_log.envelope import encode
+from lakefold_log.guard import TopicGuard
+from lakefold_log.partition import partition_of
+from lakefold_log.topics import describe, settings_of
+from lakefold_table.entry import Position
+from lakefold_table.errors import InvalidError, RetryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+    from confluent_kafka import Message
+
+    from lakefold_log.admin import KafkaConfig, Option
+    from lakefold_log.consumer import Headers
+    from lakefold_log.topics import Topics
+    from lakefold_protos.lakefold import log_pb2
+    from lakefold_table.entry import LogId
+    from lakefold_table.errors import LakefoldError
+
+# Never change: the uuids of all transactions that were ever sent follow from it.
+_TRANSACTIONS: Final = uuid.UUID("397f73db-f49c-41fb-aa33-cdc708475542")
+_POLL_S: Final = 0.1
+_GRACE_S: Final = 5.0
+_CLIENT_LIMIT: Final = 1_000_000
+_AGAIN: Final = "see that a broker runs; send the same again, it is folded once"
+_QUEUE_PAUSE_S: Final = 0.01
+
+
+def transaction_uuid(app_id: str, batch_id: int, table: str) -> str:
+    """The uuid of the transaction that batch `batch_id` of `app_id` is for the canonical URI `table`.
+
+    The same three give the same uuid in every process and release.
+    """
+    return str(uuid.uuid5(_TRANSACTIONS, json.dumps([app_id, batch_id, table], ensure_ascii=True)))
+
+
+class Proposer:
+    """Sends envelopes to the transactions topic; for any number of threads.
+
+    `timeout_s` is how long a proposal may take to reach the log. Raises `MissingTopicError` where there is no
+    topic yet (producers never make one), `RetryError` where no broker answers.
+    """
+
+    def __init__(self, config: KafkaConfig, topics: Topics, *, timeout_s: float = 60.0) -> None:
+        self._timeout_s = timeout_s
+        self._admin = Admin(config)
+        self.topic = describe(self._admin, topics.transactions)
+        self._guard = TopicGuard(self._admin, self.topic.name, self.topic.log_id(0))
+        self._guard_lock = threading.Lock()
+        options = self._options(config)
+        self._limit = int(options["message.max.bytes"])
+        with client_set_up(config.bootstrap_servers):
+            self._producer = Producer(options, logger=LOGGER)
+        self._closing = threading.Event()
+        self._server = threading.Thread(target=self._serve, name="lakefold-proposer", daemon=True)
+        self._server.start()
+
+    def partition_for(self, table: str) -> int:
+        """The partition where the canonical URI `table` goes as long as no marks bind it to another."""
+        return partition_of(table, self.topic.partitions)
+
+    def send(
+        self, envelope: log_pb2.Envelope, partition: int | None = None, *, headers: Headers = ()
+    ) -> Future[Position]:
+        """Send an envelope to `partition` (that of the table's marks), or to where its table is hashed to.
+
+        The future gives the position once all replicas have it. It raises, as this does, `InvalidError` where
+        the envelope is too large, `RetryError` where no broker took it in time (it may have: send the same
+        again), `StopError` where the topic was made again or this producer is of no more use.
+        """
+        with self._guard_lock:
+            self._guard.step()
+        log = self.topic.log_id(self.partition_for(envelope.table) if partition is None else partition)
+        data = encode(envelope)
+        sent: Future[Position] = Future()
+        hand_over = partial(
+            self._producer.produce,
+            self.topic.name,
+            data,
+            envelope.table.encode(),
+            log.partition,
+            on_delivery=partial(self._on_delivery, sent, log, len(data)),
+            headers=list(headers),
+        )
+        try:
+            self._queue(hand_over)
+        except KafkaException as caught:
+            raise self._failed(kafka_error(caught), len(data)) from caught
+        return sent
+
+    def send_wait(
+        self, envelope: log_pb2.Envelope, partition: int | None = None, *, headers: Headers = ()
+    ) -> Position:
+        """As `send`, and wait for the position."""
+        sent = self.send(envelope, partition, headers=headers)
+        try:
+            return sent.result(self._timeout_s + _GRACE_S)
+        except FutureTimeoutError as caught:
+            raise RetryError("the log took no answer", where=self.topic.name, hint=_AGAIN) from caught
+
+    def close(self) -> None:
+        """Wait for what is on its way (no longer than its time-out) and let go."""
+        self._producer.flush(self._timeout_s + _GRACE_S)
+        self._closing.set()
+        self._server.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _options(self, config: KafkaConfig) -> dict[str, Option]:
+        fixed: dict[str, Option] = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2"}
+        tuned: dict[str, Option] = {
+            # A proposal that comes alone leaves at once; under load they gather while requests are under way.
+            "linger.ms": 0,
+            "compression.type": "lz4",
+            "message.timeout.ms": int(self._timeout_s * 1000),
+            "message.max.bytes": self._topic_limit(),
+        }
+        return config.client(fixed=fixed, tuned=tuned)
+
+    def _topic_limit(self) -> int:
+        """The largest message that the topic takes; librdkafka's default where reading that is refused."""
+        try:
+            return int(settings_of(self._admin, self.topic.name)["max.message.bytes"])
+        except InvalidError:
+            return _CLIENT_LIMIT
+
+    def _queue(self, hand_over: Callable[[], None]) -> None:
+        """Hand one message to the client, waiting where its queue is full."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return hand_over()
+            except BufferError as caught:
+                if time.monotonic() >= deadline:
+                    message = "the queue of proposals stays full"
+                    raise RetryError(message, where=self.topic.name, hint=_AGAIN) from caught
+                time.sleep(_QUEUE_PAUSE_S)
+
+    def _serve(self) -> None:
+        while not self._closing.is_set():
+            self._producer.poll(_POLL_S)
+
+    def _on_delivery(
+        self, sent: Future[Position], log: LogId, size: int, error: KafkaError | None, message: Message
+    ) -> None:
+        offset = message.offset()
+        if error is not None:
+            sent.set_exception(self._failed(error, size))
+        elif offset is None or offset < 0:
+            sent.set_exception(RetryError("the broker named no offset", where=self.topic.name, hint=_AGAIN))
+        else:
+            sent.set_result(Position(log, offset, self.topic.name))
+
+    def _failed(self, error: KafkaError, size: int) -> LakefoldError:
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            message = f"the envelope is {size} bytes, the limit is {self._limit}"
+            hint = (
+                "propose fewer fragments at once, or raise max.message.bytes of the topic; "
+                "large proposals beside the log (claims) are not built yet"
+            )
+            return InvalidError(message, where=self.topic.name, hint=hint)
+        if error.code() == Local.MSG_TIMED_OUT:
+            message = f"the log did not take it within {self._timeout_s:g} s: {error.str()}"
+            return RetryError(message, where=self.topic.name, hint=_AGAIN)
+        return error_of(error, "send a proposal", self.topic.name)

@@ -1,0 +1,43 @@
+"""An offset proves something only with the stamp that was made for it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lakefold_log.stamp import Stamp
+
+STAMP = Stamp("cluster", "topic-id", 17, 42)
+WHOLE = json.loads(STAMP.metadata(20))
+
+
+def test_comes_back_from_its_metadata() -> None:
+    assert Stamp.of(STAMP.metadata(20), 20) == STAMP
+
+
+def test_is_small_enough_for_kafkas_limit() -> None:
+    assert len(Stamp("c" * 22, "t" * 22, 2**62, 2**62).metadata(2**62)) < 4096
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        "",
+        "moved by hand",
+        "[]",
+        "{}",
+        "7",
+        json.dumps({**WHOLE, "low_watermark": "17"}),
+        json.dumps({**WHOLE, "low_watermark": True}),
+        json.dumps({**WHOLE, "more": 1}),
+        json.dumps({name: value for name, value in WHOLE.items() if name != "topic_id"}),
+    ],
+)
+def test_anything_else_is_no_stamp(metadata: str | None) -> None:
+    assert Stamp.of(metadata, 20) is None
+
+
+def test_copied_to_another_offset_is_no_stamp() -> None:
+    assert Stamp.of(STAMP.metadata(20), 21) is None
