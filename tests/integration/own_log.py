@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 
 from lakefold_log.admin import Admin, KafkaConfig
 from lakefold_log.consumer import PartitionReader
-from lakefold_log.outcomes import OutcomeWaiter
+from lakefold_log.outcomes import OutcomeWaiter, read_outcomes
 from lakefold_log.producer import Proposer, transaction_uuid
 from lakefold_log.reporter import Reporter
+from lakefold_log.stamp import Stamp
 from lakefold_log.topics import Topics, ensure_topics
 from lakefold_protos.lakefold import log_pb2
+from lakefold_table.entry import Committed, Outcome, Position
+from tests.waiting import until
 
 if TYPE_CHECKING:
+    from lakefold_log.consumer import Message
     from lakefold_log.topics import TopicDescription
     from lakefold_table.entry import LogId
     from tests.integration.conftest import TopicNames
@@ -41,8 +45,9 @@ class OwnLog:
     described: TopicDescription
 
     @classmethod
-    def make(cls, bootstrap: str, names: TopicNames, *, partitions: int = 1) -> OwnLog:
-        config = KafkaConfig(bootstrap)
+    def make(cls, bootstrap: str, names: TopicNames, *, partitions: int = 1, **kafka: str | int) -> OwnLog:
+        """`kafka`: options with `_` for `.`."""
+        config = KafkaConfig(bootstrap, {name.replace("_", "."): value for name, value in kafka.items()})
         admin = Admin(config)
         topics = Topics(names.transactions, names.outcomes, names.dead_letters)
         return cls(config, admin, topics, names.group, ensure_topics(admin, topics, partitions=partitions))
@@ -54,11 +59,48 @@ class OwnLog:
     def proposer(self, timeout_s: float = PATIENCE_S) -> Proposer:
         return Proposer(self.config, self.topics, timeout_s=timeout_s)
 
-    def reader(self, start: int = 0, *, topic: str = "", **options: float | str) -> PartitionReader:
-        return PartitionReader(self.config, topic or self.topics.transactions, self.log, start)
+    def reader(self, start: int = 0, *, verify_every_s: float = 5.0) -> PartitionReader:
+        topic = self.topics.transactions
+        return PartitionReader(self.config, topic, self.log, start, verify_every_s=verify_every_s)
 
-    def reporter(self) -> Reporter:
-        return Reporter(self.config, self.group, self.log, self.topics)
+    def reporter(self, timeout_s: float = PATIENCE_S) -> Reporter:
+        return Reporter(self.config, self.group, self.log, self.topics, timeout_s=timeout_s)
 
     def waiter(self) -> OutcomeWaiter:
         return OutcomeWaiter(self.config, self.topics, TABLE)
+
+    def propose(self, *batches: int) -> list[Position]:
+        """Send one proposal for each batch and wait until the log has them."""
+        with self.proposer() as proposer:
+            return [sent.result(PATIENCE_S) for sent in [proposer.send(envelope(batch)) for batch in batches]]
+
+    def committed(self, offset: int, version: int) -> Outcome:
+        """What a committer would report about the proposal at `offset`."""
+        place = Position(self.log, offset, self.topics.transactions)
+        return Outcome(
+            place, TABLE, Committed(version), transaction_uuid("app", offset, TABLE), "app", offset
+        )
+
+    def stamp(self, low_watermark: int, outcomes_offset: int = 0) -> Stamp:
+        return Stamp(self.log.cluster_id, self.log.topic_id, low_watermark, outcomes_offset)
+
+    def answers(self, start: int = 0) -> list[Outcome]:
+        """The outcomes that whoever waits can see."""
+        return [outcome for _, outcome in read_outcomes(self.config, self.topics, 0, start)]
+
+
+def take(reader: PartitionReader, count: int) -> list[Message]:
+    """The next `count` messages. Raises `TimeoutError` where they don't come."""
+    messages: list[Message] = []
+
+    def enough() -> bool:
+        messages.extend(reader.poll(count - len(messages), 0.5))
+        return len(messages) >= count
+
+    until(enough, f"{count} messages", seconds=PATIENCE_S, every=0)
+    return messages
+
+
+def batches(messages: list[Message]) -> list[int]:
+    """The batch ids of messages that are all proposals."""
+    return [log_pb2.Envelope.FromString(message.value).batch_id for message in messages]

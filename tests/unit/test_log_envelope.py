@@ -169,7 +169,9 @@ RESULTS = [
     Duplicate(0),
     Duplicate(9),
     Rejected(Conflict(retryable=True, message="met", other_version=4, other_operation="Delete")),
-    Rejected(Conflict(False, "no", fragment_ids=(1, 2**63), field_ids=(-1, 4), keys=("a",))),
+    Rejected(
+        Conflict(retryable=False, message="no", fragment_ids=(1, 2**63), field_ids=(-1, 4), keys=("a",))
+    ),
     Invalid("wrong", "mend it"),
     Invalid(""),
 ]
@@ -215,7 +217,9 @@ def test_json_of_an_outcome_is_as_written_down() -> None:
 
 
 def test_evidence_without_end_is_counted_instead_of_listed() -> None:
-    conflict = Conflict(True, "met", fragment_ids=tuple(range(200_000)), keys=("k" * 10**6,) * 2000)
+    conflict = Conflict(
+        retryable=True, message="met", fragment_ids=tuple(range(200_000)), keys=("k" * 10**6,) * 2000
+    )
     message = outcome_message(Outcome(HERE, TABLE, Rejected(conflict)))
     assert len(message.rejected.fragment_ids) == MAX_EVIDENCE
     assert message.rejected.message == "met (200000 fragments in all, 2000 keys in all)"

@@ -1,0 +1,166 @@
+"""A partition is read from a proven offset, in order, without a silent gap."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from lakefold_log.consumer import PartitionReader
+from lakefold_log.topics import ensure_topics
+from lakefold_table.entry import LogId
+from lakefold_table.errors import InvalidError, StopError
+from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, batches, envelope, take
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import TopicNames
+
+
+def delete_up_to(own: OwnLog, offset: int) -> None:
+    place = TopicPartition(own.topics.transactions, 0, offset)
+    own.admin.client.delete_records([place])[place].result()
+
+
+def make_again(own: OwnLog) -> None:
+    """Delete the transactions topic and make another of the same name."""
+    name = own.topics.transactions
+    own.admin.client.delete_topics([name])[name].result()
+
+    def other() -> bool:
+        return ensure_topics(own.admin, own.topics).topic_id != own.log.topic_id
+
+    until(other, "the topic to be another one", seconds=PATIENCE_S)
+
+
+def test_gives_messages_in_order_with_their_brokers_time(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    before_us = time.time_ns() // 1000
+    own.propose(*range(100))
+    with own.proposer() as proposer:
+        proposer.send_wait(envelope(100), headers=(("traceparent", b"00-1"),))
+    with own.reader() as reader:
+        messages = take(reader, 101)
+        assert batches(messages) == list(range(101))
+        assert [message.offset for message in messages] == list(range(101))
+        assert {message.key for message in messages} == {TABLE.encode()}
+        assert messages[0].headers == ()
+        assert messages[100].headers == (("traceparent", b"00-1"),)
+        # The broker counts in milliseconds.
+        assert before_us - 1000 <= messages[0].time_us <= messages[100].time_us <= time.time_ns() // 1000
+        assert (reader.position, reader.start_offset(), reader.end_offset()) == (101, 0, 101)
+        assert reader.poll(10, 0.05) == []
+        assert reader.connected
+        reader.seek(40)
+        assert batches(take(reader, 2)) == [40, 41]
+    with own.reader(99) as reader:
+        assert batches(take(reader, 2)) == [99, 100]
+
+
+def test_comes_in_batches_and_never_more_than_asked_for(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    own.propose(*range(2000))
+    with own.reader() as reader:
+        sizes = []
+        while reader.position < 2000:
+            sizes.append(len(reader.poll(300, 5)))
+            assert len(reader.poll(1, 0)) <= 1
+        assert max(sizes) <= 300
+        assert len([size for size in sizes if size > 100]) >= 3
+
+
+def test_passes_by_what_was_aborted_and_knows_where_it_stands(
+    bootstrap: str, topic_names: TopicNames
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    own.propose(0)
+    foreign = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"foreign-{own.group}"})
+    foreign.init_transactions(30)
+    with own.reader() as reader:
+        assert batches(take(reader, 1)) == [0]
+        foreign.begin_transaction()
+        foreign.produce(own.topics.transactions, b"never", TABLE.encode())
+        assert foreign.flush(30) == 0
+        assert reader.poll(10, 0.3) == []
+        assert reader.end_offset() == reader.position == 1
+        foreign.abort_transaction(30)
+        # Offset 1 is the aborted message, 2 the marker.
+        until(lambda: reader.end_offset() == 3, "the abort")
+        until(lambda: reader.poll(10, 0.1) or reader.position == 3, "the position past the marker")
+        own.propose(1)
+        assert [(message.offset, batches([message])) for message in take(reader, 1)] == [(3, [1])]
+
+
+def test_stops_where_the_log_does_not_reach_the_offset(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    own.propose(*range(10))
+    with pytest.raises(StopError, match="offset 11 is wanted, the log holds 0 up to 10"):
+        own.reader(11)
+    delete_up_to(own, 4)
+    with pytest.raises(StopError, match="offset 3 is wanted, the log holds 4 up to 10"):
+        own.reader(3)
+    with own.reader(4) as reader:
+        assert batches(take(reader, 6)) == list(range(4, 10))
+        with pytest.raises(StopError, match="offset 0 is wanted"):
+            reader.seek(0)
+
+
+def test_stops_where_entries_are_lost_before_they_are_read(bootstrap: str, topic_names: TopicNames) -> None:
+    # One message for each request, and none in advance.
+    own = OwnLog.make(bootstrap, topic_names, queued_min_messages=1, fetch_message_max_bytes=1)
+    with own.proposer() as proposer:
+        for batch in range(20):
+            proposer.send_wait(envelope(batch))
+    with own.reader() as reader:
+        assert batches(take(reader, 1)) == [0]
+        delete_up_to(own, 17)
+        seen: list[int] = []
+        with pytest.raises(StopError, match=r"offset \d+ is wanted, the log holds 17 up to 20"):
+            until(lambda: seen.extend(batches(reader.poll(1, 0.2))), "the gap", seconds=PATIENCE_S)
+    assert seen == list(range(1, 1 + len(seen)))
+    assert len(seen) < 16
+
+
+def test_another_log_is_not_read(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    topic = own.topics.transactions
+    other = LogId(own.log.cluster_id, "another-topic-id", 0)
+    with pytest.raises(StopError, match=f"topic id {own.log.topic_id}; proven is .*another-topic-id"):
+        PartitionReader(own.config, topic, other, 0)
+    with pytest.raises(StopError, match="proven is cluster elsewhere"):
+        PartitionReader(own.config, topic, LogId("elsewhere", own.log.topic_id, 0), 0)
+    with pytest.raises(InvalidError, match="no partition 5"):
+        PartitionReader(own.config, topic, LogId(own.log.cluster_id, own.log.topic_id, 5), 0)
+
+
+def test_a_topic_that_was_made_again_is_noticed(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    own.propose(0, 1)
+    with own.reader(verify_every_s=0.1) as reader, own.proposer() as proposer:
+        assert batches(take(reader, 2)) == [0, 1]
+        reader.verify_topic()
+        make_again(own)
+        # More than the reader has read: without the id it would go on in the new topic.
+        own.propose(*range(10, 20))
+        with pytest.raises(StopError, match="made again") as caught:
+            reader.verify_topic()
+        assert own.log.topic_id in caught.value.message
+        with pytest.raises(StopError, match="made again|another log"):
+            until(lambda: reader.poll(1000, 0.1) == [None], "the reader to notice", seconds=PATIENCE_S)
+        proposer._guard.hurry()
+        with pytest.raises(StopError, match="made again"):
+            until(
+                lambda: proposer.send(envelope(5)).cancelled(), "the proposer to notice", seconds=PATIENCE_S
+            )
+
+
+def test_a_topic_that_is_gone_is_noticed(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    own.propose(0)
+    with own.reader(verify_every_s=0.1) as reader:
+        assert batches(take(reader, 1)) == [0]
+        own.admin.client.delete_topics([own.topics.transactions])[own.topics.transactions].result()
+        with pytest.raises(StopError, match="the topic is gone"):
+            until(lambda: reader.poll(10, 0.1), "the reader to notice", seconds=PATIENCE_S)

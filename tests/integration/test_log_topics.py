@@ -1,0 +1,129 @@
+"""The committer makes the topics so that no entry is lost, and knows one that was made otherwise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+
+from lakefold_log.admin import Admin, KafkaConfig, cluster_id
+from lakefold_log.partition import partition_of
+from lakefold_log.producer import Proposer
+from lakefold_log.topics import (
+    MissingTopicError,
+    Topics,
+    Watermarks,
+    describe,
+    ensure_topics,
+    settings_of,
+    watermarks,
+)
+from lakefold_table.errors import InvalidError, RetryError, StopError
+from tests.integration.own_log import OwnLog, envelope
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+    from tests.integration.conftest import TopicNames
+
+
+def make(admin: Admin, name: str, partitions: int = 1, settings: dict[str, str] | None = None) -> None:
+    admin.client.create_topics([NewTopic(name, partitions, 1, config=settings or {})])[name].result()
+    describe(admin, name, wait_s=10)
+
+
+def test_makes_all_three_with_settings_that_keep_every_entry(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names, partitions=3)
+    assert own.described.partitions == 3
+    assert own.described.cluster_id == cluster_id(bootstrap, 10)
+    assert describe(own.admin, own.topics.outcomes).partitions == 3
+    assert describe(own.admin, own.topics.dead_letters).partitions == 1
+    assert watermarks(own.admin, own.topics.transactions, 2) == Watermarks(0, 0)
+    wanted = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1", "retention.bytes": "-1"}
+    for name in (own.topics.transactions, own.topics.outcomes, own.topics.dead_letters):
+        assert wanted.items() <= settings_of(own.admin, name).items()
+
+
+def test_leaves_existing_topics_alone(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names, partitions=2)
+    assert ensure_topics(own.admin, own.topics, partitions=7) == own.described
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"message.timestamp.type": "CreateTime"}, "message.timestamp.type is CreateTime"),
+        (
+            {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "compact"},
+            "cleanup.policy is compact",
+        ),
+    ],
+)
+def test_names_a_setting_that_would_lose_or_misdate_entries(
+    bootstrap: str, topic_names: TopicNames, settings: dict[str, str], said: str
+) -> None:
+    admin = Admin(KafkaConfig(bootstrap))
+    topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
+    make(admin, topics.transactions, settings=settings)
+    with pytest.raises(StopError, match=said):
+        ensure_topics(admin, topics)
+
+
+def test_outcomes_need_as_many_partitions(bootstrap: str, topic_names: TopicNames) -> None:
+    admin = Admin(KafkaConfig(bootstrap))
+    topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
+    make(admin, topics.outcomes, partitions=2)
+    with pytest.raises(StopError, match="it has 2 partitions") as caught:
+        ensure_topics(admin, topics, partitions=3)
+    assert "--partitions 3" in caught.value.hint
+
+
+def test_more_replicas_than_brokers_is_refused(bootstrap: str, topic_names: TopicNames) -> None:
+    topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
+    with pytest.raises(InvalidError, match="INVALID_REPLICATION_FACTOR"):
+        ensure_topics(Admin(KafkaConfig(bootstrap)), topics, replication=3)
+
+
+def test_producers_never_make_a_topic(bootstrap: str, topic_names: TopicNames) -> None:
+    topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
+    with pytest.raises(MissingTopicError, match="start a committer first"):
+        Proposer(KafkaConfig(bootstrap), topics)
+    with pytest.raises(MissingTopicError):
+        describe(Admin(KafkaConfig(bootstrap)), topics.transactions)
+
+
+def test_two_topics_of_one_name_are_refused() -> None:
+    with pytest.raises(InvalidError, match="names of their own"):
+        Topics("a", "a", "b")
+
+
+def test_no_broker_is_try_again_and_a_wrong_option_is_not() -> None:
+    with pytest.raises(RetryError, match="lakefold up"):
+        cluster_id("127.0.0.1:1", 0.5)
+    with pytest.raises(InvalidError, match=r"no\.such\.option"):
+        Admin(KafkaConfig("127.0.0.1:1", {"no.such.option": "x"}))
+
+
+def test_goes_where_the_real_partitioner_sends_the_key(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names, partitions=7)
+    real = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2"})
+    tables = [f"s3://lake/table-{number}" for number in range(50)] + ["file:///lake/é t"]
+    found: dict[str, int | None] = {}
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        assert error is None
+        found[(message.key() or b"").decode()] = message.partition()
+
+    for table in tables:
+        real.produce(own.topics.transactions, b"", table.encode(), on_delivery=delivered)
+    assert real.flush(30) == 0
+    assert found == {table: partition_of(table, 7) for table in tables}
+    with own.proposer() as proposer:
+        for table in tables[:5]:
+            position = proposer.send_wait(envelope(1, table))
+            assert position.log == own.described.log_id(found[table] or 0)
+            assert proposer.send_wait(envelope(2, table), partition=6).log.partition == 6
+        with pytest.raises(InvalidError, match="no partition 7"):
+            proposer.send(envelope(3), partition=7)
