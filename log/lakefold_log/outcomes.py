@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.message import DecodeError
 
 from lakefold_log.admin import Admin
+from lakefold_log.answers import outcome_value
 from lakefold_log.consumer import PartitionReader
-from lakefold_log.envelope import outcome_value
 from lakefold_log.partition import partition_of
 from lakefold_log.topics import describe, watermarks
 from lakefold_protos.lakefold import log_pb2

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from lakefold_log.envelope import outcome_message, outcome_value
+from lakefold_log.answers import outcome_message, outcome_value
 from lakefold_protos.lakefold.record_pb2 import AppBatches, FoldRecord
 from lakefold_table.entry import Committed, LogId, Outcome, Position, Result
 from lakefold_table.errors import DamagedError

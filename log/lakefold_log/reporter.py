@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from lakefold_log.admin import LOGGER, Admin, client_set_up, error_of, kafka_error, kafka_errors
-from lakefold_log.envelope import MAX_TEXT, outcome_message
+from lakefold_log.answers import MAX_TEXT, outcome_message
 from lakefold_log.topics import describe, settings_of, watermarks
 from lakefold_table.errors import RetryError
 

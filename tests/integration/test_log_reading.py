@@ -147,7 +147,7 @@ def test_a_topic_that_was_made_again_is_noticed(bootstrap: str, topic_names: Top
         with pytest.raises(StopError, match="made again") as caught:
             reader.verify_topic()
         assert own.log.topic_id in caught.value.message
-        with pytest.raises(StopError, match="made again|another log"):
+        with pytest.raises(StopError, match=r"made again|another log"):
             until(lambda: reader.poll(1000, 0.1) == [None], "the reader to notice", seconds=PATIENCE_S)
         proposer._guard.hurry()
         with pytest.raises(StopError, match="made again"):

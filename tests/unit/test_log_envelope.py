@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from lakefold_log.answers import MAX_EVIDENCE
 from lakefold_log.envelope import (
-    MAX_EVIDENCE,
     UnknownKind,
     decode,
     encode,

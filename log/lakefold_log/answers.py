@@ -1,0 +1,168 @@
+"""Outcomes as messages and as values, and the JSON that people and other languages read.
+
+The fold works with plain values and the topics carry protobuf; only here do the two meet. The JSON is
+protobuf's own mapping with the field names of `log.proto`, so that any protobuf library reads it back. No IO:
+a version remembers its outcomes in this form, so the fold uses it too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.message import Message
+
+from lakefold_protos.lakefold import log_pb2
+from lakefold_table.entry import (
+    Committed,
+    Conflict,
+    Duplicate,
+    Invalid,
+    LogId,
+    Outcome,
+    Position,
+    Rejected,
+    Result,
+)
+from lakefold_table.errors import DamagedError, InvalidError
+
+M = TypeVar("M", bound=Message)
+
+# Evidence beyond this many fragments, fields or keys is counted, not listed: an outcome must fit a message.
+MAX_EVIDENCE: Final = 1000
+MAX_KEY: Final = 200
+MAX_TEXT: Final = 10_000
+
+
+def outcome_message(outcome: Outcome) -> log_pb2.Outcome:
+    """The outcome as the message of the outcomes topic. Evidence or texts that are very long are cut."""
+    place = outcome.position
+    position = log_pb2.Position(
+        cluster_id=place.log.cluster_id,
+        topic_id=place.log.topic_id,
+        topic=place.topic,
+        partition=place.log.partition,
+        offset=place.offset,
+    )
+    message = log_pb2.Outcome(
+        table=outcome.table,
+        uuid=outcome.uuid,
+        app_id=outcome.app_id,
+        batch_id=outcome.batch_id,
+        position=position,
+        table_id=outcome.table_id,
+        branch=outcome.branch,
+    )
+    match outcome.result:
+        case Committed() as committed:
+            message.committed.CopyFrom(_committed_message(committed))
+        case Duplicate(version):
+            message.duplicate.version = version
+            message.duplicate.SetInParent()
+        case Rejected(conflict):
+            message.rejected.CopyFrom(_rejected_message(conflict))
+        case Invalid(text, hint):
+            message.invalid.CopyFrom(log_pb2.Outcome.Invalid(message=text[:MAX_TEXT], hint=hint[:MAX_TEXT]))
+    return message
+
+
+def outcome_value(message: log_pb2.Outcome) -> Outcome:
+    """The outcome that a message of the outcomes topic holds.
+
+    Raises `DamagedError` where it holds no result, or one that only a newer release knows.
+    """
+    place = message.position
+    position = Position(LogId(place.cluster_id, place.topic_id, place.partition), place.offset, place.topic)
+    return Outcome(
+        position=position,
+        table=message.table,
+        result=_result_value(message, position),
+        uuid=message.uuid,
+        app_id=message.app_id,
+        batch_id=message.batch_id if message.HasField("batch_id") else None,
+        table_id=message.table_id,
+        branch=message.branch,
+    )
+
+
+def json_form(message: Message) -> dict[str, Any]:
+    """The message in protobuf's own JSON mapping, with the field names of the `.proto` file.
+
+    64 bit integers are strings there; fields without presence are always written.
+    """
+    form: dict[str, Any] = MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return form
+
+
+def from_json(form: dict[str, Any], message: M) -> M:
+    """Fill the empty `message` from its JSON form and return it. Raises `InvalidError` where it is none."""
+    try:
+        return ParseDict(form, message)
+    except ParseError as error:
+        raise InvalidError(f"this is no {message.DESCRIPTOR.name} in JSON: {error}") from error
+
+
+def _committed_message(committed: Committed) -> log_pb2.Outcome.Committed:
+    return log_pb2.Outcome.Committed(
+        version=committed.version,
+        rebased=committed.rebased,
+        rows_added=committed.rows_added,
+        rows_deleted=committed.rows_deleted,
+        first_fragment_id=committed.first_fragment_id,
+        num_fragment_ids=committed.num_fragment_ids,
+    )
+
+
+def _rejected_message(conflict: Conflict) -> log_pb2.Outcome.Rejected:
+    evidence = {
+        "fragments": conflict.fragment_ids,
+        "fields": conflict.field_ids,
+        "keys": conflict.keys,
+    }
+    more = [f"{len(ids)} {name} in all" for name, ids in evidence.items() if len(ids) > MAX_EVIDENCE]
+    text = conflict.message[:MAX_TEXT]
+    return log_pb2.Outcome.Rejected(
+        retryable=conflict.retryable,
+        other_version=conflict.other_version,
+        other_operation=conflict.other_operation,
+        fragment_ids=conflict.fragment_ids[:MAX_EVIDENCE],
+        field_ids=conflict.field_ids[:MAX_EVIDENCE],
+        keys=[key[:MAX_KEY] for key in conflict.keys[:MAX_EVIDENCE]],
+        message=f"{text} ({', '.join(more)})" if more else text,
+    )
+
+
+def _result_value(message: log_pb2.Outcome, position: Position) -> Result:
+    match message.WhichOneof("result"):
+        case "committed":
+            done = message.committed
+            return Committed(
+                done.version,
+                done.rebased,
+                done.rows_added,
+                done.rows_deleted,
+                done.first_fragment_id,
+                done.num_fragment_ids,
+            )
+        case "duplicate":
+            return Duplicate(message.duplicate.version)
+        case "rejected":
+            return Rejected(_conflict_value(message.rejected))
+        case "invalid":
+            return Invalid(message.invalid.message, message.invalid.hint)
+    hint = "a newer committer may have written it: upgrade"
+    raise DamagedError("the outcome holds no result that is known", where=str(position), hint=hint)
+
+
+def _conflict_value(rejected: log_pb2.Outcome.Rejected) -> Conflict:
+    return Conflict(
+        rejected.retryable,
+        rejected.message,
+        rejected.other_version,
+        rejected.other_operation,
+        tuple(rejected.fragment_ids),
+        tuple(rejected.field_ids),
+        tuple(rejected.keys),
+    )
