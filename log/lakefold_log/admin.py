@@ -195,7 +195,7 @@ class Admin:
     def cluster_id(self) -> str:
         """The cluster's id, once a broker of it is alive. Raises `RetryError` where none answers in time."""
         future = self.client.describe_cluster(request_timeout=self.timeout_s)
-        cluster = self.answer(future, "ask for the cluster's id")
+        cluster = self.answer(future, "no broker answers")
         if not cluster.nodes or not cluster.cluster_id:
             raise RetryError("the cluster has no live broker yet", where=self.config.bootstrap_servers)
         return str(cluster.cluster_id)
