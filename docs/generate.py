@@ -47,8 +47,8 @@ def conflicts() -> str:
         "A transaction built on version R and folded on version V is held against everything in (R, V].\n"
         "A column is the operation being folded, a row what came in between. *Compatible*: it is rebased\n"
         "and committed. *Retryable*: Rejected; built again on the newest version it may pass.\n"
-        "*Incompatible*: Rejected; it may mean something else by now. An operation without a column isn't folded by this\n"
-        "release and is answered Invalid; an Overwrite is folded where it creates the table.",
+        "*Incompatible*: Rejected; it may mean something else by now. An operation without a column isn't\n"
+        "folded by this release and is answered Invalid; an Overwrite is folded where it creates the table.",
         table(["in between", *(f"`{kind}`" for kind in CONFLICTS)], rows),
     )
 
