@@ -43,7 +43,7 @@ types: setup ## mypy, strict, over packages and tests
 
 test-fast: setup ## the tests that need no broker and no Spark (under a minute)
 	$(STEP) 'fast tests'
-	@$(BIN)/pytest -q -m fast -n 2
+	@$(BIN)/pytest -q tests --ignore=tests/integration -n 2
 
 test-integration: .java setup ## the tests that start a real broker and Spark, on free ports
 	$(STEP) 'integration tests'
