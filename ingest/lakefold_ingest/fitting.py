@@ -1,0 +1,209 @@
+"""Decides whether a batch's columns fit the table's, and turns its rows into the table's types.
+
+A batch that doesn't fit must fail before a single file is written or a message sent, with every column
+named that is wrong. Columns go by name, case-sensitively, in any order, and so do the fields of structs. A
+column that the batch hasn't got is null, where the table allows that.
+
+Types must be equal, or every value of the batch must keep its meaning in the table's type: a wider type of
+the same kind, or a type that Spark has no name for (unsigned integers, milliseconds, fixed sizes,
+dictionaries), where each value is checked while it is written. Everything else is for the query to cast,
+which then says what it wants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import types
+
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.arrow_extensions import complete_metadata
+from lakefold_table.lance.arrow_types import storage_of
+from lakefold_table.lance.schema import BLOB_V2, EXTENSION_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_HINT = "rename, cast or drop these columns in the query; names are case-sensitive"
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """How batches of one schema become rows of one table.
+
+    `schema` holds the columns that are written, in the table's order, with the table's metadata and without
+    extension types; `places` says for each of them where it stands in the batch.
+    """
+
+    schema: pa.Schema
+    places: tuple[int, ...]
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch as rows of the table; columns of equal type are not copied.
+
+        Raises `InvalidError` naming the column where a value doesn't fit the table's type, or is null where
+        the table has no nulls.
+        """
+        arrays = [
+            _converted(batch.column(place), field)
+            for place, field in zip(self.places, self.schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def fit(batch: pa.Schema, table: pa.Schema, where: str = "") -> Fitting:
+    """How batches with the schema `batch` are written into a table with the schema `table`.
+
+    Raises `InvalidError` that lists every column that doesn't fit; `where` names the table in it.
+    """
+    wanted = [plain_field(field) for field in table]
+    faults = list(_struct_faults(list(batch), wanted, ""))
+    there = [field for field in wanted if batch.get_all_field_indices(field.name)]
+    if not there and not faults:
+        faults = ["it has none of the table's columns"]
+    if faults:
+        raise InvalidError(f"the batch doesn't fit the table: {'; '.join(faults)}", where=where, hint=_HINT)
+    places = tuple(batch.get_field_index(field.name) for field in there)
+    return Fitting(pa.schema(there, metadata=table.metadata), places)
+
+
+def plain_field(field: pa.Field) -> pa.Field:
+    """The field with each extension type, at any depth, told by its metadata alone.
+
+    Data files are written from storage types; pyarrow's own type objects would not compare equal with them.
+    """
+    return pa.field(field.name, _plain_type(field.type), field.nullable, complete_metadata(field) or None)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    kind = storage_of(kind)
+    if types.is_struct(kind):
+        return pa.struct([plain_field(child) for child in kind])
+    if types.is_map(kind):
+        return pa.map_(plain_field(kind.key_field), plain_field(kind.item_field), kind.keys_sorted)
+    if types.is_fixed_size_list(kind):
+        return pa.list_(plain_field(kind.value_field), kind.list_size)
+    if types.is_large_list(kind):
+        return pa.large_list(plain_field(kind.value_field))
+    return pa.list_(plain_field(kind.value_field)) if types.is_list(kind) else kind
+
+
+def _struct_faults(have: list[pa.Field], want: list[pa.Field], path: str) -> Iterator[str]:
+    """What is wrong between the fields of two structs (or of two schemas, where `path` is empty)."""
+    wanted = {field.name: field for field in want}
+    names = [field.name for field in have]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"{path}{name} stands in the batch {names.count(name)} times"
+    for field in have:
+        if field.name not in wanted:
+            yield f"{path}{field.name} is not in the table{_near(field.name, wanted)}"
+        else:
+            yield from _faults(field.type, wanted[field.name], path + field.name)
+    for name, field in wanted.items():
+        if name not in names and not field.nullable:
+            yield f"{path}{name} is missing, and the table has no nulls there"
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    """A word about a column that differs in case only."""
+    return "".join(f" (which has {other})" for other in names if other.lower() == name.lower())
+
+
+def _faults(have: pa.DataType, field: pa.Field, path: str) -> Iterator[str]:
+    """What is wrong with a column of type `have` for the table's field."""
+    want = field.type
+    if (field.metadata or {}).get(EXTENSION_NAME.encode()) == BLOB_V2.encode():
+        yield f"{path} is a blob, which this sink can't write"
+    elif types.is_null(have):
+        if not field.nullable:
+            yield f"{path} has only nulls, and the table has no nulls there"
+    elif types.is_struct(have) and types.is_struct(want):
+        yield from _struct_faults(list(have), list(want), f"{path}.")
+    elif types.is_map(have) and types.is_map(want):
+        yield from _faults(have.key_type, want.key_field, f"{path}.{want.key_field.name}")
+        yield from _faults(have.item_type, want.item_field, f"{path}.{want.item_field.name}")
+    elif _is_list(have) and _is_list(want):
+        yield from _faults(have.value_type, want.value_field, f"{path}.{want.value_field.name}")
+    elif not _leaf_fits(have, want):
+        yield f"{path} is {have} in the batch, {want} in the table"
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _leaf_fits(have: pa.DataType, want: pa.DataType) -> bool:
+    """Whether values keep their meaning, each checked where not all can (see the module's docstring)."""
+    if have == want:
+        return True
+    if types.is_dictionary(want):
+        return _is_text(have) and _is_text(want.value_type)
+    if types.is_integer(have) and types.is_integer(want):
+        signed = types.is_signed_integer(want)
+        return bool(not signed or (types.is_signed_integer(have) and want.bit_width >= have.bit_width))
+    if types.is_floating(have) and types.is_floating(want):
+        return bool(want.bit_width >= have.bit_width)
+    if types.is_decimal(have) and types.is_decimal(want):
+        whole = want.precision - want.scale >= have.precision - have.scale
+        return bool(want.scale >= have.scale and whole)
+    if types.is_timestamp(have) and types.is_timestamp(want):
+        return (have.tz is None) == (want.tz is None)
+    families = (_is_text, _is_binary, types.is_date, types.is_time, types.is_duration)
+    return any(family(have) and family(want) for family in families)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    flexible = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    return bool(flexible or types.is_fixed_size_binary(kind))
+
+
+def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
+    """The array in the field's type. Raises `InvalidError` naming the field where a value doesn't fit."""
+    try:
+        made = array if array.type == field.type else array.cast(field.type, safe=True)
+    except pa.ArrowException as error:
+        reason = f"a value doesn't fit the table's {field.type}: {error}"
+        raise InvalidError(
+            reason, where=field.name, hint="mend or leave out such rows in the query"
+        ) from error
+    path = _null_at(made, field, field.name)
+    if path:
+        hint = "leave out such rows in the query, or give them a value"
+        raise InvalidError("the batch has a null where the table has none", where=path, hint=hint)
+    return made
+
+
+def _null_at(array: pa.Array, field: pa.Field, path: str) -> str:
+    """The path of a null that the field's type forbids; empty where there is none.
+
+    Arrow's own casts look into structs only, and only where the type changes.
+    """
+    if array.null_count and not field.nullable:
+        return path
+    kind = field.type
+    if not _forbids_nulls_inside(kind):
+        return ""
+    if types.is_struct(kind):
+        valid = array.filter(array.is_valid()) if array.null_count else array
+        inner = [(valid.field(place), kind.field(place)) for place in range(kind.num_fields)]
+    elif types.is_map(kind):
+        # Arrow has no nulls among a map's keys.
+        entries = array.cast(pa.list_(kind.field(0))).flatten()
+        inner = [(entries.field(1), kind.item_field)]
+    else:
+        # The items of lists that are null themselves don't count; `flatten` leaves them out.
+        inner = [(array.flatten(), kind.value_field)]
+    return next(filter(None, (_null_at(child, one, f"{path}.{one.name}") for child, one in inner)), "")
+
+
+def _forbids_nulls_inside(kind: pa.DataType) -> bool:
+    if not types.is_nested(kind) or types.is_dictionary(kind):
+        return False
+    children = [kind.item_field] if types.is_map(kind) else map(kind.field, range(kind.num_fields))
+    return any(not child.nullable or _forbids_nulls_inside(child.type) for child in children)

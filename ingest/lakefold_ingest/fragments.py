@@ -1,0 +1,166 @@
+"""Writes rows as fragments: data files that no version names yet. The only door from here to pylance.
+
+It runs on executors and is told everything by the driver: the read version's schema, its field ids, the
+version of its data files. So it never opens the table, which would be its newest version, not the one that
+the transaction says it was built on, and would cost more the more fragments the table has.
+
+pylance writes one file from a stream of batches (`LanceFragment.create` in the mode "overwrite") without
+looking at the table, numbers the fields it wrote from 0 in the order of the schema, depth first, and says
+which of them lie in which column of the file. The table's own ids take the place of those numbers. Its
+other ways in were left: `write_fragments` lists and decodes the newest manifest whatever its mode; a file
+writer of its own speed would have this module know which fields have a column of their own in each version
+of the files. pylance is imported inside the function that writes, because a process that has used it must
+not fork, and Spark's worker daemon forks.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
+from lakefold_table.lance.naming import DATA, data_path
+from lakefold_table.uri import FILE, local_path, place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from lance.fragment import FragmentMetadata
+
+    from lakefold_ingest.fitting import Fitting
+
+MAX_ROWS_PER_FILE = 1024 * 1024
+MAX_BYTES_PER_FILE = 1024**3
+_EXTERNAL_STORE = "+ddb"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where and how rows become fragments; travels from the driver to the executors.
+
+    `uri` is the table's canonical URI. `field_ids` are the table's ids of the fields in `fitting.schema`,
+    depth first, parents included. `storage_options` are pylance's. A file is ended after
+    `max_rows_per_file` rows, or at the end of the batch with which it holds `max_bytes_per_file` bytes of
+    Arrow data (a file is mostly smaller).
+    """
+
+    uri: str
+    fitting: Fitting
+    field_ids: tuple[int, ...]
+    data_storage_version: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    max_rows_per_file: int = MAX_ROWS_PER_FILE
+    max_bytes_per_file: int = MAX_BYTES_PER_FILE
+
+
+def write_fragments(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFragment]:
+    """Write the rows of `batches`; give a fragment for each file once that is durable. No rows, no file.
+
+    The fragments' ids are 0, that is not assigned: the committer numbers them. Raises `InvalidError`
+    naming a column whose values don't fit the table. Files that were written by then stay behind; no
+    version names them.
+    """
+    feed = _Feed(target, batches)
+    while feed.has_rows():
+        written = _write_file(target, feed)
+        if place(target.uri).scheme == FILE:
+            _make_durable(Path(local_path(target.uri)), [file.path for file in written.files])
+        yield _fragment(written, target.field_ids)
+
+
+class _Feed:
+    """Hands rows to pylance, one file's after the other's, and keeps the error that stopped it on the way.
+
+    pylance pulls from a thread of its own and would turn an error of ours into a text.
+    """
+
+    def __init__(self, target: Target, batches: Iterable[pa.RecordBatch]) -> None:
+        self._target = target
+        self._batches = iter(batches)
+        self._rest: pa.RecordBatch | None = None
+        self.error: BaseException | None = None
+
+    def has_rows(self) -> bool:
+        """Whether there is another row. Fetches and fits the next batch that has one."""
+        while self._rest is None or not self._rest.num_rows:
+            batch = next(self._batches, None)
+            if batch is None:
+                return False
+            self._rest = self._target.fitting.apply(batch)
+        return True
+
+    def one_file(self) -> Iterator[pa.RecordBatch]:
+        """The batches of the next file."""
+        rows = size = 0
+        try:
+            while rows < self._target.max_rows_per_file and size < self._target.max_bytes_per_file:
+                if not self.has_rows() or self._rest is None:
+                    return
+                batch = self._rest.slice(0, self._target.max_rows_per_file - rows)
+                self._rest = self._rest.slice(batch.num_rows)
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+                yield batch
+        except Exception as error:
+            self.error = error
+            raise
+
+
+def _write_file(target: Target, feed: _Feed) -> FragmentMetadata:
+    from lance.fragment import LanceFragment
+
+    schema = target.fitting.schema
+    try:
+        return LanceFragment.create(
+            _address(target.uri),
+            pa.RecordBatchReader.from_batches(schema, feed.one_file()),
+            schema=schema,
+            mode="overwrite",
+            data_storage_version=target.data_storage_version,
+            storage_options=dict(target.storage_options) or None,
+        )
+    except Exception:
+        if feed.error is not None:
+            raise feed.error from None
+        raise
+
+
+def _address(uri: str) -> str:
+    """The table's root as pylance is given it; where its versions are recorded doesn't matter to files."""
+    if place(uri).scheme == FILE:
+        return local_path(uri)
+    scheme, _, rest = uri.partition("://")
+    return f"{scheme.removesuffix(_EXTERNAL_STORE)}://{rest.partition('?')[0]}"
+
+
+def _make_durable(root: Path, names: Sequence[str]) -> None:
+    """Have the disk hold new data files, and the entries of their folders; pylance leaves both to the system.
+
+    The log promises that a transaction it has survives, so its files must survive too. Costs about a
+    millisecond for each file and its share of the disk's throughput.
+    """
+    for path in [*(root / data_path(name) for name in names), root / DATA, root]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _fragment(written: FragmentMetadata, field_ids: Sequence[int]) -> DataFragment:
+    """The fragment as the table knows it: pylance's numbers are places in `field_ids`."""
+    files = [
+        DataFile(
+            path=str(file.path),
+            fields=[field_ids[number] for number in file.fields],
+            column_indices=file.column_indices,
+            file_major_version=file.file_major_version,
+            file_minor_version=file.file_minor_version,
+            file_size_bytes=file.file_size_bytes or 0,
+        )
+        for file in written.files
+    ]
+    return DataFragment(files=files, physical_rows=written.physical_rows)
