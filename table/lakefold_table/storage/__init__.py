@@ -1,1 +1,48 @@
-"""Where a table's files lie: what a table needs of a store (`base`), and the stores that offer it."""
+"""Where a table's objects lie: one small set of calls, and a store for each place.
+
+The loop: `open_storage` picks the store by the scheme of the table's canonical URI. A reader asks it for
+whole objects, their heads or their tails. Who publishes writes the files that nobody sees yet by
+`put_if_absent` or `put`, and then the one that makes the version by `put_if_absent`: `STORED` says that the
+version exists and survives a crash, `EXISTS` that another was first, `DoubtfulPutError` that only reading
+back can tell.
+
+`base` says what every store promises, `paths` what may name an object. `local` is a folder: `durable` orders
+its system calls, `failures` says what a failed one means. `memory` is for tests, with a plan of faults. What
+holds for all of them is proven by one suite, `tests/contracts/test_storage.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_table.errors import InvalidError
+from lakefold_table.storage.local import LocalStorage
+from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.uri import FILE, canonical, place
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from lakefold_table.storage.base import Storage
+
+__all__ = ["open_storage"]
+
+
+def open_storage(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Storage:
+    """The store whose root is `uri` (any text that `canonical` takes); nothing is created or asked for yet.
+
+    `storage_options` are the options of an object store, as pylance takes them; local stores have none and,
+    as pylance does, take no notice of them, so that one configuration serves many tables.
+
+    Raises `InvalidError` for a scheme that this release has no store for.
+    """
+    del storage_options
+    name = canonical(uri)
+    scheme = place(name).scheme
+    if scheme == FILE:
+        return LocalStorage(name)
+    if scheme == "memory":
+        return MemoryStorage(name)
+    hint = "put the table on a local disk (a path or file:///PATH)"
+    raise InvalidError(f"storage for {scheme}:// is not built in this release", where=name, hint=hint)

@@ -76,7 +76,8 @@ class Storage(Protocol):
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
         """Store the joined buffers under a name nobody has taken yet, durably, in one step that all can see.
 
-        When it returns `STORED`, the object survives a crash of the machine. `EXISTS`: nothing was written.
+        When it returns `STORED`, the object survives a crash of the machine. `EXISTS`: nothing was written,
+        and what stands there survives a crash too, so that a loser may act on what it reads.
         Raises `DoubtfulPutError` where the answer was lost.
         """
         ...
@@ -86,7 +87,11 @@ class Storage(Protocol):
         ...
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """The objects directly inside the folder `prefix` (no recursion), in the order of their names."""
+        """The objects directly inside the folder `prefix` (no recursion), in the order of their names.
+
+        The empty prefix is the root. A folder that doesn't exist holds no objects. Sizes are asked for as the
+        iterator goes on, so taking the first few of many thousands is cheap where each size costs a call.
+        """
         ...
 
     def anything_at_root(self) -> bool:
@@ -95,4 +100,13 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Remove the object; no error where there is none."""
+        ...
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        """Return when these objects survive a crash of the machine, whoever wrote them.
+
+        Other writers (Lance clients on a local disk, a committer that died between publishing and syncing)
+        may leave objects that all can see and a power cut still takes away. Call it before telling anybody
+        outside the table that what they hold is done. Raises `FileNotFoundError` where an object is missing.
+        """
         ...

@@ -1,0 +1,250 @@
+"""A store on a local disk: its publish is a hard link, and what it says is stored survives a power cut.
+
+Below the root, an object is a regular file. What can be known once is found out once: the root's real path,
+which folders lie inside it, which folders are durable. So a `size` is one `lstat` and little else, because
+the committer asks for thousands of them a second.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from lakefold_table.errors import InvalidError
+from lakefold_table.storage.base import Listed, Put
+from lakefold_table.storage.durable import Calls, DurableFiles, platform_has_unnamed
+from lakefold_table.storage.failures import failure
+from lakefold_table.storage.paths import TEMPORARY, check_folder, check_new_path, check_path, check_range
+from lakefold_table.uri import canonical, local_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from lakefold_table.storage.base import Buffer
+
+# Without following a link (it may leave the root) and without waiting for a pipe's other end.
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_KNOWN_FOLDERS: Final = 4096
+
+Result = TypeVar("Result")
+
+
+class LocalStorage:
+    """A folder of the local file system as a `Storage`. Safe for many threads and many processes.
+
+    `root`: a path or a `file://` URI; it need not exist until something is put. `unnamed`: whether new files
+    are written without a name first (None: where platform and file system can). `calls`: the system calls
+    that write. Raises `InvalidError` where `root` is the URI of another kind of store.
+    """
+
+    cheap_size: Final = True
+
+    def __init__(
+        self, root: str | os.PathLike[str], *, unnamed: bool | None = None, calls: Calls | None = None
+    ) -> None:
+        self._uri = canonical(root)
+        self._root = local_path(self._uri)
+        self._below = self._root.rstrip("/") + "/"
+        if unnamed is None:
+            unnamed = platform_has_unnamed()
+        self._files = DurableFiles(calls or os, unnamed=unnamed)
+        self._inside = {""}
+        self._durable: set[str] = set()
+
+    @property
+    def uri(self) -> str:
+        """The canonical URI of the root."""
+        return self._uri
+
+    def get(self, path: str) -> bytes:
+        """See `Storage.get`."""
+        with self._reading(path) as (fd, size):
+            return _read(fd, 0, size)
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """See `Storage.get_range`."""
+        check_range(path, start, length)
+        with self._reading(path) as (fd, size):
+            return _read(fd, start, min(length, max(size - start, 0)))
+
+    def get_tail(self, path: str, length: int) -> tuple[bytes, int]:
+        """See `Storage.get_tail`."""
+        check_range(path, 0, length)
+        with self._reading(path) as (fd, size):
+            length = min(length, size)
+            return _read(fd, size - length, length), size
+
+    def size(self, path: str) -> int | None:
+        """See `Storage.size`. About 2 µs."""
+        full = self._full(path)
+        try:
+            found = os.lstat(full)
+            if stat.S_ISLNK(found.st_mode):
+                found = os.stat(self._followed(full))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise failure(error, full) from error
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+    def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
+        """See `Storage.sizes`."""
+        return {path: self.size(path) for path in paths}
+
+    def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
+        """See `Storage.put_if_absent`."""
+        folder, name = self._place(path)
+        with _told(self._below + path):
+            taken = os.path.lexists(self._below + path)
+            if not taken and self._in_folder(folder, lambda at: self._files.create(at, name, buffers)):
+                return Put.STORED
+            with suppress(FileNotFoundError):
+                self.make_durable([path])
+        return Put.EXISTS
+
+    def put(self, path: str, buffers: Sequence[Buffer]) -> None:
+        """See `Storage.put`."""
+        folder, name = self._place(path)
+        with _told(self._below + path):
+            self._in_folder(folder, lambda at: self._files.replace(at, name, buffers))
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """See `Storage.list`."""
+        folder = check_folder(prefix)
+        self._admit(folder)
+        paths = (f"{folder}/{name}" if folder else name for name in sorted(self._scan(folder)))
+        return (Listed(path, size) for path in paths if (size := self.size(path)) is not None)
+
+    def anything_at_root(self) -> bool:
+        """See `Storage.anything_at_root`."""
+        return bool(self._scan(""))
+
+    def delete(self, path: str) -> None:
+        """See `Storage.delete`."""
+        full = self._full(path)
+        with _told(full), suppress(FileNotFoundError, IsADirectoryError):
+            os.unlink(full)
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        """See `Storage.make_durable`."""
+        folders = set()
+        for path in paths:
+            if self.size(path) is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._below + path)
+            with _told(self._below + path):
+                self._files.sync_file(self._below + path)
+            folders.add(path.rpartition("/")[0])
+        for folder in folders:
+            with _told(self._below + folder):
+                self._in_folder(folder, self._files.sync_folder)
+
+    def _full(self, path: str) -> str:
+        """The absolute path of an object, once it is sure not to leave the root."""
+        folder, _, name = path.rpartition("/")
+        if not name or name[0] == "." or path[0] == "/" or "\0" in path:
+            check_path(path)
+        if folder not in self._inside:
+            self._admit(folder)
+        return self._below + path
+
+    def _admit(self, folder: str) -> None:
+        """Make sure that a folder lies inside the root, and remember it if it exists."""
+        if folder in self._inside:
+            return
+        check_path(folder)
+        full = self._below + folder
+        self._followed(full)
+        if os.path.isdir(full):
+            if len(self._inside) >= _KNOWN_FOLDERS:
+                self._inside = {""}
+            self._inside.add(folder)
+
+    def _followed(self, full: str) -> str:
+        """The real path, which a symbolic link must not lead out of the root."""
+        real = os.path.realpath(full)
+        if not (real + "/").startswith(self._below):
+            hint = "replace the link by what it names, or choose a root above both"
+            raise InvalidError(f"a symbolic link leads out of the root to {real}", where=full, hint=hint)
+        return real
+
+    def _place(self, path: str) -> tuple[str, str]:
+        """The folder (relative to the root) and the name for a new object."""
+        check_new_path(path)
+        self._full(path)
+        folder, _, name = path.rpartition("/")
+        return folder, name
+
+    def _in_folder(self, folder: str, act: Callable[[str], Result]) -> Result:
+        """Do something in a folder that exists and whose name is durable, creating it where it is missing."""
+        full = self._below + folder if folder else self._root
+        if folder in self._durable:
+            # Known, unless somebody removed it meanwhile.
+            with suppress(FileNotFoundError):
+                return act(full)
+        self._files.make_folder(full, self._root)
+        self._durable.add(folder)
+        try:
+            return act(full)
+        except FileNotFoundError as error:
+            raise failure(error, full) from error
+
+    def _scan(self, folder: str) -> Sequence[str]:
+        """The names that lie directly in a folder, without temporary files."""
+        full = self._below + folder
+        try:
+            with os.scandir(full) as entries:
+                return [entry.name for entry in entries if not entry.name.startswith(TEMPORARY)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise failure(error, full) from error
+
+    @contextmanager
+    def _reading(self, path: str) -> Iterator[tuple[int, int]]:
+        """An open object and its size."""
+        full = self._full(path)
+        with _told(full):
+            fd = self._open(full)
+            try:
+                found = os.fstat(fd)
+                if not stat.S_ISREG(found.st_mode):
+                    raise FileNotFoundError(errno.ENOENT, "a folder or device is no object", full)
+                yield fd, found.st_size
+            finally:
+                os.close(fd)
+
+    def _open(self, full: str) -> int:
+        try:
+            return os.open(full, _READ)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+        return os.open(self._followed(full), _READ)
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Translate what the operating system says; a missing file stays what it is."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise failure(error, path) from error
+
+
+def _read(fd: int, start: int, length: int) -> bytes:
+    """Exactly `length` bytes from `start`, fewer where the file ends; one call unless they are gigabytes."""
+    data = os.pread(fd, length, start)
+    if len(data) == length:
+        return data
+    pieces = [data]
+    while data:
+        start += len(data)
+        length -= len(data)
+        data = os.pread(fd, length, start)
+        pieces.append(data)
+    return b"".join(pieces)

@@ -1,0 +1,221 @@
+"""A store in this process's memory: tests of what stands on a store need no disk, and can plan its faults.
+
+Stores are shared by name: every `memory://NAME/path` opened in one process sees the same objects. A test may
+plan faults for the puts to come (`MemoryStorage.faults`); apart from that it behaves as any store, and passes
+the same behaviour suite.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
+from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
+from lakefold_table.uri import canonical, place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from lakefold_table.storage.base import Buffer
+
+
+@dataclass(frozen=True)
+class LoseAnswer:
+    """The put raises `DoubtfulPutError`, and has `stored` the object or not.
+
+    `suffix`, in every fault: only a put of a path that ends so meets it.
+    """
+
+    stored: bool
+    suffix: str = ""
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """The put raises `RetryError` and stores nothing."""
+
+    message: str = "the store is away"
+    suffix: str = ""
+
+
+@dataclass(frozen=True)
+class Hold:
+    """The put waits before it stores anything, until `release` is set, at most `seconds`.
+
+    `reached` is set when a put has come to this point. A slow store is a `Hold` that nobody releases.
+    """
+
+    seconds: float = 60
+    suffix: str = ""
+    reached: threading.Event = field(default_factory=threading.Event)
+    release: threading.Event = field(default_factory=threading.Event)
+
+
+Fault = LoseAnswer | Refuse | Hold
+
+
+class Faults:
+    """The faults that a test has planned: each put takes the first that fits its path, and uses it up."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._planned: deque[Fault] = deque()
+
+    def plan(self, *faults: Fault) -> None:
+        """Append faults for the puts to come."""
+        with self._lock:
+            self._planned.extend(faults)
+
+    @property
+    def left(self) -> int:
+        """How many planned faults have not happened yet."""
+        return len(self._planned)
+
+    def take(self, path: str) -> Fault | None:
+        """The fault that a put of `path` meets, if any."""
+        with self._lock:
+            for fault in self._planned:
+                if path.endswith(fault.suffix):
+                    self._planned.remove(fault)
+                    return fault
+        return None
+
+
+class _Shared:
+    """What all stores of one name have in common."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.objects: dict[str, bytes] = {}
+        self.faults = Faults()
+
+
+_BY_NAME: defaultdict[str, _Shared] = defaultdict(_Shared)
+
+
+class MemoryStorage:
+    """The objects below `memory://NAME/path` as a `Storage`. Safe for many threads."""
+
+    cheap_size: Final = True
+
+    def __init__(self, uri: str) -> None:
+        self._uri = canonical(uri)
+        found = place(self._uri)
+        if found.scheme != "memory":
+            hint = "give a URI such as memory://test/table"
+            raise InvalidError(f"a {found.scheme} URI names no store in memory", where=uri, hint=hint)
+        self._shared = _BY_NAME[found.authority]
+        self._below = found.path + "/" if found.path else ""
+
+    @staticmethod
+    def forget(name: str) -> None:
+        """Drop all objects and planned faults of a name; stores opened before keep what they have."""
+        _BY_NAME.pop(name, None)
+
+    @property
+    def faults(self) -> Faults:
+        """The plan of faults of this name, shared as the objects are."""
+        return self._shared.faults
+
+    @property
+    def uri(self) -> str:
+        """The canonical URI of the root."""
+        return self._uri
+
+    def get(self, path: str) -> bytes:
+        """See `Storage.get`."""
+        check_path(path)
+        try:
+            return self._shared.objects[self._below + path]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self._uri}/{path}") from None
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """See `Storage.get_range`."""
+        check_range(path, start, length)
+        return self.get(path)[start : start + length]
+
+    def get_tail(self, path: str, length: int) -> tuple[bytes, int]:
+        """See `Storage.get_tail`."""
+        check_range(path, 0, length)
+        data = self.get(path)
+        return data[max(len(data) - length, 0) :], len(data)
+
+    def size(self, path: str) -> int | None:
+        """See `Storage.size`."""
+        check_path(path)
+        data = self._shared.objects.get(self._below + path)
+        return None if data is None else len(data)
+
+    def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
+        """See `Storage.sizes`."""
+        return {path: self.size(path) for path in paths}
+
+    def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
+        """See `Storage.put_if_absent`."""
+        check_new_path(path)
+        data = b"".join(buffers)
+        fault = self._meet_fault(path)
+        if isinstance(fault, LoseAnswer) and not fault.stored:
+            raise DoubtfulPutError(f"the answer for {path} was lost (and it was not stored)")
+        with self._shared.lock:
+            stored = self._below + path not in self._shared.objects
+            if stored:
+                self._shared.objects[self._below + path] = data
+        if isinstance(fault, LoseAnswer):
+            raise DoubtfulPutError(
+                f"the answer for {path} was lost (and it was {'' if stored else 'not '}stored)"
+            )
+        return Put.STORED if stored else Put.EXISTS
+
+    def put(self, path: str, buffers: Sequence[Buffer]) -> None:
+        """See `Storage.put`. A lost answer is a `RetryError` here: putting the same again does no harm."""
+        check_new_path(path)
+        data = b"".join(buffers)
+        fault = self._meet_fault(path)
+        if not isinstance(fault, LoseAnswer) or fault.stored:
+            with self._shared.lock:
+                self._shared.objects[self._below + path] = data
+        if isinstance(fault, LoseAnswer):
+            raise RetryError("the answer was lost", where=f"{self._uri}/{path}", hint="put it again")
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """See `Storage.list`."""
+        folder = check_folder(prefix)
+        start = f"{self._below}{folder}/" if folder else self._below
+        with self._shared.lock:
+            found = {key: len(data) for key, data in self._shared.objects.items() if key.startswith(start)}
+        names = sorted(key for key in found if "/" not in key[len(start) :])
+        return (Listed(key[len(self._below) :], found[key]) for key in names)
+
+    def anything_at_root(self) -> bool:
+        """See `Storage.anything_at_root`."""
+        with self._shared.lock:
+            return any(key.startswith(self._below) for key in self._shared.objects)
+
+    def delete(self, path: str) -> None:
+        """See `Storage.delete`."""
+        check_path(path)
+        with self._shared.lock:
+            self._shared.objects.pop(self._below + path, None)
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        """See `Storage.make_durable`. Memory survives no crash; only missing objects are reported."""
+        for path in paths:
+            self.get(path)
+
+    def _meet_fault(self, path: str) -> Fault | None:
+        """Wait or refuse as planned; a lost answer is left to the put."""
+        fault = self._shared.faults.take(path)
+        if isinstance(fault, Hold):
+            fault.reached.set()
+            fault.release.wait(fault.seconds)
+        elif isinstance(fault, Refuse):
+            raise RetryError(fault.message, where=f"{self._uri}/{path}", hint="try again")
+        return fault

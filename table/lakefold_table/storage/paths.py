@@ -1,0 +1,42 @@
+"""What may name an object, the same in every store, so that no path leaves a store's root in any of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lakefold_table.errors import InvalidError
+
+# Names of files that are being written; no store lists them, and nobody may take them for an object's name.
+TEMPORARY: Final = ".tmp"
+
+_NO_NAME: Final = frozenset({"", ".", ".."})
+
+
+def check_path(path: str) -> None:
+    """Raise `InvalidError` unless `path` is plain segments joined by `/`, below the root."""
+    if not _NO_NAME.isdisjoint(path.split("/")) or "\0" in path:
+        hint = "name it relative to the table's root, by plain segments"
+        raise InvalidError("this path is empty or could leave the root", where=ascii(path), hint=hint)
+
+
+def check_new_path(path: str) -> None:
+    """`check_path`, and refuse the names that are kept for temporary files."""
+    check_path(path)
+    if path.rpartition("/")[2].startswith(TEMPORARY):
+        hint = f"choose a name that doesn't begin with {TEMPORARY}"
+        raise InvalidError("this name is kept for temporary files", where=path, hint=hint)
+
+
+def check_folder(prefix: str) -> str:
+    """The folder that `prefix` names, without a slash at its end; the empty text is the root."""
+    folder = prefix.removesuffix("/")
+    if prefix:
+        check_path(folder)
+    return folder
+
+
+def check_range(path: str, start: int, length: int) -> None:
+    """Raise `InvalidError` where a range of bytes is negative."""
+    if start < 0 or length < 0:
+        hint = "count from the object's start"
+        raise InvalidError(f"a range of {length} bytes from {start} is none", where=path, hint=hint)
