@@ -1,0 +1,195 @@
+"""Holds the local store against races of processes, SIGKILL and power cuts, with both ways to write."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from lakefold_table.errors import RetryError
+from lakefold_table.storage.base import Buffer, DoubtfulPutError, Put
+from lakefold_table.storage.durable import Calls, DurableFiles, platform_has_unnamed
+from lakefold_table.storage.local import LocalStorage
+from tests.contracts.power_cut import ForgetfulDisk
+from tests.contracts.racing_writer import content_of
+from tests.contracts.stores import os_with
+
+PROGRAM = Path(__file__).parent / "racing_writer.py"
+PROCESSES = 16
+ROUNDS = 150
+KILLS = 60
+CONTENT: list[Buffer] = [b"one", b"", b"two" * 1_000, b"three"]
+WHOLE = b"".join(CONTENT)
+
+both_modes = pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "named"])
+
+
+def program(*args: object) -> subprocess.Popen[str]:
+    """Start the program beside this test, with the same modules to import."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(PROGRAM), *map(str, args)]
+    return subprocess.Popen(
+        command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    )
+
+
+def file_system_has_unnamed(folder: Path) -> bool:
+    """Whether files can be made without a name here; else a store falls back to named ones."""
+    files = DurableFiles(os, unnamed=platform_has_unnamed())
+    files.create(str(folder), "probe", [])
+    (folder / "probe").unlink()
+    return files.unnamed
+
+
+def test_of_many_processes_exactly_one_wins(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    with ExitStack() as stack:
+        writers = [stack.enter_context(program("race", root, number, ROUNDS)) for number in range(PROCESSES)]
+        for writer in writers:
+            stack.callback(writer.kill)
+        for writer in writers:
+            assert writer.stdout
+            assert writer.stdout.readline() == "ready\n"
+        for writer in writers:
+            assert writer.stdin
+            writer.stdin.write("go\n")
+            writer.stdin.flush()
+        won = [json.loads(writer.communicate(timeout=50)[0]) for writer in writers]
+    assert Counter(number for numbers in won for number in numbers) == dict.fromkeys(range(ROUNDS), 1)
+    for writer_number, numbers in enumerate(won):
+        name = str(writer_number).encode()
+        for number in numbers:
+            assert (root / "v" / str(number)).read_bytes() == name + b"." * 10_000 + name
+    assert len(list((root / "v").iterdir())) == ROUNDS
+
+
+@both_modes
+def test_whoever_is_killed_leaves_whole_objects_only(tmp_path: Path, *, unnamed: bool) -> None:
+    root = tmp_path / "t"
+    with program("die", root, "unnamed" if unnamed else "named", KILLS, 1) as killer:
+        reported = set(json.loads(killer.communicate(timeout=50)[0]))
+    assert killer.returncode == 0
+    assert len(reported) >= KILLS // 2
+    store = LocalStorage(root)
+    found = [listed.path for listed in store.list("v")]
+    assert reported <= set(found)
+    for path in found:
+        assert store.get(path) == b"".join(content_of(path))
+    leftovers = {f"v/{entry.name}" for entry in (root / "v").iterdir()} - set(found)
+    assert all(path.startswith("v/.tmp") for path in leftovers)
+    if unnamed and file_system_has_unnamed(tmp_path):
+        assert not leftovers
+    else:
+        assert leftovers, "no child was killed while it wrote: the test proves nothing"
+
+
+@both_modes
+def test_a_power_cut_at_any_moment_leaves_the_whole_object_or_none(tmp_path: Path, *, unnamed: bool) -> None:
+    disk = ForgetfulDisk()
+    store = LocalStorage(tmp_path / "lake" / "t", unnamed=unnamed, calls=cast("Calls", disk))
+    assert store.put_if_absent("_versions/1.manifest", CONTENT) is Put.STORED
+    assert {cut.may_survive("1.manifest") for cut in disk.cuts} == {None, WHOLE}
+    assert disk.cuts[-1].must_survive(tmp_path / "lake/t/_versions/1.manifest", tmp_path) == WHOLE
+
+    assert store.put_if_absent("_versions/2.manifest", CONTENT) is Put.STORED
+    assert {cut.may_survive("2.manifest") for cut in disk.cuts} == {None, WHOLE}
+    assert disk.cuts[-1].must_survive(tmp_path / "lake/t/_versions/2.manifest", tmp_path) == WHOLE
+
+
+@both_modes
+def test_a_power_cut_at_any_moment_leaves_the_old_or_the_new_object(tmp_path: Path, *, unnamed: bool) -> None:
+    disk = ForgetfulDisk()
+    store = LocalStorage(tmp_path / "t", unnamed=unnamed, calls=cast("Calls", disk))
+    store.put("tag.json", [b"old"])
+    assert disk.cuts[-1].must_survive(tmp_path / "t/tag.json", tmp_path) == b"old"
+    before = len(disk.cuts)
+    store.put("tag.json", CONTENT)
+    assert {cut.may_survive("tag.json") for cut in disk.cuts[before:]} == {b"old", WHOLE}
+    assert disk.cuts[-1].must_survive(tmp_path / "t/tag.json", tmp_path) == WHOLE
+
+
+def test_what_another_left_unsynced_is_made_durable(tmp_path: Path) -> None:
+    (tmp_path / "t" / "data").mkdir(parents=True)
+    path = tmp_path / "t" / "data" / "x.lance"
+    path.write_bytes(b"by another client")
+    disk = ForgetfulDisk()
+    LocalStorage(tmp_path / "t", calls=cast("Calls", disk)).make_durable(["data/x.lance"])
+    assert disk.cuts[-1].must_survive(path, tmp_path) == b"by another client"
+
+
+@both_modes
+def test_who_lost_may_act_on_what_it_reads(tmp_path: Path, *, unnamed: bool) -> None:
+    """The winner may not have synced its folder yet, or never will: the loser does before it is told."""
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "1").write_bytes(b"by another client")
+    disk = ForgetfulDisk()
+    store = LocalStorage(tmp_path / "t", unnamed=unnamed, calls=cast("Calls", disk))
+    assert store.put_if_absent("1", CONTENT) is Put.EXISTS
+    assert disk.cuts[-1].must_survive(tmp_path / "t" / "1", tmp_path) == b"by another client"
+
+
+@both_modes
+def test_an_own_link_is_known_when_the_server_says_exists(tmp_path: Path, *, unnamed: bool) -> None:
+    """A file server that links, loses the answer and gets the request again, says that the name is taken."""
+
+    def link(source: str, name: str, *, src_dir_fd: int | None, dst_dir_fd: int | None) -> None:
+        for _ in range(2):
+            os.link(source, name, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    store = LocalStorage(tmp_path, unnamed=unnamed, calls=os_with(link=link))
+    assert store.put_if_absent("1", CONTENT) is Put.STORED
+    assert store.get("1") == WHOLE
+    assert store.put_if_absent("1", [b"other"]) is Put.EXISTS
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+@both_modes
+def test_a_race_lost_at_the_link_leaves_nothing(tmp_path: Path, *, unnamed: bool) -> None:
+    def link(source: str, name: str, *, src_dir_fd: int | None, dst_dir_fd: int | None) -> None:
+        (tmp_path / name).write_bytes(b"first")
+        os.link(source, name, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    store = LocalStorage(tmp_path, unnamed=unnamed, calls=os_with(link=link))
+    assert store.put_if_absent("1", CONTENT) is Put.EXISTS
+    assert store.get("1") == b"first"
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+@both_modes
+def test_short_writes_go_on_where_they_stopped(tmp_path: Path, *, unnamed: bool) -> None:
+    def writev(fd: int, buffers: list[memoryview]) -> int:
+        return os.writev(fd, [*buffers[:2], buffers[2][:1]] if len(buffers) > 2 else [buffers[0][:7]])
+
+    store = LocalStorage(tmp_path, unnamed=unnamed, calls=os_with(writev=writev))
+    buffers = [bytes([number]) * (number % 11) for number in range(200)]
+    store.put_if_absent("1", buffers)
+    assert store.get("1") == b"".join(buffers)
+
+
+@both_modes
+def test_a_disk_that_takes_no_bytes_ends_the_put(tmp_path: Path, *, unnamed: bool) -> None:
+    store = LocalStorage(tmp_path, unnamed=unnamed, calls=os_with(writev=lambda _fd, _buffers: 0))
+    with pytest.raises(RetryError, match="took no bytes"):
+        store.put_if_absent("1", CONTENT)
+
+
+@both_modes
+def test_a_name_that_may_not_last_is_a_doubtful_put(tmp_path: Path, *, unnamed: bool) -> None:
+    def fsync(fd: int) -> None:
+        if (tmp_path / "1").exists():
+            raise OSError(errno.EIO, "Input/output error")
+        os.fsync(fd)
+
+    store = LocalStorage(tmp_path, unnamed=unnamed, calls=os_with(fsync=fsync))
+    with pytest.raises(DoubtfulPutError, match="Input/output error"):
+        store.put_if_absent("1", CONTENT)
+    assert store.get("1") == WHOLE
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
