@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _TRANSACTIONS: Final = uuid.UUID("397f73db-f49c-41fb-aa33-cdc708475542")
 _POLL_S: Final = 0.1
 _GRACE_S: Final = 5.0
+_ASK_S: Final = 10.0
 _CLIENT_LIMIT: Final = 1_000_000
 _AGAIN: Final = "see that a broker runs; send the same again, it is folded once"
 _QUEUE_PAUSE_S: Final = 0.01
@@ -67,7 +68,7 @@ class Proposer:
 
     def __init__(self, config: KafkaConfig, topics: Topics, *, timeout_s: float = 60.0) -> None:
         self._timeout_s = timeout_s
-        self._admin = Admin(config)
+        self._admin = Admin(config, timeout_s=min(timeout_s, _ASK_S))
         self.topic = describe(self._admin, topics.transactions)
         self._guard = TopicGuard(self._admin, self.topic.name, self.topic.log_id(0))
         self._guard_lock = threading.Lock()

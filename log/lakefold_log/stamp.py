@@ -7,15 +7,20 @@ committer writes into the offset's metadata what the offset relies on, and an of
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
+from lakefold_log.admin import error_of
+from lakefold_table.errors import RetryError
+
 if TYPE_CHECKING:
     from lakefold_log.admin import Admin
 
 _OFFSET: Final = "offset"
+_PAUSE_S: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +74,28 @@ def read(admin: Admin, group: str, topic: str, partition: int) -> tuple[int, Sta
     `Reporter` first: that fences them. Whether the stamp is for this very log is the caller's question.
     Raises `RetryError` where no broker answers.
     """
-    request = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
+    where = f"{topic}/{partition}"
+    deadline = time.monotonic() + admin.timeout_s
+    while True:
+        found = _ask(admin, group, TopicPartition(topic, partition), where)
+        if found.error is None:
+            break
+        # Brokers answer a report's commit a moment before they settle it.
+        error = error_of(found.error, f"read the offset of group {group}", where)
+        if not isinstance(error, RetryError) or time.monotonic() >= deadline:
+            raise error
+        time.sleep(_PAUSE_S)
+    stamp = Stamp.of(found.metadata, found.offset)
+    return None if stamp is None else (found.offset, stamp)
+
+
+def _ask(admin: Admin, group: str, place: TopicPartition, where: str) -> TopicPartition:
+    """The group's committed offset; an offset below zero where there is none."""
     futures = admin.client.list_consumer_group_offsets(
-        [request], require_stable=True, request_timeout=admin.timeout_s
+        [ConsumerGroupTopicPartitions(group, [place])],
+        require_stable=True,
+        request_timeout=admin.timeout_s,
     )
-    answer = admin.answer(futures[group], f"read the offset of group {group}", f"{topic}/{partition}")
-    for found in answer.topic_partitions:
-        if found.error is None and found.offset >= 0:
-            stamp = Stamp.of(found.metadata, found.offset)
-            return None if stamp is None else (found.offset, stamp)
-    return None
+    answer = admin.answer(futures[group], f"read the offset of group {group}", where)
+    found: TopicPartition = answer.topic_partitions[0]
+    return found

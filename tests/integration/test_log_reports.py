@@ -1,0 +1,203 @@
+"""A report is seen whole or not at all, by one reporter at a time, and leaves a stamped offset."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from lakefold_log import stamp as stamps
+from lakefold_log.consumer import PartitionReader
+from lakefold_log.envelope import decode
+from lakefold_log.outcomes import read_outcomes
+from lakefold_log.reporter import DeadLetter
+from lakefold_log.topics import describe, settings_of
+from lakefold_table.entry import Committed, Entry, Invalid, Outcome, Position
+from lakefold_table.errors import RetryError, StopError
+from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, envelope, take
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from lakefold_log.consumer import Message
+    from tests.integration.conftest import TopicNames
+
+
+def dead_letters(own: OwnLog, count: int) -> list[Message]:
+    log = describe(own.admin, own.topics.dead_letters).log_id(0)
+    with PartitionReader(own.config, own.topics.dead_letters, log, 0) as reader:
+        return take(reader, count)
+
+
+def stamped(own: OwnLog) -> tuple[int, stamps.Stamp] | None:
+    return stamps.read(own.admin, own.group, own.topics.transactions, 0)
+
+
+def test_a_proposal_is_answered_to_the_one_who_waits(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    with (
+        own.waiter() as waiter,
+        own.proposer() as proposer,
+        own.reader() as reader,
+        own.reporter() as reporter,
+    ):
+        first, second = (proposer.send_wait(envelope(batch)) for batch in (0, 1))
+        entries = [
+            decode(message.value, message.key, Position(own.log, message.offset), message.time_us)
+            for message in take(reader, 2)
+        ]
+        assert all(isinstance(entry, Entry) for entry in entries)
+        assert [entry.position for entry in entries] == [first, second]
+        outcomes = [Outcome(entry.position, TABLE, Committed(7), app_id="app") for entry in entries]
+        foreign = Outcome(Position(own.log, 9), "s3://lake/other", Committed(1))
+        after = reporter.report([*outcomes, foreign], [], reader.position, own.stamp(2))
+        assert waiter.wait(second, PATIENCE_S) == outcomes[1]
+        assert waiter.wait(first, PATIENCE_S) == outcomes[0]
+        with pytest.raises(RetryError, match="no outcome within") as caught:
+            waiter.wait(foreign.position, 0.2)
+        assert "ask the table" in caught.value.hint
+    assert (after, reporter.outcomes_offset) == (3, 3)
+    assert list(read_outcomes(own.config, own.topics, 0, 1)) == [(1, outcomes[1]), (2, foreign)]
+    assert stamped(own) == (2, own.stamp(2))
+
+
+def test_a_waiter_stands_where_only_later_answers_come(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    with own.waiter() as early, own.reporter() as reporter:
+        reporter.report([own.committed(offset, 1) for offset in range(1500)], [], 1500, own.stamp(1500))
+        with own.waiter() as late:
+            early.stand()
+            reporter.report([own.committed(1500, 2)], [], 1501, own.stamp(1501))
+            last = own.committed(1500, 2)
+            assert late.wait(last.position, PATIENCE_S) == early.wait(last.position, PATIENCE_S) == last
+            assert len(late._known) == len(early._known) == 1
+
+
+def test_thousands_of_outcomes_are_one_report_in_order(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    outcomes = [own.committed(offset, 1 + offset // 100) for offset in range(5000)]
+    with own.reporter() as reporter:
+        assert reporter.report(outcomes[:3000], [], 3000, own.stamp(3000)) == 3000
+        # One marker between the two.
+        assert reporter.report(outcomes[3000:], [], 5000, own.stamp(5000)) == 5001
+        assert reporter.report([], [], 5000, own.stamp(5000)) == 5001
+    assert own.answers() == outcomes
+    assert own.answers(start=4000) == outcomes[3999:]
+    assert own.answers(start=5002) == []
+
+
+def test_whoever_reports_next_fences_the_one_before(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    zombie = own.reporter()
+    assert zombie.report([own.committed(0, 1)], [], 1, own.stamp(1)) == 1
+    with own.reporter() as successor:
+        assert successor.outcomes_offset == 2
+        with pytest.raises(StopError, match="took over"):
+            zombie.report([own.committed(1, 666)], [], 2, own.stamp(2))
+        with pytest.raises(StopError):
+            zombie.report([own.committed(1, 666)], [], 2, own.stamp(2))
+        assert stamped(own) == (1, own.stamp(1))
+        successor.report([own.committed(1, 2)], [], 2, own.stamp(2))
+    assert own.answers() == [own.committed(0, 1), own.committed(1, 2)]
+
+
+def test_what_a_dead_reporter_left_half_done_is_never_seen(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    dead = own.reporter()
+    dead._producer.begin_transaction()
+    dead._produce_outcomes([own.committed(0, 666)], dead._deadline())
+    assert dead._producer.flush(30) == 0
+    with own.reporter() as successor, own.waiter() as waiter:
+        assert stamped(own) is None
+        successor.report([own.committed(0, 1)], [], 1, own.stamp(1))
+        assert waiter.wait(Position(own.log, 0), PATIENCE_S) == own.committed(0, 1)
+    assert own.answers() == [own.committed(0, 1)]
+
+
+def test_an_aborted_report_can_be_sent_again(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    limit = ConfigResource(
+        ResourceType.TOPIC,
+        own.topics.dead_letters,
+        incremental_configs=[
+            ConfigEntry("max.message.bytes", "2000", incremental_operation=AlterConfigOpType.SET)
+        ],
+    )
+    noise = random.Random(0).randbytes(10_000)
+    letter = DeadLetter(Position(own.log, 1, own.topics.transactions), b"key", noise, "wrong")
+    with own.reporter() as reporter:
+        # The topic takes less than it did when the reporter asked: the broker refuses the letter.
+        own.admin.client.incremental_alter_configs([limit])[limit].result()
+        until(
+            lambda: settings_of(own.admin, own.topics.dead_letters)["max.message.bytes"] == "2000",
+            "the limit",
+        )
+        with pytest.raises(RetryError, match="Kafka aborted it"):
+            reporter.report([own.committed(0, 666)], [letter], 2, own.stamp(2))
+        assert own.answers() == []
+        assert stamped(own) is None
+        reporter.report([own.committed(0, 1)], [], 2, own.stamp(2))
+    assert own.answers() == [own.committed(0, 1)]
+    assert stamped(own) == (2, own.stamp(2))
+
+
+def test_a_dead_letter_keeps_the_message_and_says_why(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    place = Position(own.log, 17, own.topics.transactions)
+    letters = [
+        DeadLetter(place, b"k\xff", b"\x00raw\xff", "no Envelope", "mend it", (("traceparent", b"00-1"),)),
+        DeadLetter(place, None, b"", "empty"),
+    ]
+    with own.reporter() as reporter:
+        reporter.report([Outcome(place, TABLE, Invalid("no Envelope"))], letters, 18, own.stamp(18))
+    first, second = dead_letters(own, 2)
+    assert (first.key, first.value, second.key, second.value) == (b"k\xff", b"\x00raw\xff", None, b"")
+    assert dict(first.headers) == {
+        "traceparent": b"00-1",
+        "lakefold.reason": b"no Envelope",
+        "lakefold.hint": b"mend it",
+        "lakefold.cluster-id": own.log.cluster_id.encode(),
+        "lakefold.topic-id": own.log.topic_id.encode(),
+        "lakefold.topic": own.topics.transactions.encode(),
+        "lakefold.partition": b"0",
+        "lakefold.offset": b"17",
+    }
+
+
+def test_a_message_too_large_for_the_dead_letters_does_not_block(
+    bootstrap: str, topic_names: TopicNames
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    with own.reporter() as reporter:
+        value = bytes(reporter._largest_letter)
+        letter = DeadLetter(Position(own.log, 0, own.topics.transactions), b"key", value, "too large")
+        just = DeadLetter(letter.position, b"key", value[: -2 * 1024], "fits")
+        reporter.report([], [letter, just], 1, own.stamp(1))
+    first, second = dead_letters(own, 2)
+    assert (first.value, second.value) == (b"", just.value)
+    assert dict(first.headers)["lakefold.left-out"] == str(len(value)).encode()
+    assert dict(first.headers)["lakefold.reason"] == b"too large"
+
+
+def test_an_offset_that_another_tool_moved_has_no_stamp(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    assert stamped(own) is None
+    with own.reporter() as reporter:
+        reporter.report([], [], 5, own.stamp(3, 4))
+        assert stamped(own) == (5, own.stamp(3, 4))
+        # As kafka-consumer-groups.sh --reset-offsets does.
+        moved = ConsumerGroupTopicPartitions(own.group, [TopicPartition(own.topics.transactions, 0, 2)])
+        own.admin.client.alter_consumer_group_offsets([moved])[own.group].result()
+        assert stamped(own) is None
+        # A tool that keeps the metadata but not the offset.
+        copying = Consumer({"bootstrap.servers": bootstrap, "group.id": own.group})
+        kept = own.stamp(3, 4).metadata(5)
+        copying.commit(
+            offsets=[TopicPartition(own.topics.transactions, 0, 9, metadata=kept)], asynchronous=False
+        )
+        copying.close()
+        assert stamped(own) is None
+        reporter.report([], [], 6, own.stamp(6))
+        assert stamped(own) == (6, own.stamp(6))
