@@ -1,0 +1,89 @@
+"""Runs the measurements and prints them: `python -m benchmarks [--only PART …] [--quick]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import commits, latency, memory, streaming
+from benchmarks.ground import prepare
+from lakefold.local.broker import Broker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.ground import Ground
+
+RESULTS = Path(__file__).parent / "results"
+QUICK = 10
+"""By how much a quick run is smaller: to see that everything works, not to quote."""
+
+
+def main() -> None:
+    """Measures, prints, keeps the figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=_parts(1), help="measure these parts only")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work: figures not to be quoted")
+    arguments = parser.parse_args()
+    parts = _parts(QUICK if arguments.quick else 1)
+    chosen = arguments.only or list(parts)
+    console = Console()
+    figures: dict[str, dict[str, float]] = {}
+    with TemporaryDirectory(prefix="lakefold-bench-") as folder:
+        for name in chosen:
+            console.print(f"measuring {name} …")
+            with Broker(Path(folder) / f"broker-{name}") as broker:
+                root = Path(folder) / name
+                root.mkdir()
+                figures[name] = parts[name](prepare(broker.bootstrap_servers, root, name))
+            _print(console, name, figures[name])
+    _keep(figures, quick=arguments.quick)
+
+
+def _parts(share: int) -> dict[str, Callable[[Ground], dict[str, float]]]:
+    return {
+        "commits": partial(commits.measure, transactions=20_000 // share),
+        "latency": partial(latency.measure, proposals=1_000 // share),
+        "memory": partial(memory.measure, fragments=10_000 // share),
+        "streaming": partial(streaming.measure, rows=4_000_000 // share),
+    }
+
+
+def _print(console: Console, name: str, figures: dict[str, float]) -> None:
+    table = Table("figure", "value", title=name)
+    for figure, value in figures.items():
+        table.add_row(figure, f"{value:,.2f}" if value < 100 else f"{value:,.0f}")
+    console.print(table)
+
+
+def _keep(figures: dict[str, dict[str, float]], *, quick: bool) -> None:
+    """Writes the figures with what they were measured on. A quick run is kept apart."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False)
+    kept = {
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit.stdout.strip(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "figures": figures,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / ("quick.json" if quick else "latest.json")
+    earlier = json.loads(path.read_text())["figures"] if path.exists() else {}
+    kept["figures"] = {**earlier, **figures}
+    path.write_text(json.dumps(kept, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
