@@ -64,7 +64,8 @@ def _informed(table_format: AnyFormat, versions: Versions, state: State, since: 
             older.append(read_state(table_format, versions, version))
         except VersionExpiredError:
             break
-    return table_format.informed(state, older)
+    informed: State = table_format.informed(state, older)
+    return informed
 
 
 def _schema(table_format: AnyFormat, versions: Versions, version: int) -> object:

@@ -42,7 +42,8 @@ def open_table(table_format: AnyFormat, versions: Versions, uri: str) -> Table:
 
 def read_state(table_format: AnyFormat, versions: Versions, version: int) -> State:
     """One version, whole."""
-    return table_format.decode(versions.path(version), versions.read(version), versions.storage.uri)
+    state: State = table_format.decode(versions.path(version), versions.read(version), versions.storage.uri)
+    return state
 
 
 def own_properties(versions: Versions, version: int) -> Mapping[str, str] | None:

@@ -6,12 +6,15 @@ another column, and no check of pylance would see it. So an id must name the sam
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from lakefold_table.entry import Conflict, Rejected
 from lakefold_table.lance.schema import identities
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.format import Observed
     from lakefold_table.lance.state import LanceState
@@ -22,7 +25,7 @@ def identity_fault(transaction: Transaction, state: LanceState, observed: Observ
     read = transaction.read_version
     if read >= state.history.schema_since:
         return None
-    fields = observed.schemas.get(read)
+    fields = cast("Sequence[Field] | None", observed.schemas.get(read))
     if fields is None:
         return _refusal(state, f"the schema of version {read} is gone, so its field ids can't be told", ())
     before, now = identities(fields), identities(state.head.fields)

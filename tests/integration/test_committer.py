@@ -1,0 +1,213 @@
+"""The committer as a process on a real broker: bad input, signals, a broker that is away, a second committer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_log.admin import Admin, KafkaConfig
+from lakefold_log.outcomes import OutcomeWaiter, read_outcomes
+from lakefold_log.producer import Proposer
+from lakefold_log.topics import Topics, ensure_topics
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected
+from lakefold_table.uri import canonical
+from tests.integration.committers import fold_to_the_end, running_committer
+from tests.integration.raw import dead_letters_of, send_raw
+from tests.proposals import append, creation, ids_in, remove_files_of, rows
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakefold.local.broker import Broker
+    from tests.integration.conftest import TopicNames
+
+ANSWER_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a test talks to: topics that exist, a producer, and the folder of the tables."""
+
+    bootstrap: str
+    names: TopicNames
+    root: Path
+    proposer: Proposer
+
+    @property
+    def config(self) -> KafkaConfig:
+        """How to reach the broker."""
+        return KafkaConfig(self.bootstrap)
+
+    @property
+    def topics(self) -> Topics:
+        """The test's own topics."""
+        return Topics(self.names.transactions, self.names.outcomes, self.names.dead_letters)
+
+    def uri(self, name: str = "table") -> str:
+        """The canonical URI of a table of the test."""
+        return canonical(str(self.root / name))
+
+    def propose(self, envelope: Envelope) -> Outcome:
+        """Sends a proposal and waits for what became of it."""
+        with OutcomeWaiter(self.config, self.topics, envelope.table) as waiter:
+            return waiter.wait(self.proposer.send_wait(envelope), ANSWER_SECONDS)
+
+    def outcomes(self) -> list[Outcome]:
+        """All outcomes reported so far."""
+        return [outcome for _, outcome in read_outcomes(self.config, self.topics, 0, 0)]
+
+
+@pytest.fixture
+def bench(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Iterator[Bench]:
+    config = KafkaConfig(bootstrap)
+    topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
+    ensure_topics(Admin(config), topics)
+    with Proposer(config, topics) as proposer:
+        yield Bench(bootstrap, topic_names, tmp_path, proposer)
+
+
+def test_it_creates_appends_and_tells_each_writer(bench: Bench) -> None:
+    with running_committer(bench.bootstrap, bench.names, bench.root) as committer:
+        committer.wait_until_ready()
+        created = bench.propose(creation(bench.uri()))
+        first = bench.propose(append(bench.uri(), rows([1, 2]), 1, "app", 0))
+        again = bench.propose(append(bench.uri(), rows([1, 2]), 1, "app", 0))
+        stale = bench.propose(append(bench.uri(), rows([3]), 1, "app", 1))
+        twice = bench.propose(creation(bench.uri()))
+        assert committer.stop() == 0
+    assert created.result == Committed(1)
+    assert first.result == Committed(2, rows_added=2, num_fragment_ids=1)
+    assert again.result == Duplicate(2)
+    assert stale.result == Committed(3, rebased=True, rows_added=1, first_fragment_id=1, num_fragment_ids=1)
+    assert isinstance(twice.result, Rejected)
+    assert twice.result.conflict.retryable
+    assert {outcome.table_id for outcome in (created, first, again, stale, twice)} == {created.table_id}
+    assert ids_in(bench.uri()) == [1, 2, 3]
+
+
+def test_bad_input_is_answered_put_aside_and_does_not_stop_the_partition(bench: Bench) -> None:
+    with running_committer(bench.bootstrap, bench.names, bench.root) as committer:
+        committer.wait_until_ready()
+        bench.propose(creation(bench.uri()))
+        bad = _bad_proposals(bench.uri())
+        answers = {what: bench.propose(envelope).result for what, envelope in bad.items()}
+        nowhere = bench.propose(_foreign(bench.uri("nowhere"), bad["rows 0"])).result
+        outside = bench.propose(_foreign("file:///proc/lakefold", bad["rows 0"])).result
+        (bench.root / "other").mkdir()
+        (bench.root / "other" / "notes.txt").write_text("not a table")
+        something = bench.propose(creation(bench.uri("other"))).result
+        position = send_raw(
+            bench.bootstrap, bench.names.transactions, bench.uri().encode(), b"\xff\xffno envelope"
+        )
+        good = bench.propose(append(bench.uri(), rows([7]), 1))
+    expected = {
+        "no operation": "no operation",
+        "missing file": "missing",
+        "other size": "bytes, the transaction says",
+        "field ids": "are not the table's",
+        "rows 0": "has 0 rows",
+        "read version": "above the latest version",
+        "leaves its base": "leaves its base",
+        "unbuilt operation": "not folded in this release",
+    }
+    for what, text in expected.items():
+        result = answers[what]
+        assert isinstance(result, Invalid), what
+        assert text in result.message, what
+        assert result.hint, what
+    assert isinstance(nowhere, Invalid)
+    assert "no table at" in nowhere.message
+    assert isinstance(outside, Invalid)
+    assert "roots" in outside.message
+    assert isinstance(something, Invalid)
+    assert "no version of a table" in something.message
+    assert [entry.name for entry in (bench.root / "other").iterdir()] == ["notes.txt"]
+    assert isinstance(good.result, Committed)
+    assert ids_in(bench.uri()) == [7]
+    refused = [one for one in bench.outcomes() if isinstance(one.result, Invalid)]
+    assert position in {one.position.offset for one in refused}
+    letters = dead_letters_of(bench.bootstrap, bench.names.dead_letters, len(refused))
+    assert b"\xff\xffno envelope" in [value for _, value in letters]
+
+
+def test_until_caught_up_folds_what_is_there_and_leaves(bench: Bench) -> None:
+    bench.proposer.send_wait(creation(bench.uri()))
+    fold_to_the_end(bench.bootstrap, bench.names, bench.root)
+    for number in range(20):
+        bench.proposer.send_wait(append(bench.uri(), rows([number]), 1, "app", number))
+    fold_to_the_end(bench.bootstrap, bench.names, bench.root)
+    fold_to_the_end(bench.bootstrap, bench.names, bench.root)
+    assert len(bench.outcomes()) == 21
+    assert ids_in(bench.uri()) == list(range(20))
+
+
+def test_a_second_committer_takes_over_and_the_first_one_steps_down(bench: Bench) -> None:
+    with running_committer(bench.bootstrap, bench.names, bench.root) as first:
+        first.wait_until_ready()
+        bench.propose(creation(bench.uri()))
+        (bench.root / "second").mkdir()
+        with running_committer(bench.bootstrap, bench.names, bench.root) as second:
+            second.wait_until_ready()
+            sent = bench.proposer.send_wait(append(bench.uri(), rows([1]), 1, "app", 0))
+            first.process.wait(60)
+            until(lambda: any(one.position == sent for one in bench.outcomes()), "the outcome")
+            second.stop()
+        assert first.process.returncode == 5
+    assert [one.position for one in bench.outcomes()].count(sent) == 1
+    assert ids_in(bench.uri()) == [1]
+
+
+def test_it_keeps_trying_while_the_broker_is_away_and_says_so(
+    own_broker: Broker, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    bootstrap = own_broker.bootstrap_servers
+    topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
+    uri = canonical(str(tmp_path / "table"))
+    with running_committer(bootstrap, topic_names, tmp_path) as committer:
+        committer.wait_until_ready()
+        with Proposer(KafkaConfig(bootstrap), topics) as proposer:
+            proposer.send_wait(creation(uri))
+            until((tmp_path / "table" / "_versions").exists, "the table")
+        own_broker.kill()
+        until(lambda: committer.get("/readyz")[0] == 503, "not ready", seconds=60)
+        assert "reach" in committer.get("/readyz")[1] or "broker" in committer.get("/readyz")[1]
+        assert committer.get("/livez")[0] == 200
+        own_broker.start()
+        until(committer.is_ready, "ready again", seconds=120)
+        with Proposer(KafkaConfig(bootstrap), topics) as proposer:
+            proposer.send_wait(append(uri, rows([5]), 1, "app", 0))
+            until(lambda: ids_in(uri) == [5], "the row", seconds=60)
+        assert committer.stop() == 0
+
+
+def _bad_proposals(uri: str) -> dict[str, Envelope]:
+    """Proposals that are wrong, each in its own way."""
+    bad = {
+        what: append(uri, rows([1]), 1)
+        for what in ("missing file", "other size", "field ids", "rows 0", "read version", "leaves its base")
+    }
+    remove_files_of(bad["missing file"])
+    bad["other size"].lance.append.fragments[0].files[0].file_size_bytes += 1
+    bad["field ids"].lance.append.fragments[0].files[0].fields[0] = 77
+    bad["rows 0"].lance.append.fragments[0].physical_rows = 0
+    bad["read version"].lance.read_version = 99
+    bad["leaves its base"].lance.append.fragments[0].files[0].path = "../../etc/passwd"
+    bad["no operation"] = Envelope(table=uri)
+    bad["no operation"].lance.uuid = "0"
+    bad["unbuilt operation"] = Envelope(table=uri)
+    bad["unbuilt operation"].lance.read_version = 1
+    bad["unbuilt operation"].lance.delete.predicate = "true"
+    return bad
+
+
+def _foreign(uri: str, envelope: Envelope) -> Envelope:
+    """The same proposal for another table."""
+    other = Envelope()
+    other.CopyFrom(envelope)
+    other.table = uri
+    return other
