@@ -1,4 +1,4 @@
-"""The committer as a process on a real broker: bad input, signals, a broker that is away, a second committer."""
+"""The committer process on a real broker: bad input, signals, a broker that is away, a second committer."""
 
 from __future__ import annotations
 
