@@ -60,12 +60,18 @@ def decode_file(data: bytes, where: str = "") -> ManifestFile:
     return ManifestFile(head, fragments, index, _transaction(data, head, where))
 
 
+def decode_head(data: bytes, where: str = "") -> tuple[Manifest, Transaction | None]:
+    """The manifest without its fragments, and the transaction, of a whole file. Raises `DamagedError`.
+
+    For who follows versions: what one added stands in its transaction, so its fragments are not decoded.
+    """
+    head, _ = _split(_section(data, _manifest_offset(data, where), where, "manifest"), where)
+    return head, _transaction(data, head, where)
+
+
 def decode_manifest(message: bytes, where: str = "") -> tuple[Manifest, Fragments]:
     """A Manifest message as its head and its fragments, unknown fields kept. Raises `DamagedError`."""
-    view = _parsed(FragmentsView(), message, where, "manifest")
-    encoded = list(view.fragments)
-    view.ClearField("fragments")
-    head = _parsed(Manifest(), view.SerializeToString(), where, "manifest")
+    head, encoded = _split(message, where)
     try:
         return head, fragments_of(encoded)
     except DecodeError as error:
@@ -113,6 +119,14 @@ def encode_file(
     footer = FOOTER.pack(offset, MAJOR, MINOR, MAGIC)
     length = LENGTH.pack(len(head_bytes) + fragments.size)
     return [*sections, length, head_bytes, *(chunk.encoded for chunk in fragments.chunks), footer]
+
+
+def _split(message: bytes, where: str) -> tuple[Manifest, list[bytes]]:
+    """A Manifest message as its head and its fragments, each still encoded."""
+    view = _parsed(FragmentsView(), message, where, "manifest")
+    encoded = list(view.fragments)
+    view.ClearField("fragments")
+    return _parsed(Manifest(), view.SerializeToString(), where, "manifest"), encoded
 
 
 def _manifest_offset(data: bytes, where: str) -> int:
