@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
 
 
+BEFORE_A_TABLE = frozenset({"data", "_versions", "_transactions", "_lakefold"})
+"""Folders that may lie at a place before its first version does: files written for it, and an empty folder of
+versions that a crash left before the first put."""
+
+
 class Naming(Protocol):
     """How a table names the files of its versions."""
 
@@ -71,7 +76,7 @@ class Versions:
         numbers = self.numbers()
         if numbers:
             return numbers[-1]
-        if self.storage.anything_at_root():
+        if self.storage.anything_at_root(besides=BEFORE_A_TABLE):
             raise NotATableError(
                 f"this folder holds files, but no version of a table in {self._folder}/",
                 where=self.storage.uri,

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 Buffer = bytes | bytearray | memoryview
 
@@ -73,14 +73,6 @@ class Storage(Protocol):
         """`size` for each path, as fast as this store can (in parallel where a call waits for a network)."""
         ...
 
-    def stored_at(self, path: str) -> int | None:
-        """When the object was stored, in microseconds since 1970 by the store's clock.
-
-        None where there is no such object, or where the store doesn't say. For people who ask how long
-        something took; nothing is decided by it.
-        """
-        ...
-
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
         """Store the joined buffers under a name nobody has taken yet, durably, in one step that all can see.
 
@@ -102,8 +94,11 @@ class Storage(Protocol):
         """
         ...
 
-    def anything_at_root(self) -> bool:
-        """Whether anything lies below the root: tells an empty place from a folder of something else."""
+    def anything_at_root(self, besides: Collection[str] = ()) -> bool:
+        """Whether anything lies below the root: tells an empty place from a folder of something else.
+
+        `besides`: names directly at the root that don't count, with all below them.
+        """
         ...
 
     def delete(self, path: str) -> None:

@@ -21,7 +21,7 @@ from lakefold_table.storage.paths import TEMPORARY, check_folder, check_new_path
 from lakefold_table.uri import canonical, local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from lakefold_table.storage.base import Buffer
 
@@ -79,13 +79,16 @@ class LocalStorage:
 
     def size(self, path: str) -> int | None:
         """See `Storage.size`. About 2 µs."""
-        found = self._found(path)
-        return None if found is None else found.st_size
-
-    def stored_at(self, path: str) -> int | None:
-        """See `Storage.stored_at`: the file's modification time."""
-        found = self._found(path)
-        return None if found is None else found.st_mtime_ns // 1000
+        full = self._full(path)
+        try:
+            found = os.lstat(full)
+            if stat.S_ISLNK(found.st_mode):
+                found = os.stat(self._followed(full))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise failure(error, full) from error
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
         """See `Storage.sizes`."""
@@ -115,9 +118,9 @@ class LocalStorage:
         paths = (f"{folder}/{name}" if folder else name for name in sorted(self._scan(folder)))
         return (Listed(path, size) for path in paths if (size := self.size(path)) is not None)
 
-    def anything_at_root(self) -> bool:
+    def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`."""
-        return bool(self._scan(""))
+        return any(name not in besides for name in self._scan(""))
 
     def delete(self, path: str) -> None:
         """See `Storage.delete`."""
@@ -137,19 +140,6 @@ class LocalStorage:
         for folder in folders:
             with _told(self._below + folder):
                 self._in_folder(folder, self._files.sync_folder)
-
-    def _found(self, path: str) -> os.stat_result | None:
-        """What the file system says of an object, None where there is none."""
-        full = self._full(path)
-        try:
-            found = os.lstat(full)
-            if stat.S_ISLNK(found.st_mode):
-                found = os.stat(self._followed(full))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise failure(error, full) from error
-        return found if stat.S_ISREG(found.st_mode) else None
 
     def _full(self, path: str) -> str:
         """The absolute path of an object, once it is sure not to leave the root."""

@@ -20,7 +20,7 @@ from lakefold_table.storage.paths import check_folder, check_new_path, check_pat
 from lakefold_table.uri import canonical, place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from lakefold_table.storage.base import Buffer
 
@@ -157,11 +157,6 @@ class MemoryStorage:
         """See `Storage.sizes`."""
         return {path: self.size(path) for path in paths}
 
-    def stored_at(self, path: str) -> int | None:
-        """See `Storage.stored_at`: this store doesn't say."""
-        check_path(path)
-        return None
-
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
         """See `Storage.put_if_absent`."""
         check_new_path(path)
@@ -199,10 +194,11 @@ class MemoryStorage:
         names = sorted(key for key in found if "/" not in key[len(start) :])
         return (Listed(key[len(self._below) :], found[key]) for key in names)
 
-    def anything_at_root(self) -> bool:
+    def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`."""
         with self._shared.lock:
-            return any(key.startswith(self._below) for key in self._shared.objects)
+            below = [key[len(self._below) :] for key in self._shared.objects if key.startswith(self._below)]
+        return any(key.partition("/")[0] not in besides for key in below)
 
     def delete(self, path: str) -> None:
         """See `Storage.delete`."""
