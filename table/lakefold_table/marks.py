@@ -1,8 +1,8 @@
 """What a version remembers of the log, so that the table itself says what has been folded into it.
 
 Marks lie in the table's metadata under keys that begin with `lakefold.`, readable by any client, and travel
-with every version. They are bounded: at most 32 intervals of batch ids an app, 256 uuids, 64 file logs, and
-apps that have been silent for 90 days of log time are forgotten.
+with every version. They are bounded: at most 10,000 apps and 32 intervals of batch ids an app, 256 uuids, 64
+file logs; apps that have been silent for 90 days of log time are forgotten.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakefold_table.entry import LogId, Position
@@ -28,6 +29,8 @@ APP = "lakefold.app."
 RULES = 1
 """The version of the rules by which this release folds. A committer steps down before newer rules."""
 
+MAX_APPS = 10_000
+MAX_APP_ID = 256
 MAX_INTERVALS = 32
 MAX_UUIDS = 256
 MAX_FILE_LOGS = 64
@@ -35,7 +38,7 @@ MAX_RECENT_BATCHES = 16
 SILENT_APP_US = 90 * 24 * 3600 * 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AppMark:
     """The batch ids of one app that were folded, as intervals, ascending, both ends included.
 
@@ -49,8 +52,10 @@ class AppMark:
     time_us: int = 0
 
     def has(self, batch_id: int) -> bool:
-        """Whether this batch was folded, as far as the intervals tell."""
-        return any(first <= batch_id <= last for first, last in self.intervals)
+        """Whether this batch was folded, as far as the intervals and the newest batches tell."""
+        if any(first <= batch_id <= last for first, last in self.intervals):
+            return True
+        return batch_id < self.forgotten_below and batch_id in dict(self.recent)
 
     def version_of(self, batch_id: int) -> int:
         """The version that holds this batch, 0 where it is no longer known."""
@@ -66,8 +71,9 @@ class AppMark:
         recent = (*self.recent[-(MAX_RECENT_BATCHES - 1) :], (batch_id, version))
         return AppMark(intervals, forgotten, recent, max(time_us, self.time_us))
 
-    def encode(self) -> str:
-        """The value of the app's metadata key."""
+    @cached_property
+    def encoded(self) -> str:
+        """The value of the app's metadata key. Made once: most apps are silent in most versions."""
         return _compact(
             {
                 "batches": self.intervals,
@@ -79,13 +85,17 @@ class AppMark:
 
     @classmethod
     def decode(cls, text: str) -> AppMark:
-        """The mark that `encode` wrote. Raises `ValueError`, `KeyError` or `TypeError` on anything else."""
+        """The mark whose `encoded` this is. Raises `ValueError`, `KeyError` or `TypeError` otherwise."""
         value = json.loads(text)
+        intervals = tuple((_whole(first), _whole(last)) for first, last in value["batches"])
+        ends = [end for interval in intervals for end in interval]
+        if ends != sorted(ends):
+            raise ValueError(f"the batches {intervals} don't ascend")
         return cls(
-            tuple((int(first), int(last)) for first, last in value["batches"]),
-            int(value["forgotten_below"]),
-            tuple((int(batch), int(version)) for batch, version in value["versions"]),
-            int(value["time_us"]),
+            intervals,
+            _whole(value["forgotten_below"]),
+            tuple((_whole(batch), _whole(version)) for batch, version in value["versions"]),
+            _whole(value["time_us"]),
         )
 
 
@@ -141,7 +151,7 @@ class Marks:
             encoded[FILE_LOGS] = _compact(self.file_logs)
         if self.uuids:
             encoded[UUIDS] = _compact(self.uuids)
-        encoded.update((APP + app_id, mark.encode()) for app_id, mark in self.apps.items())
+        encoded.update((APP + app_id, mark.encoded) for app_id, mark in self.apps.items())
         return encoded
 
 
@@ -151,7 +161,7 @@ def decode_marks(metadata: Mapping[str, str], where: str = "") -> Marks | None:
         return None
     try:
         return _decoded(metadata)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise DamagedError(
             f"the marks in the table's metadata can't be read: {error!r}",
             where=where,
@@ -175,13 +185,13 @@ def _decoded(metadata: Mapping[str, str]) -> Marks:
     log = mark["log"]
     return Marks(
         table_id=metadata.get(TABLE_ID, ""),
-        branch=mark["branch"],
-        version=int(mark["version"]),
-        epoch=int(mark["epoch"]),
-        rules=int(mark["rules"]),
+        branch=_text(mark["branch"]),
+        version=_whole(mark["version"]),
+        epoch=_whole(mark["epoch"]),
+        rules=_whole(mark["rules"]),
         position=None if log is None else _position_of(log),
-        operations_since=int(mark["operations_since"]),
-        operations={str(kind): int(version) for kind, version in mark["operations"].items()},
+        operations_since=_whole(mark["operations_since"]),
+        operations={kind: _whole(version) for kind, version in mark["operations"].items()},
         file_logs=_pairs(metadata.get(FILE_LOGS, "[]")),
         uuids=_pairs(metadata.get(UUIDS, "[]")),
         apps={
@@ -193,7 +203,20 @@ def _decoded(metadata: Mapping[str, str]) -> Marks:
 
 
 def _pairs(text: str) -> tuple[tuple[str, int], ...]:
-    return tuple((str(name), int(number)) for name, number in json.loads(text))
+    return tuple((_text(name), _whole(number)) for name, number in json.loads(text))
+
+
+def _whole(value: object) -> int:
+    """A number as it was written; nothing is rounded or guessed."""
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def _position_json(position: Position) -> dict[str, Any]:
@@ -207,8 +230,8 @@ def _position_json(position: Position) -> dict[str, Any]:
 
 
 def _position_of(value: Mapping[str, Any]) -> Position:
-    log = LogId(value["cluster_id"], value["topic_id"], int(value["partition"]))
-    return Position(log, int(value["offset"]), value["topic"])
+    log = LogId(_text(value["cluster_id"]), _text(value["topic_id"]), _whole(value["partition"]))
+    return Position(log, _whole(value["offset"]), _text(value["topic"]))
 
 
 def _with(intervals: tuple[tuple[int, int], ...], number: int) -> tuple[tuple[int, int], ...]:
