@@ -85,7 +85,7 @@ def encode_record(record: Record) -> str:
         rows_added=[one.rows_added for one in committed],
         rows_deleted=[one.rows_deleted for one in committed],
         rebased=[one.rebased for one in committed],
-        first_fragment_id=committed[0].first_fragment_id if committed else 0,
+        first_fragment_id=next((one.first_fragment_id for one in committed if one.num_fragment_ids), 0),
         refused=[outcome_message(outcome) for outcome in record.refused.values()],
         base_version=record.base_version,
         first_time_us=record.first_time_us,

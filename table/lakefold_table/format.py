@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakefold_table.entry import Entry, Invalid, Rejected
     from lakefold_table.storage.base import Buffer
@@ -72,6 +72,20 @@ class Publication:
     version: int
     path: str
     buffers: Sequence[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What a version did, without what the table then was: all that later versions must know of it.
+
+    `operation` is the format's name for the kind of operation, `properties` those of the version's own
+    transaction. `begins_clone`: the marks after it are those of another table.
+    """
+
+    version: int
+    operation: str
+    properties: Mapping[str, str]
+    begins_clone: bool
 
 
 class State(Protocol):
@@ -152,12 +166,20 @@ class Format(Protocol[S]):
         """What `draft` will want to know about these entries."""
         ...
 
-    def informed(self, state: S, older: Sequence[S]) -> S:
+    def deed(self, path: str, data: bytes, uri: str = "") -> Deed:
+        """What the version in the file at `path` did; far cheaper than `decode`. Raises `DamagedError`."""
+        ...
+
+    def informed(self, state: S, older: Iterable[Deed]) -> S:
         """The state with what older versions did: those right before its history began, newest first."""
         ...
 
-    def following(self, state: S, foreign: S) -> S:
-        """A version that another client made right after `state`, with what is known of the ones before."""
+    def following(self, state: S, foreign: S, between: Sequence[Deed] = ()) -> S:
+        """A version that another client made after `state`, with what is known of the ones before.
+
+        `between`: the versions between the two, oldest first. Where one is missing, nothing is known of those
+        before it.
+        """
         ...
 
     def check_writable(self, state: S, where: str = "") -> None:

@@ -53,7 +53,7 @@ class FoldRecord(_message.Message):
     """The range of offsets answered, both ends included."""
     last_offset: _builtins.int
     first_fragment_id: _builtins.int
-    """Of the first committed entry; the next ones follow on by num_fragment_ids."""
+    """Of the first committed entry that got any; the next ones follow on by num_fragment_ids."""
     base_version: _builtins.int
     """The version this one was built on."""
     first_time_us: _builtins.int

@@ -19,6 +19,7 @@ from lakefold_table.lance.keys import check_primary_key, declare_keys
 from lakefold_table.lance.schema import (
     BLOB_V2,
     EXTENSION_NAME,
+    RESERVED_NAMES,
     TOP,
     check_structure,
     children,
@@ -39,10 +40,6 @@ BLOB_STORAGE = pa.struct(
 BLOB_WITHOUT_RANGE = pa.struct({"data": pa.large_binary(), "uri": pa.utf8()})
 ARROW_JSON = b"arrow.json"
 LANCE_JSON = b"lance.json"
-# Names that pylance keeps for columns of its own.
-RESERVED = frozenset(
-    {"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
-)
 
 
 def schema_from_arrow(schema: pa.Schema, version: FileVersion = V2_2) -> Schema:
@@ -72,7 +69,7 @@ def schema_to_arrow(fields: Sequence[Field], metadata: Mapping[str, bytes]) -> p
 
 
 def _check_name(name: str, before: Sequence[Field]) -> None:
-    if name in RESERVED:
+    if name in RESERVED_NAMES:
         raise InvalidError("this name is Lance's own", where=name, hint="rename the column")
     if "." in name:
         hint = "rename the column, or make it a field of a struct"

@@ -1,41 +1,72 @@
 """What a table's schema demands of the data files of a fragment (format facts, section 4.4).
 
-A table sees few kinds of fragment (the same columns in the same file version again and again), so the verdict
-on each kind is remembered and a fragment costs one look-up.
+A table sees few kinds of fragment (the same columns in the same file version again and again), so the kinds
+that were found sound are remembered and a fragment costs one look-up.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Invalid
+from lakefold_table.lance.data_files import FILE_VERSIONS, V2_0, V2_1, is_one_column
+from lakefold_table.lance.schema import TOP
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_table.lance.data_files import FileVersion
 
-Shape = tuple[tuple[int, int, tuple[int, ...], tuple[int, ...]], ...]
-MAX_REMEMBERED = 1024
-LEGACY = ((0, 0), (0, 1), (0, 2))
-KNOWN_VERSIONS = ("2.0", "2.1", "2.2", "2.3")
+FileShape = tuple[int, int, tuple[int, ...], tuple[int, ...]]
+Shape = tuple[FileShape, ...]
+MAX_REMEMBERED_IDS = 100_000
+"""Of all remembered kinds of fragment together: what is remembered stays within some megabytes."""
+MAX_NAMED = 10
+"""How many ids or names a message gives: the rest is counted."""
+LEGACY_FILES = frozenset({(0, 0), (0, 1), (0, 2)})
+KNOWN_FILES = frozenset(FILE_VERSIONS.values())
+KNOWN_VERSIONS = tuple(sorted(f"{major}.{minor}" for major, minor in KNOWN_FILES if (major, minor) >= V2_0))
+
+
+class Remembered:
+    """The shapes that were found sound, forgotten all at once when their ids grow too many."""
+
+    def __init__(self) -> None:
+        self._shapes: set[Shape] = set()
+        self._ids = 0
+
+    def __contains__(self, shape: Shape) -> bool:
+        return shape in self._shapes
+
+    def add(self, shape: Shape) -> None:
+        """Remembers one more."""
+        ids = sum(len(fields) for _, _, fields, _ in shape)
+        if self._ids + ids > MAX_REMEMBERED_IDS:
+            self._shapes.clear()
+            self._ids = 0
+        self._shapes.add(shape)
+        self._ids += ids
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of one schema, and the kinds of fragment already judged against it.
+    """The columns of one schema, and the kinds of fragment already found sound for it.
 
-    `legacy`: the table's files have a version before 2. `names`: the dotted name of each field id.
-    `required`: for each column that may not be null its name and the field ids of which one must be in a
-    file.
+    `roots`: for each field id the id of its column at the top. `own`: the fields that have a column of their
+    own in files from 2.1 on. `parents`: the fields that others lie below. `required`: the columns that may
+    not be null, by id with their names. `legacy`: the table's files have a version before 2.
     """
 
-    names: dict[int, str]
-    required: tuple[tuple[str, frozenset[int]], ...]
+    roots: dict[int, int]
+    own: frozenset[int]
+    parents: frozenset[int]
+    required: dict[int, str]
     legacy: bool
-    judged: dict[Shape, Invalid | None] = field(default_factory=dict, compare=False)
+    sound: Remembered = field(default_factory=Remembered, compare=False)
 
     def fault(self, fragment: DataFragment) -> Invalid | None:
         """Why the fragment's files don't fit the schema; None where they do."""
@@ -43,33 +74,32 @@ class Columns:
             (f.file_major_version, f.file_minor_version, tuple(f.fields), tuple(f.column_indices))
             for f in fragment.files
         )
-        if shape not in self.judged:
-            if len(self.judged) >= MAX_REMEMBERED:
-                self.judged.clear()
-            self.judged[shape] = self._judge(shape)
-        return self.judged[shape]
+        if shape in self.sound:
+            return None
+        fault = self._judge(shape)
+        if fault is None:
+            self.sound.add(shape)
+        return fault
 
     def _judge(self, shape: Shape) -> Invalid | None:
         if not shape:
             return Invalid("a fragment has no data file", "each fragment names at least one file")
-        ids: list[int] = []
-        for major, minor, fields, indices in shape:
-            fault = self._file_fault(major, minor, fields, indices)
+        for file in shape:
+            fault = self._file_fault(file)
             if fault:
                 return fault
-            ids += fields
-        if len(set(ids)) != len(ids):
-            twice = sorted({number for number in ids if ids.count(number) > 1})
+        counts = Counter(number for _, _, fields, _ in shape for number in fields)
+        twice = [number for number, count in counts.items() if count > 1]
+        if twice:
             return Invalid(
-                f"field ids {twice} lie in the fragment twice", "a field has one file per fragment"
+                f"field ids {some(twice)} lie in the fragment twice", "a field has one file per fragment"
             )
-        return self._missing(frozenset(ids))
+        return self._missing(counts)
 
-    def _file_fault(
-        self, major: int, minor: int, fields: tuple[int, ...], indices: tuple[int, ...]
-    ) -> Invalid | None:
-        legacy = (major, minor) in LEGACY
-        if not legacy and f"{major}.{minor}" not in KNOWN_VERSIONS:
+    def _file_fault(self, file: FileShape) -> Invalid | None:
+        major, minor, fields, indices = file
+        legacy = (major, minor) in LEGACY_FILES
+        if not legacy and (major, minor) not in KNOWN_FILES:
             return Invalid(
                 f"data file version {major}.{minor} is not known", f"known: {', '.join(KNOWN_VERSIONS)}"
             )
@@ -77,38 +107,82 @@ class Columns:
             return Invalid(
                 "files of version 2 and older ones can't be mixed in one table", "rewrite the files"
             )
-        unknown = sorted(number for number in fields if number not in self.names)
+        if not fields:
+            return Invalid("a data file lists no fields", "name the field ids that the file holds")
+        unknown = [number for number in fields if number not in self.roots]
         if unknown:
             return Invalid(
-                f"field ids {unknown} are not the table's: it has {sorted(self.names)}",
+                f"field ids {some(unknown)} are not the table's: it has {some(self.roots)}",
                 "open the table, take its schema and field ids, and write the files again",
             )
-        if not legacy and len(indices) != len(fields):
+        return None if legacy else self._index_fault((major, minor), fields, indices)
+
+    def _index_fault(
+        self, version: FileVersion, fields: tuple[int, ...], indices: tuple[int, ...]
+    ) -> Invalid | None:
+        """Where a reader would look for a column; one that a reader can't follow makes a table unreadable."""
+        if len(indices) != len(fields):
             return Invalid(
                 f"{len(fields)} field ids have {len(indices)} column indices", "give one for each field"
             )
+        taken = Counter(index for index in indices if index >= 0)
+        twice = [index for index, count in taken.items() if count > 1]
+        if twice:
+            return Invalid(
+                f"column indices {some(twice)} are given to two fields", "give each field its own column"
+            )
+        placed = {number for number, index in zip(fields, indices, strict=True) if index >= 0}
+        if version < V2_1:
+            lost, wrong = set(fields) - placed, set[int]()
+        else:
+            lost = (set(fields) - placed) & (self.own | set(self.roots) - self.parents)
+            wrong = placed - self.own
+        if lost:
+            return Invalid(f"field ids {some(lost)} have no column in their file", "give its index, from 0")
+        if wrong:
+            return Invalid(
+                f"field ids {some(wrong)} have no columns of their own in files of version 2.1 and later",
+                "list the fields below them, or them where they are packed",
+            )
         return None
 
-    def _missing(self, ids: frozenset[int]) -> Invalid | None:
-        missing = [name for name, either in self.required if ids.isdisjoint(either)]
+    def _missing(self, ids: Iterable[int]) -> Invalid | None:
+        there = {self.roots[number] for number in ids}
+        missing = [name for number, name in self.required.items() if number not in there]
         if not missing:
             return None
         return Invalid(
-            f"columns {missing} may not be null and are in no file", "write every column that isn't nullable"
+            f"columns {some(missing)} may not be null and are in no file",
+            "write every column that isn't nullable",
         )
 
 
-def columns_of(fields: Sequence[Field], storage_version: str) -> Columns:
-    """The columns of a schema whose parents stand before their children."""
-    names: dict[int, str] = {}
-    top: dict[int, int] = {}
+def columns_of(fields: Sequence[Field], version: FileVersion | None) -> Columns:
+    """The columns of a schema whose parents stand before their children.
+
+    `version`: of the table's data files, None where it isn't known (then they are not older than 2).
+    """
+    parents = frozenset(one.parent_id for one in fields)
+    roots: dict[int, int] = {}
+    whole: set[int] = set()
+    within: set[int] = set()
     for one in fields:
-        parent = names.get(one.parent_id)
-        names[one.id] = one.name if parent is None else f"{parent}.{one.name}"
-        top[one.id] = one.id if parent is None else top[one.parent_id]
-    required = tuple(
-        (one.name, frozenset(number for number, root in top.items() if root == one.id))
-        for one in fields
-        if top[one.id] == one.id and not one.nullable
+        roots[one.id] = roots.get(one.parent_id, one.id)
+        if one.parent_id in whole or one.parent_id in within:
+            within.add(one.id)
+        elif one.id not in parents or is_one_column(one, V2_1):
+            whole.add(one.id)
+    return Columns(
+        roots=roots,
+        own=frozenset(whole),
+        parents=parents,
+        required={one.id: one.name for one in fields if one.parent_id == TOP and not one.nullable},
+        legacy=version is not None and version < V2_0,
     )
-    return Columns(names, required, storage_version.startswith("0.") or storage_version == "legacy")
+
+
+def some(values: Collection[int] | Collection[str]) -> str:
+    """The first few of some ids or names, sorted, for a message: it stays short however many there are."""
+    first = sorted(values)[:MAX_NAMED]
+    more = f" and {len(values) - len(first)} more" if len(values) > len(first) else ""
+    return f"{list(first)}{more}"

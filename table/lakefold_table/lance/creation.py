@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.columns import KNOWN_VERSIONS, columns_of
+from lakefold_table.lance.columns import KNOWN_VERSIONS, some
+from lakefold_table.lance.data_files import FILE_VERSIONS
 from lakefold_table.lance.features import Flag, set_flag
-from lakefold_table.lance.schema import check_structure
+from lakefold_table.lance.schema import RESERVED_NAMES, TOP, check_structure, is_known_type
 from lakefold_table.lance.validity import reserved_key_fault
 
 if TYPE_CHECKING:
-    from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.lance.columns import Columns
+    from collections.abc import Sequence
 
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.file_pb2 import Field
+    from lakefold_table.lance.data_files import FileVersion
+
+MAX_DEPTH = 64
+"""How deep Arrow's C interface goes; pylance shows no deeper schema, and crashes on thousands (tried)."""
 DEFAULT_STORAGE_VERSION = "2.2"
 
 
@@ -33,13 +40,14 @@ def creation_fault(envelope: Envelope) -> Invalid | None:
         return Invalid(
             f"data storage version {version!r} is not known", f"use one of {', '.join(KNOWN_VERSIONS)}"
         )
-    if not overwrite.schema:
-        return Invalid("a table needs at least one column", "give the schema")
-    try:
-        check_structure(overwrite.schema)
-    except DamagedError as error:
-        return Invalid(f"the schema is not sound: {error.message}", error.hint)
-    return reserved_key_fault([*overwrite.config_upsert_values, *overwrite.schema_metadata])
+    bases = Counter(base.id for base in overwrite.initial_bases)
+    if any(count > 1 for count in bases.values()) or not all(base.path for base in overwrite.initial_bases):
+        return Invalid(
+            "a base has no path or the id of another", "give each base a path and an id of its own"
+        )
+    return _schema_fault(overwrite.schema) or reserved_key_fault(
+        [*overwrite.config_upsert_values, *overwrite.schema_metadata]
+    )
 
 
 def first_head(envelope: Envelope) -> Manifest:
@@ -62,7 +70,43 @@ def first_head(envelope: Envelope) -> Manifest:
     return head
 
 
-def columns_to_create(envelope: Envelope) -> Columns:
-    """The columns that the fragments of a creating Overwrite must fit."""
-    version = envelope.create.data_storage_version or DEFAULT_STORAGE_VERSION
-    return columns_of(envelope.lance.overwrite.schema, version)
+def version_to_create(envelope: Envelope) -> FileVersion:
+    """The version of the table's data files."""
+    return FILE_VERSIONS[envelope.create.data_storage_version or DEFAULT_STORAGE_VERSION]
+
+
+def _schema_fault(fields: Sequence[Field]) -> Invalid | None:
+    """A schema that Lance clients can't open, or would read wrongly (tried), must not become a table's."""
+    if not fields:
+        return Invalid("a table needs at least one column", "give the schema")
+    if _depth(fields) > MAX_DEPTH:
+        return Invalid(
+            f"the schema is nested deeper than {MAX_DEPTH} levels", "no Lance client can open such a table"
+        )
+    try:
+        check_structure(fields)
+    except DamagedError as error:
+        return Invalid(f"the schema is not sound: {error}", error.hint)
+    siblings = Counter((field.parent_id, field.name) for field in fields)
+    twice = [name for (_, name), count in siblings.items() if count > 1]
+    if twice:
+        return Invalid(f"several fields have the names {some(twice)}", "rename all but one")
+    columns = [field.name for field in fields if field.parent_id == TOP]
+    wrong = [name for name in columns if not name or "." in name or name in RESERVED_NAMES]
+    if wrong:
+        return Invalid(
+            f"columns can't have the names {some(wrong)}",
+            f"a name is not empty, has no dot and is none of {', '.join(sorted(RESERVED_NAMES))}",
+        )
+    unknown = {field.logical_type for field in fields if not is_known_type(field.logical_type)}
+    if unknown:
+        return Invalid(f"the logical types {some(unknown)} are not known", "use the types that Lance stores")
+    return None
+
+
+def _depth(fields: Sequence[Field]) -> int:
+    """The number of levels; a field whose parent doesn't stand before it counts as a column."""
+    depths: dict[int, int] = {}
+    for field in fields:
+        depths[field.id] = depths.get(field.parent_id, 0) + 1
+    return max(depths.values(), default=0)

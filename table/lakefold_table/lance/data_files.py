@@ -70,14 +70,14 @@ def expected_file_fields(fields: Sequence[Field], version: FileVersion) -> list[
 
 def _listed(parent: int, below: Mapping[int, Sequence[Field]], version: FileVersion) -> Iterator[int]:
     for field in below.get(parent, ()):
-        whole = field.id not in below or _one_column(field, version)
+        whole = field.id not in below or is_one_column(field, version)
         if whole or version == V2_0:
             yield field.id
         if not whole:
             yield from _listed(field.id, below, version)
 
 
-def _one_column(field: Field, version: FileVersion) -> bool:
+def is_one_column(field: Field, version: FileVersion) -> bool:
     """Whether a field with children lies in one column of the file."""
     if field.logical_type != "struct":
         return version == V2_0 and field.logical_type.startswith("fixed_size_list:")

@@ -8,14 +8,14 @@ shares the rest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_protos.lance.views_pb2 import FragmentsView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 CHUNK_BYTES = 256 * 1024
 
@@ -39,9 +39,13 @@ class Chunk:
     physical_rows: int
     deleted_rows: int
 
+    def records(self) -> list[bytes]:
+        """The fragments one by one, still encoded."""
+        return list(FragmentsView.FromString(self.encoded).fragments)
+
     def decode(self) -> list[DataFragment]:
         """The fragments as messages."""
-        return [DataFragment.FromString(data) for data in FragmentsView.FromString(self.encoded).fragments]
+        return [DataFragment.FromString(data) for data in self.records()]
 
     def joined(self, other: Chunk) -> Chunk:
         """Joins this chunk and the one that follows it."""
@@ -96,13 +100,14 @@ class Fragments:
         for chunk in self.chunks:
             yield from chunk.decode()
 
-    def has(self, fragment_id: int) -> bool:
-        """Whether a live fragment bears this id; decodes at most one chunk."""
-        return any(
-            fragment_id in {fragment.id for fragment in chunk.decode()}
-            for chunk in self.chunks
-            if chunk.first_id <= fragment_id <= chunk.last_id
-        )
+    def taken(self, ids: Collection[int]) -> set[int]:
+        """Those of `ids` that live fragments bear; decodes only the chunks that they fall into, each once."""
+        found: set[int] = set()
+        for chunk in self.chunks:
+            near = {number for number in ids if chunk.first_id <= number <= chunk.last_id}
+            if near:
+                found |= near.intersection(fragment.id for fragment in chunk.decode())
+        return found
 
     def added(self, fragments: Sequence[Numbered]) -> Fragments:
         """With these fragments, ascending among themselves; ids below the last one are put in their place."""
@@ -154,34 +159,36 @@ def _with_inserted(chunks: tuple[Chunk, ...], fragments: Sequence[Numbered]) -> 
 
 
 def _merged(chunk: Chunk, fragments: Sequence[Numbered]) -> Chunk:
+    """A chunk with more fragments, each in its place; those that were there keep their bytes."""
     present = [
-        Numbered(f.id, f.SerializeToString(deterministic=True), f.physical_rows) for f in chunk.decode()
+        Numbered(one.id, data, one.physical_rows)
+        for one, data in zip(chunk.decode(), chunk.records(), strict=True)
     ]
     merged = _chunk_of(sorted([*present, *fragments], key=lambda fragment: fragment.id))
-    return Chunk(
-        merged.encoded,
-        merged.count,
-        merged.first_id,
-        merged.last_id,
-        merged.physical_rows,
-        chunk.deleted_rows,
-    )
+    return replace(merged, deleted_rows=chunk.deleted_rows)
 
 
 def fragments_of(encoded: Sequence[bytes]) -> Fragments:
-    """The list of a manifest just read, in chunks. Parses each fragment once (for its id and row counts)."""
+    """The list of a manifest just read, in chunks. Parses each fragment once (for its id and row counts).
+
+    Raises `ValueError` where the ids don't ascend: what is looked up in such a list is silently wrong.
+    """
     chunks: list[Chunk] = []
     start, size = 0, 0
     for end, data in enumerate(encoded, start=1):
         size += len(data)
         if size >= CHUNK_BYTES or end == len(encoded):
-            chunks.append(_parsed_chunk(encoded[start:end]))
+            chunks.append(_parsed_chunk(encoded[start:end], chunks[-1].last_id if chunks else -1))
             start, size = end, 0
     return Fragments(tuple(chunks))
 
 
-def _parsed_chunk(encoded: Sequence[bytes]) -> Chunk:
+def _parsed_chunk(encoded: Sequence[bytes], last_id: int) -> Chunk:
     fragments = [DataFragment.FromString(data) for data in encoded]
+    for fragment in fragments:
+        if fragment.id <= last_id:
+            raise ValueError(f"fragment {fragment.id} stands after fragment {last_id}: their ids must ascend")
+        last_id = fragment.id
     return Chunk(
         encode_records(encoded),
         len(fragments),

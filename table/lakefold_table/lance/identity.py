@@ -9,43 +9,62 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from lakefold_table.entry import Conflict, Rejected
-from lakefold_table.lance.schema import identities
+from lakefold_table.lance.columns import some
+from lakefold_table.lance.schema import changed_ids, identities
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.format import Observed
+    from lakefold_table.lance.schema import Identity
     from lakefold_table.lance.state import LanceState
 
-
-def identity_fault(transaction: Transaction, state: LanceState, observed: Observed) -> Rejected | None:
-    """The refusal of a proposal whose field ids may mean other fields now; None where they mean the same."""
-    read = transaction.read_version
-    if read >= state.history.schema_since:
-        return None
-    fields = cast("Sequence[Field] | None", observed.schemas.get(read))
-    if fields is None:
-        return _refusal(state, f"the schema of version {read} is gone, so its field ids can't be told", ())
-    before, now = identities(fields), identities(state.head.fields)
-    used = {
-        number
-        for fragment in transaction.append.fragments
-        for file in fragment.files
-        for number in file.fields
-    }
-    changed = tuple(sorted(number for number in used if before.get(number) != now.get(number)))
-    if not changed:
-        return None
-    return _refusal(state, f"field ids {list(changed)} mean other columns than at version {read}", changed)
+MAX_EVIDENCE = 1000
+"""How many field ids an outcome lists."""
 
 
-def _refusal(state: LanceState, reason: str, field_ids: tuple[int, ...]) -> Rejected:
-    conflict = Conflict(
-        retryable=True,
-        message=f"{reason}: write the batch again with the schema of version {state.version}",
-        other_version=state.history.schema_since,
-        field_ids=field_ids,
-    )
-    return Rejected(conflict)
+class Meanings:
+    """What field ids mean now and meant before, for the entries of one version: found once a version."""
+
+    def __init__(self, state: LanceState, observed: Observed) -> None:
+        self._state = state
+        self._observed = observed
+        self._known: dict[int, Mapping[int, Identity] | None] = {}
+
+    def fault(self, transaction: Transaction) -> Rejected | None:
+        """The refusal of a proposal whose field ids may mean other fields now; None where they don't."""
+        read = transaction.read_version
+        if read >= self._state.history.schema_since:
+            return None
+        before, now = self._at(read), self._at(self._state.version)
+        if before is None or now is None:
+            return self._refusal(f"the schema of version {read} is gone, so its field ids can't be told", ())
+        used = {
+            number
+            for fragment in transaction.append.fragments
+            for file in fragment.files
+            for number in file.fields
+        }
+        changed = changed_ids(before, now, used)
+        if not changed:
+            return None
+        reason = f"field ids {some(changed)} mean other columns than at version {read}"
+        return self._refusal(reason, tuple(changed[:MAX_EVIDENCE]))
+
+    def _at(self, version: int) -> Mapping[int, Identity] | None:
+        if version not in self._known:
+            newest = version == self._state.version
+            fields = self._state.schema if newest else self._observed.schemas.get(version)
+            self._known[version] = None if fields is None else identities(cast("Sequence[Field]", fields))
+        return self._known[version]
+
+    def _refusal(self, reason: str, field_ids: tuple[int, ...]) -> Rejected:
+        conflict = Conflict(
+            retryable=True,
+            message=f"{reason}: write the batch again with the schema of version {self._state.version}",
+            other_version=self._state.history.schema_since,
+            field_ids=field_ids,
+        )
+        return Rejected(conflict)

@@ -20,6 +20,7 @@ MAX_U64 = 2**64 - 1
 DETACHED_BIT = 1 << 63
 SUFFIX = ".manifest"
 V2_DIGITS = 20
+MAX_PATH, MAX_SEGMENT = 1000, 255
 
 
 class Scheme(Enum):
@@ -49,10 +50,11 @@ class Scheme(Enum):
         if stem == name or not (stem.isascii() and stem.isdigit()):
             return None
         number = int(stem)
-        counts_down = len(stem) == V2_DIGITS and MAX_U64 - DETACHED_BIT < number <= MAX_U64
+        counts_down = len(stem) == V2_DIGITS and MAX_U64 - DETACHED_BIT < number < MAX_U64
         if self is Scheme.V2:
             return MAX_U64 - number if counts_down else None
-        return number if not counts_down and number < DETACHED_BIT else None
+        canonical = stem[0] != "0"
+        return number if canonical and not counts_down and number < DETACHED_BIT else None
 
 
 def detect(names: Iterable[str]) -> Scheme | None:
@@ -76,7 +78,12 @@ def data_path(path: str) -> str:
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path stays inside its base: relative, no empty, `.` or `..` part, no control characters."""
-    if not path or "\\" in path or not path.isprintable():
+    """Whether a data file's path is one that every store takes and that stays inside its base.
+
+    Relative, no empty, `.` or `..` segment, no control characters, no segment that begins with a dot (stores
+    keep such names for files being written), not longer than file systems and object stores allow.
+    """
+    if not path or "\\" in path or not path.isprintable() or len(path.encode()) > MAX_PATH:
         return False
-    return all(segment not in {"", ".", ".."} for segment in path.split("/"))
+    segments = path.split("/")
+    return all(one and one[0] != "." and len(one.encode()) <= MAX_SEGMENT for one in segments)

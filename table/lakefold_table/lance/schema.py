@@ -32,6 +32,10 @@ LEAVES = frozenset(
 NESTED = frozenset({"struct", "map"} | LISTS | LISTS_OF_STRUCTS)
 FIXED_SIZE_LIST_OF_STRUCTS = "fixed_size_list:struct:"
 CHILDREN_OF_MAP_ENTRIES = 2
+# Names that pylance keeps for columns of its own.
+RESERVED_NAMES = frozenset(
+    {"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,11 @@ def assign_ids(fields: Iterable[Field], start: int = 0) -> list[Field]:
 def is_nested(logical_type: str) -> bool:
     """Whether a field of this type has other fields below it."""
     return logical_type in NESTED or logical_type.startswith(FIXED_SIZE_LIST_OF_STRUCTS)
+
+
+def is_known_type(logical_type: str) -> bool:
+    """Whether this release knows what the type is."""
+    return is_nested(logical_type) or logical_type.partition(":")[0] in LEAVES
 
 
 def check_structure(fields: Sequence[Field]) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakefold_table.errors import DamagedError
 from lakefold_table.lance.columns import Columns, columns_of
 from lakefold_table.lance.conflicts import History
+from lakefold_table.lance.data_files import FILE_VERSIONS
 from lakefold_table.lance.features import check_readable
 from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.marks import decode_marks
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import Manifest
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.codec import ManifestFile
+    from lakefold_table.lance.data_files import FileVersion
     from lakefold_table.lance.fragments import Fragments
     from lakefold_table.lance.naming import Scheme
 
@@ -30,7 +33,7 @@ class LanceState:
 
     `head` is the manifest without fragments (not to be changed); `index_section` its index section.
     `transaction` is what made this version, None where the manifest file doesn't hold it. `scheme` is how the
-    table names its versions.
+    table names its versions. `file_version` is that of its data files, None where nothing tells it yet.
     """
 
     head: Manifest
@@ -40,6 +43,7 @@ class LanceState:
     history: History
     columns: Columns
     scheme: Scheme
+    file_version: FileVersion | None
 
     @property
     def version(self) -> int:
@@ -88,23 +92,44 @@ class LanceState:
 
 
 def state_of(file: ManifestFile, scheme: Scheme, where: str = "") -> LanceState:
-    """The state that a manifest file holds. Raises `InvalidError` for features of readers we don't know.
+    """The state that a manifest file holds. Raises `InvalidError` for unknown features of the reader.
 
     The history of operations is taken from the marks where they were made for this very version; else it
     begins here.
     """
     check_readable(file.head, where)
-    marks = decode_marks(file.head.table_metadata, where)
-    history = History(file.head.version, {})
-    if marks is not None and marks.version == file.head.version:
-        known = {Kind(kind): version for kind, version in marks.operations.items() if kind in set(Kind)}
-        history = History(marks.operations_since, known)
+    file_version = _file_version(file)
     return LanceState(
         file.head,
         file.fragments,
         file.index_section,
         file.transaction,
-        history,
-        columns_of(file.head.fields, file.head.data_format.version),
+        _history(file.head, where),
+        columns_of(file.head.fields, file_version),
         scheme,
+        file_version,
     )
+
+
+def _history(head: Manifest, where: str) -> History:
+    """What the marks tell of the versions before; marks that can't be read tell nothing.
+
+    Any client may have written those. Who needs the marks themselves reads them, and says what is wrong.
+    """
+    try:
+        marks = decode_marks(head.table_metadata, where)
+    except DamagedError:
+        marks = None
+    if marks is None or marks.version != head.version:
+        return History(head.version, {})
+    known = {Kind(kind): version for kind, version in marks.operations.items() if kind in set(Kind)}
+    return History(marks.operations_since, known)
+
+
+def _file_version(file: ManifestFile) -> FileVersion | None:
+    """The version of the table's data files: as the manifest says, else as its first file says."""
+    named = FILE_VERSIONS.get(file.head.data_format.version)
+    if named or file.head.data_format.version or not file.fragments.chunks:
+        return named
+    files = file.fragments.chunks[0].decode()[0].files
+    return (files[0].file_major_version, files[0].file_minor_version) if files else None

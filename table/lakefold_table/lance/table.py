@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.format import Needs
-from lakefold_table.lance.codec import decode_file
+from lakefold_table.format import Deed, Needs
+from lakefold_table.lance.codec import decode_file, decode_origin
+from lakefold_table.lance.conflicts import History, conflict_of
 from lakefold_table.lance.draft import OLDEST_READ_VERSION, LanceDraft
 from lakefold_table.lance.features import check_writable
-from lakefold_table.lance.naming import VERSIONS, Scheme, data_path, detect
-from lakefold_table.lance.operations import FOLDED, kind_of
+from lakefold_table.lance.naming import VERSIONS, Scheme, data_path, detect, is_inside
+from lakefold_table.lance.operations import FOLDED, Kind, kind_of
 from lakefold_table.lance.state import LanceState, state_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Entry
     from lakefold_table.format import Observed
-    from lakefold_table.lance.operations import Kind
 
 
 class LanceFormat:
@@ -39,19 +39,25 @@ class LanceFormat:
         Raises `DamagedError` where the bytes are not what the format says or name another version than the
         path, `InvalidError` where the table uses features that a reader must know and we don't.
         """
-        name, where = path.rpartition("/")[2], f"{uri}/{path}"
-        scheme = detect([name])
+        where = f"{uri}/{path}"
         file = decode_file(data, where)
-        if scheme is None or scheme.parse(name) != file.head.version:
-            raise DamagedError(f"the manifest says that it is version {file.head.version}", where=where)
-        return state_of(file, scheme, where)
+        return state_of(file, _scheme(path, file.head.version, where), where)
+
+    def deed(self, path: str, data: bytes, uri: str = "") -> Deed:
+        """What the version in the manifest file at `path` did. Raises `DamagedError` as `decode` does."""
+        where = f"{uri}/{path}"
+        version, transaction = decode_origin(data, where)
+        _scheme(path, version, where)
+        kind = kind_of(transaction)
+        properties = {} if transaction is None else dict(transaction.transaction_properties)
+        return Deed(version, kind.value, properties, kind is Kind.CLONE)
 
     def check_writable(self, state: LanceState, where: str = "") -> None:
         """Raises `InvalidError` where the table uses features that a writer must know and we don't."""
         check_writable(state.head, where)
 
     def needs(self, state: LanceState | None, entries: Sequence[Entry]) -> Needs:
-        """The files of new fragments, and what it takes to judge read versions older than the history."""
+        """The files of new fragments, and what is needed to judge read versions that lie far back."""
         sizes: set[str] = set()
         reads: set[int] = set()
         for entry in entries:
@@ -62,20 +68,29 @@ class LanceFormat:
             return Needs(frozenset(sizes))
         told = {read for read in reads if state.version - OLDEST_READ_VERSION <= read <= state.version}
         since = min(told, default=state.version)
-        versions = frozenset(read for read in told if 0 < read < state.history.schema_since)
-        return Needs(frozenset(sizes), versions, since if since < state.history.since else None)
+        return Needs(
+            frozenset(sizes),
+            frozenset(read for read in told if _asks_for_schema(read, state)),
+            since if since < state.history.since else None,
+        )
 
-    def informed(self, state: LanceState, older: Sequence[LanceState]) -> LanceState:
+    def informed(self, state: LanceState, older: Iterable[Deed]) -> LanceState:
         """The state with what older versions did: those right before its history began, newest first."""
+        since = state.history.since
         operations: dict[Kind, int] = {}
         for one in older:
-            operations.setdefault(kind_of(one.transaction), one.version)
-        return replace(state, history=state.history.reaching(state.history.since - len(older), operations))
+            operations.setdefault(Kind(one.operation), one.version)
+            since = one.version - 1
+        return replace(state, history=state.history.reaching(since, operations))
 
-    def following(self, state: LanceState, foreign: LanceState) -> LanceState:
-        """The foreign version that came right after `state`, with the history of operations carried on."""
-        kind = kind_of(foreign.transaction)
-        return replace(foreign, history=state.history.extended(foreign.version, kind))
+    def following(self, state: LanceState, foreign: LanceState, between: Sequence[Deed] = ()) -> LanceState:
+        """The foreign version that came after `state`, with the history of operations carried on."""
+        history, newest = state.history, state.version
+        steps = [(one.version, Kind(one.operation)) for one in between]
+        for version, kind in (*steps, (foreign.version, kind_of(foreign.transaction))):
+            history = history.extended(version, kind) if version == newest + 1 else History(version, {})
+            newest = version
+        return replace(foreign, history=history)
 
     def shares_version(self, entry: Entry) -> bool:
         """Appends share a version, unless they bring a tag, properties or fragment ids of their own.
@@ -93,6 +108,21 @@ class LanceFormat:
         return LanceDraft(state, observed)
 
 
+def _scheme(path: str, version: int, where: str) -> Scheme:
+    """The scheme by which the file's name stands for this version. Raises `DamagedError` where it doesn't."""
+    name = path.rpartition("/")[2]
+    scheme = detect([name])
+    if scheme is None or scheme.parse(name) != version:
+        raise DamagedError(f"the manifest says that it is version {version}", where=where)
+    return scheme
+
+
+def _asks_for_schema(read: int, state: LanceState) -> bool:
+    """Whether an Append's field ids may have changed their meaning, and nothing refuses it before that."""
+    history = state.history
+    return 0 < read < history.schema_since and conflict_of(Kind.APPEND, read, history) is None
+
+
 def _new_fragments(transaction: Transaction) -> Iterable[DataFragment]:
     operation = transaction.WhichOneof("operation")
     if operation == "append":
@@ -101,5 +131,10 @@ def _new_fragments(transaction: Transaction) -> Iterable[DataFragment]:
 
 
 def _own_files(fragments: Iterable[DataFragment]) -> Iterable[str]:
-    """Paths of files that lie in the table itself (those under another base are not looked at)."""
-    return (data_path(file.path) for one in fragments for file in one.files if not file.HasField("base_id"))
+    """Paths of files in the table itself: not those under another base, nor what is no plain path."""
+    return (
+        data_path(file.path)
+        for one in fragments
+        for file in one.files
+        if not file.HasField("base_id") and is_inside(file.path)
+    )

@@ -1,10 +1,16 @@
-"""What is wrong with a Lance transaction in itself, whatever else was committed: its Invalid outcomes."""
+"""What is wrong with a proposal in itself, whatever else was committed: its Invalid outcomes.
+
+What is let through here ends in manifests that foreign clients must open, so whatever would make a table
+unreadable to them is refused.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid
+from lakefold_table.lance.columns import some
 from lakefold_table.lance.naming import data_path, is_inside
 from lakefold_table.lance.operations import FOLDED, Kind
 from lakefold_table.marks import PREFIX
@@ -14,7 +20,6 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
-    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.columns import Columns
 
 MAX_ROWS = 2**32 - 1
@@ -39,21 +44,33 @@ def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
         return Invalid(
             f"the transaction's uuid has {len(transaction.uuid)} characters", "use 36, as UUIDs have"
         )
+    if _has_unknown_fields(transaction):
+        return Invalid(
+            "the transaction has fields that this release doesn't know, or of another type than it knows",
+            "send it to a newer release, or without them: they might mean something",
+        )
     return reserved_key_fault(transaction.transaction_properties)
 
 
 def reserved_key_fault(keys: Collection[str]) -> Invalid | None:
     """Refuses keys that belong to the log."""
-    reserved = sorted(key for key in keys if key.startswith(PREFIX))
+    reserved = [key for key in keys if key.startswith(PREFIX)]
     if not reserved:
         return None
-    return Invalid(f"keys {reserved} may not be set: {PREFIX}* belongs to the log", "use another prefix")
+    return Invalid(
+        f"keys {some(reserved)} may not be set: {PREFIX}* belongs to the log", "use another prefix"
+    )
 
 
 def read_version_fault(transaction: Transaction, version: int) -> Invalid | None:
-    """Refuses what claims to be built on a version that isn't there yet."""
-    if transaction.read_version <= version:
+    """Refuses what isn't built on a version, or claims one that isn't there yet."""
+    if 0 < transaction.read_version <= version:
         return None
+    if not transaction.read_version:
+        return Invalid(
+            "the transaction has no read version, so its field ids can't be told",
+            "set it to the version whose schema the files were written with",
+        )
     return Invalid(
         f"read version {transaction.read_version} is above the latest version {version}",
         "read the table's version again; a restored table may have gone back",
@@ -70,7 +87,11 @@ def new_fragment_fault(fragment: DataFragment, columns: Columns, bases: Collecti
         return Invalid(
             "a new fragment may have no deletion file and no overlays", "leave deleted rows out of it"
         )
-    if fragment.WhichOneof("row_id_sequence") or fragment.WhichOneof("created_at_version_sequence"):
+    if (
+        fragment.WhichOneof("row_id_sequence")
+        or fragment.WhichOneof("created_at_version_sequence")
+        or fragment.WhichOneof("last_updated_at_version_sequence")
+    ):
         return Invalid("a new fragment may bring no row ids or versions", "they are given when it is folded")
     fault = columns.fault(fragment)
     if fault:
@@ -78,7 +99,8 @@ def new_fragment_fault(fragment: DataFragment, columns: Columns, bases: Collecti
     for file in fragment.files:
         if not is_inside(file.path):
             return Invalid(
-                f"the path {file.path!r} leaves its base", "name the file relative to the data folder"
+                f"the path {file.path!r} leaves its base or is no plain name",
+                "name the file relative to the data folder, in at most 255 bytes a segment and 1000 in all",
             )
         if file.HasField("base_id") and file.base_id not in bases:
             return Invalid(
@@ -102,3 +124,14 @@ def file_fault(fragment: DataFragment, sizes: Mapping[str, int | None]) -> Inval
                 "the file was changed or not written to its end: write it again under a new name",
             )
     return None
+
+
+def _has_unknown_fields(transaction: Transaction) -> bool:
+    """Whether parsing left something over.
+
+    That may be a known field of another wire type; Lance clients can't open what holds one (tried).
+    """
+    known = Transaction()
+    known.CopyFrom(transaction)
+    known.DiscardUnknownFields()
+    return known.ByteSize() != transaction.ByteSize()

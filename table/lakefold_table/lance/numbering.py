@@ -1,0 +1,106 @@
+"""Gives new fragments and rows their ids, as pylance does (format facts, sections 5.6 and 6).
+
+A fragment that brings no id gets the next one after the highest that the table ever used; one that brings an
+id keeps it where it is free. Row ids are given in the order in which the proposal lists its fragments.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_table.entry import Invalid
+from lakefold_table.lance.columns import some
+from lakefold_table.lance.fragments import Numbered
+from lakefold_table.lance.rowids import lineage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_table.lance.fragments import Fragments
+
+MAX_FRAGMENT_ID = 2**32 - 2
+"""The highest id given; behind 2^32 - 1 pylance can't count on (tried)."""
+SEVEN_BITS, MORE = 0x7F, 0x80
+
+
+class Numbering:
+    """The ids of one version in the making.
+
+    `max_id`: the highest fragment id ever used, None where none was. `next_row_id`: the first free row id.
+    `stable`: rows keep ids for life, so new ones need some. `live`: the fragments that are there.
+    """
+
+    def __init__(self, live: Fragments, max_id: int | None, next_row_id: int, *, stable: bool) -> None:
+        self._live = live
+        self._next = max(-1 if max_id is None else max_id, live.last_id) + 1
+        self._stable = stable
+        self.next_row_id = next_row_id
+        self.first_ids = (self._next, next_row_id)
+
+    @property
+    def max_id(self) -> int | None:
+        """The highest fragment id ever used, None where none was."""
+        return self._next - 1 if self._next else None
+
+    def fault(self, fragments: Sequence[DataFragment]) -> Invalid | None:
+        """Why these fragments can't get or keep their ids; None where they can."""
+        given = [fragment.id for fragment in fragments if fragment.id]
+        after = self._next + len(fragments) - len(given)
+        if after - 1 > MAX_FRAGMENT_ID:
+            return Invalid("the table has no fragment ids left", "copy it into a new table")
+        if not given:
+            return None
+        ids = set(given)
+        taken = self._live.taken(ids) | {number for number in ids if self._next <= number < after}
+        wrong = taken | {number for number in ids if number > MAX_FRAGMENT_ID}
+        if wrong or len(ids) < len(given):
+            return Invalid(
+                f"fragment ids {some(wrong or ids)} are taken, given twice or above {MAX_FRAGMENT_ID}",
+                "leave ids 0: they are given when folded",
+            )
+        return None
+
+    def reserve_fault(self, count: int) -> Invalid | None:
+        """Why so many ids can't be reserved; None where they can."""
+        if 0 < count <= MAX_FRAGMENT_ID + 1 - self._next:
+            return None
+        return Invalid(
+            f"{count} fragment ids can't be reserved",
+            f"ids are from 0 to {MAX_FRAGMENT_ID}, the next one is {self._next}; reserve at least one",
+        )
+
+    def reserve(self, count: int) -> int:
+        """Reserves ids and returns the first of them."""
+        first = self._next
+        self._next += count
+        return first
+
+    def number(
+        self, fragments: Sequence[DataFragment], plain: Sequence[bytes], version: int
+    ) -> list[Numbered]:
+        """The fragments with their ids, in their order. `plain`: each as proposed, encoded."""
+        numbered: list[Numbered] = []
+        for fragment, encoded in zip(fragments, plain, strict=True):
+            number = fragment.id or self.reserve(1)
+            complete = self._complete(fragment, encoded, number, version)
+            numbered.append(Numbered(number, complete, fragment.physical_rows))
+        self._next = max([self._next, *(one.id + 1 for one in numbered)])
+        return numbered
+
+    def _complete(self, fragment: DataFragment, plain: bytes, number: int, version: int) -> bytes:
+        encoded = plain if fragment.id or not number else b"\x08" + varint(number) + plain
+        if self._stable:
+            encoded += lineage(self.next_row_id, fragment.physical_rows, version)
+            self.next_row_id += fragment.physical_rows
+        return encoded
+
+
+def varint(number: int) -> bytes:
+    """An unsigned number as protobuf writes it."""
+    out = bytearray()
+    while number > SEVEN_BITS:
+        out.append(number & SEVEN_BITS | MORE)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
