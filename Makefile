@@ -8,7 +8,8 @@ STAMP := $(VENV)/.stamp
 ROOTS := .:protos:table:log:ingest:committer:reader
 # Modules of the pure core that lie beside others which may do IO.
 CORE := $(wildcard table/lakefold_table/format.py table/lakefold_table/marks.py \
-	committer/lakefold_committer/fold.py committer/lakefold_committer/grouping.py)
+	committer/lakefold_committer/fold.py committer/lakefold_committer/grouping.py \
+	committer/lakefold_committer/keys.py log/lakefold_log/record.py log/lakefold_log/answers.py)
 STEP = @printf '\n\033[1m== %s\033[0m\n'
 CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	echo 'Python 3.11 or newer is needed; $(PYTHON) is not. Name another: make PYTHON=python3.12' >&2; exit 1; }

@@ -21,8 +21,14 @@ from lakefold_table.marks import RULES, Marks, table_id_of, uuid_form
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakefold_table.entry import Entry, Position
+    from lakefold_table.entry import Entry, LogId, Position
     from lakefold_table.format import AnyFormat, Draft, Publication, State
+
+
+LATEST_US = 253_402_300_799_999_999
+"""The last microsecond of the year 9999, where protobuf's timestamps end."""
+MAX_TEXT = 500
+"""How many characters of a message, or of what an entry calls itself, an outcome carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,10 @@ def fold(
     Every entry gets its outcome; the accepted ones become one version. The outcomes hold once the publication
     has succeeded (where there is one).
     """
+    elsewhere = misplaced(table.marks, group[0].position.log)
+    if elsewhere is not None:
+        outcomes = _outcomes(table, group, [elsewhere] * len(group), table.marks.table_id)
+        return Folded(table, outcomes, None)
     folding = _Folding(table_format.draft(table.state, observed), table, terms)
     results = [folding.answer(entry) for entry in group]
     news = [(entry, result) for entry, result in zip(group, results, strict=True) if folding.is_new(entry)]
@@ -88,6 +98,21 @@ def fold(
         refused = tuple(outcome for outcome in outcomes if folding.is_new_at(outcome.position))
         return Folded(replace(table, pending=(*table.pending, *refused)), outcomes, None)
     return folding.publish(group, results, news)
+
+
+def misplaced(marks: Marks, log: LogId) -> Invalid | None:
+    """The refusal of entries in another partition than the one their table is bound to.
+
+    They are nothing to the table: no version is made for them and its marks don't move, or a stray message
+    could take the table away from its own partition.
+    """
+    bound = marks.position
+    if bound is None or log.is_file or bound.log.partition == log.partition:
+        return None
+    return Invalid(
+        f"the table is bound to partition {bound.log.partition}, this entry stands in {log.partition}",
+        "send to the table's partition: its marks name it",
+    )
 
 
 class _Folding:
@@ -112,13 +137,13 @@ class _Folding:
         """What becomes of one entry."""
         if not self.is_new(entry):
             return self._answered_before(entry)
-        refusal = self._misplaced(entry) or self._keys.seen(entry)
-        if refusal is not None:
-            return refusal
-        verdict = self._draft.add(entry)
+        seen = self._keys.seen(entry)
+        verdict = seen if seen is not None else self._draft.add(entry)
+        if isinstance(verdict, Invalid):
+            return Invalid(_cut(verdict.message), _cut(verdict.hint))
         if not isinstance(verdict, Accepted):
             return verdict
-        self._keys.add(entry, self._version)
+        self._keys.add(entry, self._version, _time(entry))
         return Committed(
             self._version,
             verdict.rebased,
@@ -135,7 +160,7 @@ class _Folding:
         base, marks = self._table, self._table.marks
         first, last = (news[0][0], news[-1][0]) if news else (group[0], group[-1])
         table_id = marks.table_id or table_id_of(first.position)
-        time_us = max(last.time_us, base.state.time_us + 1 if base.state else 0)
+        time_us = max(_time(last), base.state.time_us + 1 if base.state else 0)
         since, operations = self._draft.operations
         marks = replace(
             self._keys.marks(time_us),
@@ -167,18 +192,8 @@ class _Folding:
         if answer is not None:
             return answer
         return self._keys.seen(entry) or Invalid(
-            "this position was folded before, but the version that recorded its answer is gone",
+            "this position was answered before, and no version that is left records the answer",
             "look for its rows in the table before you send it again",
-        )
-
-    def _misplaced(self, entry: Entry) -> Invalid | None:
-        """An entry in another partition than the one its table is bound to."""
-        bound, log = self._table.marks.position, entry.position.log
-        if bound is None or log.is_file or bound.log.partition == log.partition:
-            return None
-        return Invalid(
-            f"the table is bound to partition {bound.log.partition}, this entry stands in {log.partition}",
-            "send to the table's partition: its marks name it",
         )
 
     def _record(
@@ -199,8 +214,8 @@ class _Folding:
             committed=committed,
             refused={one.position.offset: one for one in refused},
             base_version=self._table.version,
-            first_time_us=first.time_us,
-            last_time_us=last.time_us,
+            first_time_us=_time(first),
+            last_time_us=_time(last),
             apps=_batches([entry for entry, result in news if isinstance(result, Committed)]),
             epoch=self._terms.epoch,
             rules=RULES,
@@ -217,6 +232,16 @@ class _Folding:
             names.POSITIONS: _range_text(record),
             names.RECORD: encode_record(record),
         }
+
+
+def _time(entry: Entry) -> int:
+    """The entry's log time, within what a timestamp can say: a topic may hold whatever writers claimed."""
+    return min(max(entry.time_us, 0), LATEST_US)
+
+
+def _cut(text: str) -> str:
+    """A text that every version may carry, however long a name somebody sent."""
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
 
 
 def _range_text(record: Record) -> str:
@@ -243,11 +268,11 @@ def _outcomes(
             entry.position,
             table.uri,
             result,
-            entry.uuid,
-            entry.app_id,
+            _cut(entry.uuid),
+            _cut(entry.app_id),
             entry.batch_id,
             table_id,
-            entry.envelope.branch,
+            _cut(entry.envelope.branch),
         )
         for entry, result in zip(entries, results, strict=True)
     )

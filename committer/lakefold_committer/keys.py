@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Duplicate, Invalid
-from lakefold_table.marks import MAX_UUIDS, SILENT_APP_US, AppMark
+from lakefold_table.marks import MAX_APP_ID, MAX_APPS, MAX_UUIDS, SILENT_APP_US, AppMark
 
 if TYPE_CHECKING:
     from lakefold_table.entry import Entry
@@ -22,14 +22,19 @@ class Keys:
         self._uuids = dict(marks.uuids)
 
     def seen(self, entry: Entry) -> Duplicate | Invalid | None:
-        """What to answer an entry whose key was folded before; None for a new key."""
+        """What to answer an entry whose key was folded before or can't be kept; None for a new key."""
         batch_id = entry.batch_id
+        if len(entry.app_id) > MAX_APP_ID:
+            return Invalid(
+                f"the app id has {len(entry.app_id)} characters",
+                f"use at most {MAX_APP_ID}: every version keeps it",
+            )
         if not entry.app_id or batch_id is None:
             version = self._uuids.get(entry.uuid) if entry.uuid else None
             return None if version is None else Duplicate(version)
         mark = self._apps.get(entry.app_id)
         if mark is None:
-            return None
+            return self._full()
         if mark.has(batch_id):
             return Duplicate(mark.version_of(batch_id))
         if batch_id < mark.forgotten_below:
@@ -39,11 +44,19 @@ class Keys:
             )
         return None
 
-    def add(self, entry: Entry, version: int) -> None:
-        """Remembers the key of an entry that became part of `version`."""
+    def _full(self) -> Invalid | None:
+        if len(self._apps) < MAX_APPS:
+            return None
+        return Invalid(
+            f"the table keeps the batch ids of {len(self._apps)} apps, there is no room for another",
+            "go on under an app id that it knows, or send without one: then the uuid tells a repetition",
+        )
+
+    def add(self, entry: Entry, version: int, time_us: int) -> None:
+        """Remembers the key of an entry that became part of `version`. `time_us`: the entry's log time."""
         if entry.app_id and entry.batch_id is not None:
             mark = self._apps.get(entry.app_id, AppMark())
-            self._apps[entry.app_id] = mark.added(entry.batch_id, version, entry.time_us)
+            self._apps[entry.app_id] = mark.added(entry.batch_id, version, time_us)
         elif entry.uuid:
             self._uuids[entry.uuid] = version
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.opening import own_properties, read_state
+from lakefold_committer.opening import own_properties, read_deed, read_state
 from lakefold_log.record import decode_record
-from lakefold_table.errors import VersionExpiredError
+from lakefold_table.errors import DamagedError, VersionExpiredError
 from lakefold_table.format import Observed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from lakefold_committer.fold import Table
     from lakefold_table.entry import Entry, LogId, Result
-    from lakefold_table.format import AnyFormat, State
+    from lakefold_table.format import AnyFormat, Deed, State
     from lakefold_table.versions import Versions
 
 
@@ -24,52 +24,55 @@ def observe(
 ) -> tuple[Table, Observed]:
     """What the format needs to fold this group, and the table knowing what older versions did."""
     needs = table_format.needs(table.state, group)
+    if table.state is not None and needs.operations_since is not None:
+        deeds = _deeds(table_format, versions, table.state.told_since, needs.operations_since)
+        table = replace(table, state=table_format.informed(table.state, deeds))
+        needs = table_format.needs(table.state, group)
     sizes = versions.storage.sizes(needs.sizes) if check_sizes else {}
-    state = table.state
-    if state is not None and needs.operations_since is not None:
-        table = replace(table, state=_informed(table_format, versions, state, needs.operations_since))
     schemas = {version: _schema(table_format, versions, version) for version in needs.versions}
     return table, Observed(sizes, schemas)
 
 
-def answers_before(versions: Versions, table: Table, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:
-    """The answers recorded for positions of this log that the table's marks cover.
+def answers_before(versions: Versions, newest: int, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:
+    """The answers that the versions up to `newest` record for positions of this log.
 
     Walks back over the versions; stops at the first one that is gone or that no longer can hold these
     offsets. An offset without an answer in the result was folded into a version that is gone.
     """
     wanted, found = set(offsets), dict[int, "Result"]()
-    version = table.marks.version
-    while wanted and version:
+    for version in range(newest, 0, -1):
         try:
             properties = own_properties(versions, version)
         except VersionExpiredError:
             break
         record = decode_record(properties, versions.storage.uri) if properties is not None else None
-        if record is not None and record.log == log:
-            answers = {offset: record.answer(offset) for offset in wanted}
-            found.update({offset: answer for offset, answer in answers.items() if answer is not None})
-            wanted -= found.keys()
-            if record.first_offset <= min(wanted, default=record.first_offset):
-                break
-        version -= 1
+        if record is None or record.log != log or record.last_offset < record.first_offset:
+            continue
+        answers = {offset: record.answer(offset) for offset in wanted}
+        found.update({offset: answer for offset, answer in answers.items() if answer is not None})
+        wanted -= found.keys()
+        if record.first_offset <= min(wanted, default=record.first_offset):
+            break
     return found
 
 
-def _informed(table_format: AnyFormat, versions: Versions, state: State, since: int) -> State:
-    """Reads what the versions after `since` did, newest first, back to the first gap."""
-    older: list[State] = []
-    for version in range(state.told_since, since, -1):
+def _deeds(table_format: AnyFormat, versions: Versions, newest: int, since: int) -> Iterator[Deed]:
+    """What the versions up to `newest` and after `since` did, newest first, back to the first gap.
+
+    A version whose file is damaged is as good as gone: an entry that was built on what lies behind it can't
+    be judged, and is told so; the table goes on.
+    """
+    for version in range(newest, since, -1):
         try:
-            older.append(read_state(table_format, versions, version))
-        except VersionExpiredError:
-            break
-    informed: State = table_format.informed(state, older)
-    return informed
+            yield read_deed(table_format, versions, version)
+        except (VersionExpiredError, DamagedError):
+            return
 
 
 def _schema(table_format: AnyFormat, versions: Versions, version: int) -> object:
+    """The schema of an older version, None where it is gone or damaged."""
     try:
-        return read_state(table_format, versions, version).schema
-    except VersionExpiredError:
+        state: State = read_state(table_format, versions, version)
+    except (VersionExpiredError, DamagedError):
         return None
+    return state.schema

@@ -2,7 +2,8 @@
 
 Marks travel with every version, but a foreign client may have rolled them back (a Restore) or wiped them (a
 metadata replace), and a clone carries those of another table. So marks count only as they stand in a version
-that a committer made itself: from the newest version one walks back to that one (positions-grow).
+that a committer made itself: from the newest version one walks back to that one (positions-grow). Of the
+versions on that way only what they did is kept, so a long way takes time, but no memory.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold import Table
 from lakefold_log.record import is_own
-from lakefold_table.errors import StopError, VersionExpiredError
+from lakefold_table.errors import DamagedError, StopError, VersionExpiredError
 from lakefold_table.lance.codec import head_length, head_transaction
 from lakefold_table.marks import RULES, Marks, decode_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from lakefold_table.format import AnyFormat, State
+    from lakefold_table.entry import LogId
+    from lakefold_table.format import AnyFormat, Deed, State
     from lakefold_table.versions import Versions
 
 START_BYTES = 64 * 1024
@@ -46,6 +48,11 @@ def read_state(table_format: AnyFormat, versions: Versions, version: int) -> Sta
     return state
 
 
+def read_deed(table_format: AnyFormat, versions: Versions, version: int) -> Deed:
+    """What one version did."""
+    return table_format.deed(versions.path(version), versions.read(version), versions.storage.uri)
+
+
 def own_properties(versions: Versions, version: int) -> Mapping[str, str] | None:
     """The properties of a version a committer made, from the head of its file; None for a foreign one."""
     start = versions.read_start(version, START_BYTES)
@@ -58,6 +65,18 @@ def own_properties(versions: Versions, version: int) -> Mapping[str, str] | None
     return transaction.transaction_properties
 
 
+def own_marks(state: State, uri: str) -> Marks:
+    """The marks of a version that a committer made. Raises `DamagedError` where they are not there."""
+    marks = decode_marks(state.metadata, uri)
+    if marks is None or marks.version != state.version:
+        raise DamagedError(
+            f"version {state.version} was made by a committer, but has no marks of its own",
+            where=uri,
+            hint="its file was changed: restore it",
+        )
+    return marks
+
+
 def check_rules(marks: Marks, uri: str) -> None:
     """Raises `StopError` where the marks were made under rules that this release doesn't know."""
     if marks.rules > RULES:
@@ -68,50 +87,81 @@ def check_rules(marks: Marks, uri: str) -> None:
         )
 
 
+def check_log(marks: Marks, log: LogId, uri: str) -> None:
+    """Raises `StopError` where the table was folded from another log: a condition of the log.
+
+    Another partition of the same topic is a condition of the entry (`fold.misplaced`).
+    """
+    bound = marks.position
+    if (
+        bound is None
+        or log.is_file
+        or (bound.log.cluster_id, bound.log.topic_id) == (log.cluster_id, log.topic_id)
+    ):
+        return
+    raise StopError(
+        f"the table is bound to {bound}, cluster {bound.log.cluster_id}, topic id {bound.log.topic_id}; "
+        f"this log is cluster {log.cluster_id}, topic id {log.topic_id}",
+        where=uri,
+        hint="the topic was made again or the brokers are others: use the log that the table was folded from",
+    )
+
+
 def _provable(table_format: AnyFormat, versions: Versions, newest: State, uri: str) -> Table:
     """The newest state with the marks of the newest version that a committer made."""
     if is_own(newest.properties, newest.version):
-        return Table(uri, newest, decode_marks(newest.metadata, uri) or Marks())
-    claimed = decode_marks(newest.metadata, uri)
-    if claimed is None:
-        return _unmarked(table_format, versions, newest, uri)
-    foreign = [newest]
-    while True:
-        if foreign[-1].is_clone:
+        return Table(uri, newest, own_marks(newest, uri))
+    claimed = _claimed_version(newest)
+    if newest.is_clone:
+        return Table(uri, newest)
+    later: list[Deed] = []
+    for version in range(newest.version - 1, claimed - 1, -1):
+        older = _older(table_format, versions, version, uri)
+        if is_own(older.properties, version):
+            return _carried(table_format, versions, version, later[::-1], newest, uri)
+        if older.begins_clone:
             return Table(uri, newest)
-        if foreign[-1].version <= claimed.version:
-            return _unmarked(table_format, versions, newest, uri)
-        older = _older(table_format, versions, foreign[-1].version - 1, uri)
-        if is_own(older.properties, older.version):
-            return Table(
-                uri, _carried(table_format, older, foreign), decode_marks(older.metadata, uri) or Marks()
-            )
-        foreign.append(older)
+        later.append(older)
+    return _unmarked(table_format, versions, newest, uri)
+
+
+def _claimed_version(newest: State) -> int:
+    """The version that a foreign version's marks say they were made for; beyond it where they say nothing."""
+    try:
+        marks = decode_marks(newest.metadata)
+    except DamagedError:
+        marks = None
+    return newest.version if marks is None else max(marks.version, 1)
 
 
 def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: str) -> Table:
-    """A table whose newest version has no marks: never folded, or a foreign client wiped them."""
+    """A table whose newest version has no marks of its own: never folded, or a foreign client wiped them."""
     numbers = [number for number in versions.numbers() if number < newest.version]
     for number in reversed(numbers):
         if own_properties(versions, number) is not None:
-            own = read_state(table_format, versions, number)
-            later = [read_state(table_format, versions, one) for one in numbers if one > number]
-            state = _carried(table_format, own, [newest, *reversed(later)])
-            return Table(uri, state, decode_marks(own.metadata, uri) or Marks())
+            between = [
+                _older(table_format, versions, version, uri) for version in range(number + 1, newest.version)
+            ]
+            return _carried(table_format, versions, number, between, newest, uri)
     return Table(uri, newest)
 
 
-def _carried(table_format: AnyFormat, own: State, foreign: list[State]) -> State:
-    """The newest of the foreign versions (newest first) after our own, knowing what each of them did."""
-    state = own
-    for one in reversed(foreign):
-        state = table_format.following(state, one)
-    return state
+def _carried(
+    table_format: AnyFormat,
+    versions: Versions,
+    own: int,
+    between: Sequence[Deed],
+    newest: State,
+    uri: str,
+) -> Table:
+    """The newest version with the marks of the committer's version `own`, knowing what came between."""
+    state = read_state(table_format, versions, own)
+    return Table(uri, table_format.following(state, newest, between), own_marks(state, uri))
 
 
-def _older(table_format: AnyFormat, versions: Versions, version: int, uri: str) -> State:
+def _older(table_format: AnyFormat, versions: Versions, version: int, uri: str) -> Deed:
     try:
-        return read_state(table_format, versions, version)
+        return read_deed(table_format, versions, version)
     except VersionExpiredError as error:
         raise StopError(
             f"version {version} is gone, so the table's marks can't be proven: a foreign client committed "

@@ -9,18 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.fold import Folded, Table, Terms, fold
+from lakefold_committer.fold import Folded, Table, Terms, fold, misplaced
 from lakefold_committer.observing import answers_before, observe
-from lakefold_committer.opening import check_rules, open_table, read_state
+from lakefold_committer.opening import check_log, check_rules, open_table, own_marks, read_state
 from lakefold_log.record import is_own
 from lakefold_table.errors import RetryError, StopError
-from lakefold_table.marks import decode_marks
 from lakefold_table.versions import Published
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakefold_table.entry import Entry, Outcome
+    from lakefold_table.entry import Entry, LogId, Outcome, Result
     from lakefold_table.format import AnyFormat, Publication
     from lakefold_table.versions import Versions
 
@@ -48,6 +47,7 @@ class OwnedTable:
         self._table = open_table(table_format, versions, uri)
         self._epoch = self._table.marks.epoch + 1
         self._published = False
+        self._stored: int | None = None
 
     @property
     def table(self) -> Table:
@@ -61,14 +61,15 @@ class OwnedTable:
         it. Raises `RetryError` where the store can't be reached (call again with the same group), `StopError`
         where another committer owns the table.
         """
+        log = group[0].position.log
         while True:
             folded = self._folded(group, publish_refusals=publish_refusals)
             if folded.publication is None:
-                if self._next_is_there():
-                    self._catch_up()
+                if misplaced(self._table.marks, log) is None and self._next_is_there():
+                    self._catch_up(log)
                     continue
             elif self._publish(folded.publication) is Published.THEIRS:
-                self._catch_up()
+                self._catch_up(log)
                 continue
             else:
                 self._published = True
@@ -79,26 +80,36 @@ class OwnedTable:
         """Notes that all outcomes given so far have been reported."""
         self._table = self._table.reported()
 
-    def preview(self, group: Sequence[Entry]) -> Step:
-        """Folds one group in memory only: outcomes and versions as `fold` would give them."""
-        folded = self._folded(group, publish_refusals=False)
+    def preview(self, group: Sequence[Entry], *, publish_refusals: bool = True) -> Step:
+        """Folds one group in memory only: outcomes and versions as `fold` would give them.
+
+        An object that was used so can't `fold` any more: it takes its previews for versions.
+        """
+        if self._stored is None:
+            self._stored = self._table.version
+        folded = self._folded(group, publish_refusals=publish_refusals)
+        self._published = self._published or folded.publication is not None
         self._table = folded.table
         return Step(folded.outcomes, folded.publication)
 
     def _folded(self, group: Sequence[Entry], *, publish_refusals: bool) -> Folded:
+        log = group[0].position.log
+        check_log(self._table.marks, log, self._table.uri)
         self._table, observed = observe(
             self._format, self._versions, self._table, group, check_sizes=self._check_sizes
         )
-        log = group[0].position.log
         covered = self._table.marks.offset_of(log)
         before = [entry.position.offset for entry in group if entry.position.offset <= covered]
-        answers = answers_before(self._versions, self._table, log, before) if before else {}
         terms = Terms(
             epoch=self._epoch,
             must_publish=not self._published or (publish_refusals and len(before) < len(group)),
-            answers=answers,
+            answers=self._answers_before(log, before),
         )
         return fold(self._format, self._table, group, observed, terms)
+
+    def _answers_before(self, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:
+        newest = self._table.marks.version if self._stored is None else self._stored
+        return answers_before(self._versions, newest, log, offsets) if offsets else {}
 
     def _publish(self, publication: Publication) -> Published:
         for _ in range(UNKNOWN_PUTS):
@@ -117,17 +128,20 @@ class OwnedTable:
             return self._versions.latest() > 0
         return self._versions.exists(self._table.version + 1)
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, log: LogId) -> None:
         """Takes in the versions that others made after ours."""
-        if self._table.state is None:
-            pending = self._table.pending
-            self._table = replace(open_table(self._format, self._versions, self._table.uri), pending=pending)
+        before = self._table
+        if before.state is None:
+            self._table = replace(
+                open_table(self._format, self._versions, before.uri), pending=before.pending
+            )
             self._epoch = max(self._epoch, self._table.marks.epoch + 1)
+            self._check_given()
             return
         while self._versions.exists(self._table.version + 1):
-            self._take_in(self._table.version + 1)
+            self._take_in(self._table.version + 1, log)
 
-    def _take_in(self, version: int) -> None:
+    def _take_in(self, version: int, log: LogId) -> None:
         table = self._table
         state = read_state(self._format, self._versions, version)
         if not is_own(state.properties, version):
@@ -135,13 +149,34 @@ class OwnedTable:
             followed = self._format.following(table.state, state) if table.state is not None else state
             self._table = replace(table, state=followed)
             return
-        marks = decode_marks(state.metadata, table.uri)
-        if marks is None or marks.epoch > self._epoch:
+        marks = own_marks(state, table.uri)
+        check_rules(marks, table.uri)
+        if marks.epoch > self._epoch and misplaced(marks, log) is None:
             raise StopError(
-                f"version {version} was published by a committer of a later epoch",
+                f"version {version} was published by a committer of a later epoch: {marks.epoch}, "
+                f"this one has {self._epoch}",
                 where=table.uri,
                 hint="another committer has taken over; this one stops",
             )
-        check_rules(marks, table.uri)
-        self._epoch = max(self._epoch, marks.epoch + 1)
         self._table = Table(table.uri, state, marks, table.pending)
+        self._check_given()
+        if marks.epoch >= self._epoch:
+            self._epoch = marks.epoch + 1
+            self._published = False
+
+    def _check_given(self) -> None:
+        """Raises `StopError` where another committer has answered entries that this one refused.
+
+        Both may be right, by what each of them saw of the store; what the table recorded holds. Nothing was
+        reported yet, so whoever starts again reads the recorded answers.
+        """
+        marks = self._table.marks
+        twice = [
+            one for one in self._table.pending if one.position.offset <= marks.offset_of(one.position.log)
+        ]
+        if twice:
+            raise StopError(
+                f"another committer has answered {twice[0].position} in version {marks.version}",
+                where=self._table.uri,
+                hint="two committers fold this table; this one stops",
+            )
