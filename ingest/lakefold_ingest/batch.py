@@ -1,0 +1,203 @@
+"""One batch, from the rows to the answer: open, check, write, propose, wait. Knows no Spark.
+
+Exactly once rests on two things only: the key (app id, batch id) is the same whenever the batch is run
+again, and the committer folds a key once. So every step may fail or be repeated at any point:
+
+- Before the rows are written the table's marks are asked whether the batch is folded already; then nothing is
+  written at all. That only saves work; the committer would answer Duplicate. - A batch without rows is not
+  proposed: its rows are all in the table. A later run of the same batch that does have rows is folded,
+  because a key that was never sent is a gap, and gaps can be filled. - A refusal changed nothing, so the
+  batch may be sent again under its key, built on the version that refused it. That is done once, by
+  running the batch again: the usual cause is a schema that changed under a running query, and the files
+  must be written for the new one. A second refusal is the caller's to see.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, get_args
+
+from lakefold_ingest.fitting import fit
+from lakefold_ingest.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE, Target
+from lakefold_ingest.line import Answer, Line, drop_line, open_line
+from lakefold_ingest.proposals import append, check_key, creation
+from lakefold_ingest.view import View, look
+from lakefold_protos.lakefold.log_pb2 import CreateOptions
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
+from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
+from lakefold_table.lance.arrow import schema_from_arrow
+from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
+from lakefold_table.lance.data_files import file_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+
+    from lakefold_log.admin import KafkaConfig
+    from lakefold_log.topics import Topics
+    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_table.entry import Conflict, Result
+
+LOGGER = logging.getLogger("lakefold_ingest")
+Wait = Literal["commit", "log"]
+_ATTEMPTS = 2
+_NO_ANSWER = "see that a committer runs; the same batch may be run again, it is folded once"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a sink is told; `lakefold.spark.sink` says what each means. `table` is the canonical URI.
+
+    Raises `InvalidError` where a value is wrong.
+    """
+
+    table: str
+    kafka: KafkaConfig
+    topics: Topics
+    wait: Wait = "commit"
+    timeout_s: float = 60.0
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    stable_row_ids: bool = False
+    data_storage_version: str = DEFAULT_STORAGE_VERSION
+    max_rows_per_file: int = MAX_ROWS_PER_FILE
+    max_bytes_per_file: int = MAX_BYTES_PER_FILE
+
+    def __post_init__(self) -> None:
+        if self.wait not in get_args(Wait):
+            raise InvalidError(
+                f"{self.wait!r} is no way to wait", where="wait", hint='give "commit" or "log"'
+            )
+        for name in ("timeout_s", "max_rows_per_file", "max_bytes_per_file"):
+            if getattr(self, name) <= 0:
+                raise InvalidError(f"{getattr(self, name)} is not above 0", where=name)
+        file_version(self.data_storage_version)
+
+
+def put_batch(
+    settings: Settings,
+    app_id: str,
+    batch_id: int,
+    schema: pa.Schema,
+    write: Callable[[Target], list[DataFragment]],
+) -> Result | None:
+    """Put the rows that `write` writes into the table, exactly once for each key (`app_id`, `batch_id`).
+
+    `schema` is that of the rows. Returns the outcome (`Committed` or `Duplicate`), None where it is not
+    known: the batch has no rows, or the sink waits for the log only. Raises `InvalidError` where the rows
+    don't fit the table or the proposal is refused for good, `RetryError` where nothing answered in time,
+    `StopError` where the log is not the one it was.
+    """
+    check_key(app_id, batch_id)
+    try:
+        return _Batch(settings, app_id, batch_id, schema).put(write)
+    except StopError:
+        drop_line(settings.kafka, settings.topics)
+        raise
+
+
+class _Batch:
+    def __init__(self, settings: Settings, app_id: str, batch_id: int, schema: pa.Schema) -> None:
+        self._settings = settings
+        self._app_id = app_id
+        self._batch_id = batch_id
+        self._schema = schema
+
+    def put(self, write: Callable[[Target], list[DataFragment]]) -> Result | None:
+        refused: list[str] = []
+        while len(refused) < _ATTEMPTS:
+            view = look(self._settings.table, self._settings.storage_options) or self._create()
+            version = view.folded(self._app_id, self._batch_id)
+            if version is not None:
+                LOGGER.info("batch %s of %s is in the table already", self._batch_id, self._app_id)
+                return Duplicate(version)
+            fragments = write(self._target(view))
+            if not fragments:
+                return None
+            result = self._propose(view, fragments)
+            if not isinstance(result, Rejected):
+                return result
+            if not result.conflict.retryable:
+                raise _refused(result.conflict, self._settings.table)
+            LOGGER.warning("batch %s of %s: %s", self._batch_id, self._app_id, result.conflict.message)
+            refused.append(result.conflict.message)
+        raise RetryError(
+            f"batch {self._batch_id} was refused {len(refused)} times: {'; '.join(refused)}",
+            where=self._settings.table,
+            hint="others change the table's schema; run the batch again when they are done",
+        )
+
+    def _line(self) -> Line:
+        return open_line(self._settings.kafka, self._settings.topics)
+
+    def _target(self, view: View) -> Target:
+        fitting = fit(self._schema, view.schema, view.uri)
+        return Target(
+            view.uri,
+            fitting,
+            view.field_ids(fitting.schema.names),
+            view.data_storage_version,
+            self._settings.storage_options,
+            self._settings.max_rows_per_file,
+            self._settings.max_bytes_per_file,
+        )
+
+    def _propose(self, view: View, fragments: list[DataFragment]) -> Committed | Duplicate | Rejected | None:
+        line = self._line()
+        line.check_binding(view.bound, view.uri)
+        envelope = append(view.uri, self._app_id, self._batch_id, view.version, fragments)
+        if self._settings.wait == "log":
+            line.send(envelope, view.partition)
+            return None
+        answer = line.ask(envelope, view.partition, self._settings.timeout_s)
+        if answer.outcome is None:
+            return self._told_by_the_table(answer)
+        if isinstance(answer.outcome.result, Invalid):
+            raise _invalid(answer.outcome.result, self._settings.table)
+        return answer.outcome.result
+
+    def _told_by_the_table(self, answer: Answer) -> Duplicate:
+        """The table says of itself what was folded, where nobody reported it in time."""
+        view = look(self._settings.table, self._settings.storage_options)
+        version = None if view is None else view.folded(self._app_id, self._batch_id)
+        if version is None:
+            raise self._no_answer(answer, f"batch {self._batch_id} of {self._app_id}")
+        return Duplicate(version)
+
+    def _create(self) -> View:
+        """Have the committer make the table; somebody else's may have come first, which is as good."""
+        settings = self._settings
+        version = file_version(settings.data_storage_version)
+        options = CreateOptions(
+            stable_row_ids=settings.stable_row_ids, data_storage_version=settings.data_storage_version
+        )
+        schema = schema_from_arrow(self._schema, version)
+        envelope = creation(settings.table, self._app_id, schema, options)
+        answer = self._line().ask(envelope, None, settings.timeout_s)
+        result = None if answer.outcome is None else answer.outcome.result
+        if isinstance(result, Invalid):
+            raise _invalid(result, settings.table)
+        view = look(settings.table, settings.storage_options)
+        if view is not None:
+            return view
+        if result is None:
+            raise self._no_answer(answer, "the creation of the table")
+        raise RetryError(
+            f"the creation of the table ended as {result}, but there is no table",
+            where=settings.table,
+            hint="somebody may have removed it meanwhile; run the batch again",
+        )
+
+    def _no_answer(self, answer: Answer, what: str) -> RetryError:
+        message = f"no outcome within {self._settings.timeout_s:g} s for {what} at {answer.position}"
+        return RetryError(message, where=self._settings.table, hint=_NO_ANSWER)
+
+
+def _refused(conflict: Conflict, table: str) -> LakefoldError:
+    hint = "`lakefold explain` tells what it met; the query must be built anew on the table as it is"
+    return InvalidError(f"the batch was refused: {conflict.message}", where=table, hint=hint)
+
+
+def _invalid(result: Invalid, table: str) -> InvalidError:
+    return InvalidError(f"the committer can't fold it: {result.message}", where=table, hint=result.hint)

@@ -1,0 +1,141 @@
+"""The line to the log: one producer for a process, one waiter for each app and table, kept between batches.
+
+A producer takes a while to connect, and Spark calls the sink anew for each batch, in whatever thread. So
+the line belongs to the process: it is found by its address, made when it is first needed, and let go at
+exit.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakefold_log.outcomes import OutcomeWaiter
+from lakefold_log.producer import Proposer
+from lakefold_log.topics import MissingTopicError
+from lakefold_table.errors import InvalidError, RetryError
+
+if TYPE_CHECKING:
+    from lakefold_log.admin import KafkaConfig
+    from lakefold_log.topics import Topics
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Outcome, Position
+
+_CLOSED = "start a committer (`lakefold committer`): it makes the topics and folds what is sent"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A proposal that was sent: where it stands, and its outcome (None: it didn't come in time)."""
+
+    position: Position
+    outcome: Outcome | None
+
+
+class Line:
+    """Sends envelopes and waits for their outcomes; for any number of threads."""
+
+    def __init__(self, config: KafkaConfig, topics: Topics) -> None:
+        self._config = config
+        self._topics = topics
+        self._proposer = Proposer(config, topics)
+        self._waiters: dict[tuple[str, str, int], _Waiter] = {}
+        self._lock = threading.Lock()
+
+    def check_binding(self, bound: Position | None, table: str) -> None:
+        """Raises `InvalidError` where the table's marks bind it to another log than this line's topic."""
+        topic = self._proposer.topic
+        if bound is None or (bound.log.cluster_id, bound.log.topic_id) == (topic.cluster_id, topic.topic_id):
+            return
+        raise InvalidError(
+            f"the table is bound to topic {bound.topic} ({bound.log.topic_id}) of cluster "
+            f"{bound.log.cluster_id}, not to {topic.name} ({topic.topic_id}) of {topic.cluster_id}",
+            where=table,
+            hint="name that cluster and topic, or rebind the table",
+        )
+
+    def send(self, envelope: Envelope, partition: int | None) -> Position:
+        """Send the envelope and wait until the log has it. Raises as `Proposer.send` does."""
+        return self._proposer.send_wait(envelope, partition)
+
+    def ask(self, envelope: Envelope, partition: int | None, timeout_s: float) -> Answer:
+        """Send the envelope and wait for its outcome, no longer than `timeout_s` seconds once the log has it.
+
+        Raises as `send` does: then nothing is known, and the same envelope may be sent again.
+        """
+        chosen = self._proposer.partition_for(envelope.table) if partition is None else partition
+        waiter = self._waiter(envelope, chosen)
+        with waiter.lock:
+            waiter.outcomes.stand()
+            position = self.send(envelope, chosen)
+            try:
+                return Answer(position, waiter.outcomes.wait(position, timeout_s))
+            except RetryError:
+                return Answer(position, None)
+
+    def close(self) -> None:
+        """Wait for what is on its way and let go."""
+        for waiter in self._waiters.values():
+            with waiter.lock:
+                waiter.outcomes.close()
+        self._proposer.close()
+
+    def _waiter(self, envelope: Envelope, partition: int) -> _Waiter:
+        """The waiter of this app for this table: one app's batches come one after the other."""
+        key = (envelope.app_id, envelope.table, partition)
+        with self._lock:
+            if key not in self._waiters:
+                outcomes = OutcomeWaiter(self._config, self._topics, envelope.table, partition=partition)
+                self._waiters[key] = _Waiter(outcomes)
+            return self._waiters[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    outcomes: OutcomeWaiter
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_lines: dict[tuple[object, ...], Line] = {}
+_lines_lock = threading.Lock()
+
+
+def _address(config: KafkaConfig, topics: Topics) -> tuple[object, ...]:
+    return (config.bootstrap_servers, *sorted(config.options.items()), topics)
+
+
+def open_line(config: KafkaConfig, topics: Topics) -> Line:
+    """The line of this process to these topics.
+
+    Raises `RetryError` where no broker answers or the topics are missing: a committer makes them.
+    """
+    with _lines_lock:
+        key = _address(config, topics)
+        if key not in _lines:
+            try:
+                _lines[key] = Line(config, topics)
+            except MissingTopicError as error:
+                raise RetryError(error.message, where=error.where, hint=_CLOSED) from error
+        return _lines[key]
+
+
+def drop_line(config: KafkaConfig, topics: Topics) -> None:
+    """Forget a line that is of no more use, so that the next batch gets a new one."""
+    with _lines_lock:
+        line = _lines.pop(_address(config, topics), None)
+    if line is not None:
+        line.close()
+
+
+def close_lines() -> None:
+    """Let go of all lines; called at exit."""
+    with _lines_lock:
+        lines = list(_lines.values())
+        _lines.clear()
+    for line in lines:
+        line.close()
+
+
+atexit.register(close_lines)

@@ -1,0 +1,98 @@
+"""Spark's door to Lakefold: `sink`, which puts the batches of a streaming query into a Lance table.
+
+Needs the extra `ingest`, on the driver and on the executors.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if find_spec("pyspark") is None:
+    message = "lakefold.spark needs Spark: install lakefold[ingest]"
+    raise ImportError(message, name="pyspark")
+
+from lakefold.settings import read_settings
+from lakefold_ingest.batch import Settings, Wait
+from lakefold_ingest.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
+from lakefold_ingest.sink import Sink
+from lakefold_log.admin import KafkaConfig
+from lakefold_log.topics import Topics
+from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
+from lakefold_table.uri import canonical
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["sink"]
+
+
+def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table have a default
+    table: str | os.PathLike[str],
+    bootstrap_servers: str | None = None,
+    app_id: str | None = None,
+    wait: Wait = "commit",
+    *,
+    timeout: float = 60.0,
+    transactions_topic: str | None = None,
+    outcomes_topic: str | None = None,
+    kafka: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    config: Path | None = None,
+    stable_row_ids: bool = False,
+    data_storage_version: str = DEFAULT_STORAGE_VERSION,
+    max_rows_per_file: int = MAX_ROWS_PER_FILE,
+    max_bytes_per_file: int = MAX_BYTES_PER_FILE,
+) -> Sink:
+    """A function for `foreachBatch` that appends each batch to a Lance table, exactly once.
+
+        events.writeStream.foreachBatch(sink("s3://lake/flights", "broker:9092"))
+
+    Executors write the rows as Lance files; the driver sends one transaction a batch to the log, where a
+    committer folds it into the table. A batch that Spark runs again after a crash is known by its key, and
+    not doubled. Where there is no table, the first batch's schema makes one, nullable where Spark says so;
+    the committer must run for that, and it makes the topics too. Columns go by name, case-sensitively; the
+    table's nullable columns may be left out. What doesn't fit fails the batch with the columns named,
+    before anything is sent.
+
+    - `table`: a URI or path.
+    - `bootstrap_servers`, `transactions_topic`, `outcomes_topic`, `kafka` (librdkafka's options),
+      `storage_options` (as pylance takes them): what isn't given comes from `LAKEFOLD_…` environment
+      variables, then from the TOML file `config`; the brokers at last from the `lakefold up` of this
+      folder. - `app_id`: who numbers the batches. Without it the streaming query's id serves, which lies
+      in its checkpoint. Two sinks into one table within one `foreachBatch` need an `app_id` each, else the
+      second is a duplicate. - `wait`: "commit" returns when the batch is in the table, "log" when the log
+      has it for good. - `timeout`: seconds to wait for the outcome. A batch that isn't answered by then
+      may be in the log; run again, it is folded once. Creating the table waits for its outcome with "log"
+      too. - `stable_row_ids`, `data_storage_version`: of a table that is made; an existing one keeps its
+      own. - `max_rows_per_file`, `max_bytes_per_file`: where each task begins another file; bytes as in
+      memory.
+
+    The function raises what fails the query: `InvalidError` for rows that don't fit or a refusal for good
+    (a refusal that a newer schema caused is tried once again on the spot), `RetryError` where the log or
+    the committer gave no answer, `StopError` where the topic is another one than before.
+    """
+    named = {
+        "bootstrap_servers": bootstrap_servers,
+        "transactions_topic": transactions_topic,
+        "outcomes_topic": outcomes_topic,
+        "kafka": None if kafka is None else dict(kafka),
+        "storage_options": None if storage_options is None else dict(storage_options),
+    }
+    settings = read_settings({name: value for name, value in named.items() if value is not None}, config)
+    names = (settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
+    told = Settings(
+        table=canonical(table),
+        kafka=KafkaConfig(settings.brokers(), settings.kafka),
+        topics=Topics(*names),
+        wait=wait,
+        timeout_s=timeout,
+        storage_options=settings.storage_options,
+        stable_row_ids=stable_row_ids,
+        data_storage_version=data_storage_version,
+        max_rows_per_file=max_rows_per_file,
+        max_bytes_per_file=max_bytes_per_file,
+    )
+    return Sink(told, app_id)

@@ -1,0 +1,52 @@
+"""A Spark driver as a user starts it: one streaming query from a folder of JSON files into a Lance table.
+
+Run as a program with one JSON object of arguments. `hang_after`: once the sink has returned from this batch
+it writes the file `hanging` and stays there, before Spark commits the batch; whoever waits for that kills it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakefold.local.spark import prepare_session
+from lakefold.spark import sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def run(told: dict[str, Any]) -> None:
+    """Reads all files there are, one a batch."""
+    from pyspark.sql import SparkSession
+
+    folder = Path(told["folder"])
+    builder = SparkSession.builder
+    for name, value in prepare_session(folder / "spark").items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    put = sink(folder / "lake" / "t", **told["sink"])
+
+    def put_and_hang(frame: DataFrame, batch_id: int) -> None:
+        put(frame, batch_id)
+        if batch_id == told["hang_after"]:
+            (folder / "hanging").touch()
+            threading.Event().wait()
+
+    events = spark.readStream.schema("n long, s string").option("maxFilesPerTrigger", 1)
+    query = (
+        events.json(str(folder / "events"))
+        .writeStream.foreachBatch(put_and_hang)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    run(json.loads(sys.argv[1]))

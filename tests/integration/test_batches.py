@@ -1,0 +1,279 @@
+"""One batch through a real log and a real committer, without Spark: each key once, whatever happens."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lakefold_ingest.batch import Settings, put_batch
+from lakefold_ingest.fragments import write_fragments
+from lakefold_ingest.line import close_lines
+from lakefold_log.admin import KafkaConfig
+from lakefold_log.outcomes import read_outcomes
+from lakefold_log.topics import watermarks
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
+from lakefold_table.errors import InvalidError, NotATableError, RetryError
+from lakefold_table.uri import canonical, local_path
+from tests.integration.committers import fold_to_the_end, running_committer
+from tests.integration.own_log import OwnLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakefold_ingest.fragments import Target
+    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_table.entry import Result
+    from tests.integration.conftest import TopicNames
+
+SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("s", pa.string())])
+APP = "app"
+
+
+@dataclass
+class Writer:
+    """Writes rows as an executor does, counts how often, and may do something else after that."""
+
+    rows: pa.RecordBatch
+    then: Callable[[], None] = lambda: None
+    calls: int = field(default=0, init=False)
+
+    def __call__(self, target: Target) -> list[DataFragment]:
+        self.calls += 1
+        written = list(write_fragments(target, [self.rows]))
+        self.then()
+        return written
+
+
+@dataclass
+class Place:
+    """A table to be, with a log of its own."""
+
+    root: Path
+    names: TopicNames
+    log: OwnLog
+    settings: Settings
+
+    @property
+    def table(self) -> str:
+        return local_path(self.settings.table)
+
+    def put(self, batch_id: int, write: Writer, app_id: str = APP, **told: str | float) -> Result | None:
+        settings = replace(self.settings, **told)  # type: ignore[arg-type] # the test names the field
+        return put_batch(settings, app_id, batch_id, write.rows.schema, write)
+
+    def end(self) -> int:
+        """How many messages the transactions topic has had."""
+        return watermarks(self.log.admin, self.names.transactions, 0).end
+
+    def numbers(self) -> list[int]:
+        """The column n of all rows, as pylance reads it."""
+        found: list[int] = lance.dataset(self.table).to_table()["n"].to_pylist()
+        return sorted(found)
+
+    def outcomes(self) -> list[type]:
+        read = read_outcomes(self.log.config, self.log.topics, 0, 0)
+        return [type(outcome.result) for _, outcome in read]
+
+    @contextmanager
+    def committer(self) -> Iterator[None]:
+        bootstrap = self.settings.kafka.bootstrap_servers
+        with running_committer(bootstrap, self.names, self.root) as running:
+            running.wait_until_ready()
+            yield
+            assert running.process.poll() is None, running.log.read_text()
+
+    def fold(self) -> None:
+        fold_to_the_end(self.settings.kafka.bootstrap_servers, self.names, self.root)
+
+
+@pytest.fixture
+def place(tmp_path: Path, bootstrap: str, topic_names: TopicNames) -> Iterator[Place]:
+    log = OwnLog.make(bootstrap, topic_names)
+    settings = Settings(canonical(tmp_path / "t"), KafkaConfig(bootstrap), log.topics, timeout_s=30)
+    yield Place(tmp_path, topic_names, log, settings)
+    close_lines()
+
+
+def rows(*numbers: int) -> Writer:
+    return Writer(pa.record_batch({"n": list(numbers), "s": [str(n) for n in numbers]}, schema=SCHEMA))
+
+
+def test_creates_the_table_and_folds_each_batch_once(place: Place) -> None:
+    with place.committer():
+        assert isinstance(place.put(0, rows(1, 2)), Committed)
+        assert isinstance(place.put(1, rows(3)), Committed)
+        again = rows(3)
+        assert place.put(1, again) == Duplicate(3)
+        assert again.calls == 0
+    assert place.numbers() == [1, 2, 3]
+    dataset = lance.dataset(place.table)
+    assert dataset.schema == SCHEMA
+    assert dataset.version == 3
+    assert place.outcomes() == [Committed] * 3
+
+
+def test_with_wait_log_a_batch_sent_twice_before_it_is_folded_is_one(place: Place) -> None:
+    with place.committer():
+        place.put(0, rows(1))
+    assert place.put(1, rows(2), wait="log") is None
+    assert place.put(1, rows(2), wait="log") is None
+    assert place.end() == 4
+    assert place.numbers() == [1]
+    place.fold()
+    assert place.numbers() == [1, 2]
+    assert place.outcomes() == [Committed, Committed, Committed, Duplicate]
+
+
+def test_without_a_committer_the_batch_says_so_and_may_come_again(place: Place) -> None:
+    with pytest.raises(RetryError, match=r"no outcome within 0.5 s for the creation of the table"):
+        place.put(0, rows(1), timeout_s=0.5)
+    place.fold()
+    with pytest.raises(RetryError, match=r"no outcome within 0.5 s for batch 0 of app at .*@1") as caught:
+        place.put(0, rows(1), timeout_s=0.5)
+    assert "committer" in caught.value.hint
+    place.fold()
+    assert isinstance(place.put(0, rows(1), timeout_s=0.5), Duplicate)
+    assert place.numbers() == [1]
+
+
+def test_a_batch_without_rows_is_not_sent_and_its_number_stays_free(place: Place) -> None:
+    with place.committer():
+        place.put(0, rows(1))
+        before = place.end()
+        assert place.put(1, rows()) is None
+        assert place.end() == before
+        assert isinstance(place.put(2, rows(2)), Committed)
+        assert isinstance(place.put(1, rows(3)), Committed)
+    assert place.numbers() == [1, 2, 3]
+
+
+def test_what_does_not_fit_is_not_sent(place: Place) -> None:
+    with place.committer():
+        place.put(0, rows(1))
+    before = place.end()
+    other = Writer(pa.record_batch({"N": [1], "s": [1.5]}))
+    with pytest.raises(
+        InvalidError, match=r"N is not in the table \(which has n\).*s is double.*n is missing"
+    ):
+        place.put(1, other)
+    nullable = Writer(pa.record_batch({"n": pa.array([2, None], pa.int64())}))
+    with pytest.raises(InvalidError, match="n: the batch has a null"):
+        place.put(1, nullable)
+    assert place.end() == before
+    assert other.calls == 0
+
+
+def test_a_schema_that_changes_while_the_files_are_written_costs_one_more_run(place: Place) -> None:
+    """Lance gives the dropped column's id to the new one: the files would be read back as another column."""
+
+    def change() -> None:
+        dataset = lance.dataset(place.table)
+        if "s" in dataset.schema.names:
+            dataset.drop_columns(["s"])
+            lance.dataset(place.table).add_columns({"s": "cast('old' as string)"})
+
+    with place.committer():
+        place.put(0, rows(1))
+        late = rows(2)
+        late.then = change
+        change_once = late.then
+
+        def once() -> None:
+            late.then = lambda: None
+            change_once()
+
+        late.then = once
+        assert isinstance(place.put(1, late), Committed)
+        assert late.calls == 2
+    assert lance.dataset(place.table).to_table().to_pylist() == [{"n": 1, "s": "old"}, {"n": 2, "s": "2"}]
+    assert place.outcomes() == [Committed, Committed, Rejected, Committed]
+
+
+def test_a_table_that_is_never_the_same_again_ends_the_batch(place: Place) -> None:
+    def change() -> None:
+        lance.dataset(place.table).drop_columns(["s"])
+        lance.dataset(place.table).add_columns({"s": "cast('old' as string)"})
+
+    with place.committer():
+        place.put(0, rows(1))
+        late = rows(2)
+        late.then = change
+        with pytest.raises(RetryError, match="refused 2 times"):
+            place.put(1, late)
+    assert place.numbers() == [1]
+
+
+def test_an_overwrite_by_another_client_is_a_refusal_for_good(place: Place) -> None:
+    def overwrite() -> None:
+        lance.write_dataset(pa.table({"n": [9], "s": ["9"]}, schema=SCHEMA), place.table, mode="overwrite")
+
+    with place.committer():
+        place.put(0, rows(1))
+        late = rows(2)
+        late.then = overwrite
+        with pytest.raises(InvalidError, match="the batch was refused"):
+            place.put(1, late)
+        assert place.put(1, rows(2)) is not None
+    assert place.numbers() == [2, 9]
+
+
+def test_what_the_committer_can_not_fold_is_told_with_its_reason(place: Place) -> None:
+    def lose() -> None:
+        for file in Path(place.table, "data").iterdir():
+            file.unlink()
+
+    with place.committer():
+        place.put(0, rows())
+        late = rows(2)
+        late.then = lose
+        with pytest.raises(InvalidError, match=r"can't fold it: data file .* is missing"):
+            place.put(1, late)
+    assert place.outcomes() == [Committed, Invalid]
+
+
+def test_a_table_of_another_log_is_not_written(place: Place, topic_names: TopicNames, bootstrap: str) -> None:
+    with place.committer():
+        place.put(0, rows(1))
+    other = replace(topic_names, transactions="other-" + topic_names.transactions)
+    topics = OwnLog.make(bootstrap, replace(other, outcomes="other-" + topic_names.outcomes)).topics
+    settings = replace(place.settings, topics=topics)
+    with pytest.raises(InvalidError, match="the table is bound to topic"):
+        put_batch(settings, APP, 1, SCHEMA, rows(2))
+
+
+def test_a_folder_of_something_else_is_left_alone(place: Place) -> None:
+    Path(place.table).mkdir()
+    Path(place.table, "notes.txt").write_text("mine")
+    with pytest.raises(NotATableError):
+        place.put(0, rows(1))
+    assert [path.name for path in Path(place.table).iterdir()] == ["notes.txt"]
+    assert place.end() == 0
+
+
+def test_missing_topics_are_the_committers_to_make(
+    tmp_path: Path, bootstrap: str, topic_names: TopicNames
+) -> None:
+    topics = replace(OwnLog.make(bootstrap, topic_names).topics, transactions="nowhere-" + topic_names.events)
+    settings = Settings(canonical(tmp_path / "t"), KafkaConfig(bootstrap), topics)
+    with pytest.raises(RetryError, match="start a committer"):
+        put_batch(settings, APP, 0, SCHEMA, rows(1))
+
+
+@pytest.mark.parametrize(
+    ("told", "what"),
+    [
+        ({"wait": "never"}, "wait"),
+        ({"timeout_s": 0}, "timeout_s"),
+        ({"max_rows_per_file": 0}, "max_rows_per_file"),
+        ({"data_storage_version": "9.9"}, "9.9"),
+    ],
+)
+def test_wrong_settings_are_named_at_once(told: dict[str, object], what: str, place: Place) -> None:
+    with pytest.raises(InvalidError, match=what):
+        replace(place.settings, **told)  # type: ignore[arg-type] # the test names the field

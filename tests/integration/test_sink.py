@@ -1,0 +1,233 @@
+"""Streaming queries write through a real log: each row once, also when the driver is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from lakefold.spark import sink
+from lakefold_ingest.line import close_lines
+from lakefold_ingest.view import look
+from lakefold_log.outcomes import read_outcomes
+from lakefold_log.topics import watermarks
+from lakefold_table.entry import Committed, Duplicate
+from lakefold_table.errors import InvalidError
+from lakefold_table.uri import canonical
+from tests.integration.committers import fold_to_the_end, running_committer
+from tests.integration.own_log import OwnLog
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.integration.conftest import TopicNames
+
+FILES = 4
+ROWS = 50
+START_SECONDS = 240
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _no_line_is_left() -> Iterator[None]:
+    yield
+    close_lines()
+
+
+def told(bootstrap: str, names: TopicNames) -> dict[str, Any]:
+    """The arguments of a sink for this test's log."""
+    topics = {"transactions_topic": names.transactions, "outcomes_topic": names.outcomes}
+    return {"bootstrap_servers": bootstrap, "timeout": 60.0, **topics}
+
+
+@contextmanager
+def committer(bootstrap: str, names: TopicNames, root: Path) -> Iterator[None]:
+    with running_committer(bootstrap, names, root) as running:
+        running.wait_until_ready()
+        yield
+        assert running.process.poll() is None, running.log.read_text()
+
+
+def events_of(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
+    """The events of a topic as a stream, 30 a batch."""
+    source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    source = source.option("subscribe", topic).option("startingOffsets", "earliest")
+    values = source.option("maxOffsetsPerTrigger", 30).load().selectExpr("cast(value as string) json")
+    fields = "n long, at timestamp, tags array<string>, place struct<x: double, y: double>"
+    return values.selectExpr(f"from_json(json, '{fields}') e").select("e.*")
+
+
+def send_events(bootstrap: str, topic: str, numbers: range) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for n in numbers:
+        event = {"n": n, "at": f"2013-01-01T00:{n % 60:02}:00Z", "tags": ["a"] * (n % 3), "place": {"x": n}}
+        producer.produce(topic, json.dumps(event).encode())
+    assert producer.flush(30) == 0
+
+
+def test_a_query_from_a_topic_goes_on_under_its_key_after_a_restart(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    client.create_topics([NewTopic(topic_names.events, 1, 1)])[topic_names.events].result()
+    query_ids = set()
+    with committer(bootstrap, topic_names, tmp_path):
+        for numbers in (range(100), range(100, 150)):
+            send_events(bootstrap, topic_names.events, numbers)
+            query = (
+                events_of(spark, bootstrap, topic_names.events)
+                .writeStream.foreachBatch(sink(tmp_path / "t", **told(bootstrap, topic_names)))
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+            query_ids.add(query.id)
+    dataset = lance.dataset(tmp_path / "t")
+    dataset.validate()
+    assert dataset.schema.field("at").type == pa.timestamp("us", "UTC")
+    rows = sorted(dataset.to_table().to_pylist(), key=lambda row: row["n"])
+    assert [row["n"] for row in rows] == list(range(150))
+    assert rows[7]["tags"] == ["a"]
+    assert rows[7]["place"] == {"x": 7.0, "y": None}
+    view = look(canonical(tmp_path / "t"), {})
+    assert view is not None
+    assert {app: mark.intervals for app, mark in view.marks.apps.items()} == {query_ids.pop(): ((0, 5),)}
+
+
+def test_instants_are_kept_whatever_zone_the_session_shows(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    put = sink(tmp_path / "t", app_id="app", **told(bootstrap, topic_names))
+    with committer(bootstrap, topic_names, tmp_path):
+        for batch, zone in enumerate(("Asia/Tokyo", "America/New_York")):
+            spark.conf.set("spark.sql.session.timeZone", zone)
+            put(spark.sql("select timestamp '2013-01-01 00:00:00Z' as at"), batch)
+    spark.conf.unset("spark.sql.session.timeZone")
+    found = lance.dataset(tmp_path / "t").to_table()["at"]
+    assert found.type == pa.timestamp("us", "UTC")
+    assert len(set(found.to_pylist())) == 1
+
+
+def test_what_does_not_fit_is_named_before_anything_is_sent(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    put = sink(tmp_path / "t", app_id="app", **told(bootstrap, topic_names))
+    with committer(bootstrap, topic_names, tmp_path):
+        put(spark.range(10).selectExpr("id", "cast(id as int) as small"), 0)
+    log = OwnLog.make(bootstrap, topic_names)
+    before = watermarks(log.admin, topic_names.transactions, 0)
+    with pytest.raises(
+        InvalidError, match="small is double in the batch, int32 in the table; more is not in"
+    ):
+        put(spark.range(10).selectExpr("id", "cast(id as double) as small", "1 as more"), 1)
+    with pytest.raises(InvalidError, match="small: the batch has a null") as caught:
+        put(spark.range(10).selectExpr("id", "if(id = 7, null, 1) as small"), 1)
+    assert caught.value.hint
+    assert watermarks(log.admin, topic_names.transactions, 0) == before
+    with pytest.raises(InvalidError, match=r"small \(interval year to month\)"):
+        put(spark.range(10).selectExpr("id", "make_ym_interval(1, 2) as small"), 1)
+
+
+def test_outside_of_a_query_an_app_id_is_asked_for(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidError, match="app_id"):
+        sink(tmp_path / "t", **told(bootstrap, topic_names))(spark.range(1), 0)
+    with pytest.raises(InvalidError, match="can't be an app id"):
+        sink(tmp_path / "t", app_id="", **told(bootstrap, topic_names))
+
+
+def test_files_end_at_the_limit_and_empty_partitions_write_none(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    put = sink(tmp_path / "t", app_id="app", max_rows_per_file=30, **told(bootstrap, topic_names))
+    with committer(bootstrap, topic_names, tmp_path):
+        put(spark.range(0, 100, 1, 2).where("id < 50"), 0)
+        put(spark.range(10).where("id < 0"), 1)
+    fragments = lance.dataset(tmp_path / "t").get_fragments()
+    assert [fragment.count_rows() for fragment in fragments] == [30, 20]
+    assert lance.dataset(tmp_path / "t").to_table()["id"].to_pylist() == list(range(50))
+
+
+def test_spark_does_not_make_the_driver_load_lance(tmp_path: Path) -> None:
+    """A process that has used pylance must not fork, and users fork."""
+    program = (
+        "import sys; from lakefold.spark import sink\n"
+        f"sink({str(tmp_path)!r}, 'nowhere:1', 'app')\n"
+        "print(*sorted({'lance', 'pyspark'} & set(sys.modules)))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment
+    )
+    assert loaded.stdout.split() == []
+
+
+@contextmanager
+def driver(
+    folder: Path, arguments: dict[str, Any], hang_after: int | None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A Spark driver process, and all that it started; SIGKILL to all of it at the end."""
+    told = {"folder": str(folder), "sink": arguments, "hang_after": hang_after}
+    command = [sys.executable, "-m", "tests.integration.streaming_driver", json.dumps(told)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with (folder / "driver.log").open("ab") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.timeout(900)
+def test_a_driver_killed_between_the_log_and_its_checkpoint_doubles_nothing(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    for name in ("events", "lake"):
+        (tmp_path / name).mkdir()
+    for number in range(FILES):
+        lines = [json.dumps({"n": number * ROWS + row, "s": str(row)}) for row in range(ROWS)]
+        (tmp_path / "events" / f"{number}.json").write_text("\n".join(lines))
+    arguments = told(bootstrap, topic_names)
+    with committer(bootstrap, topic_names, tmp_path):
+        kill_driver_after(1, tmp_path, {**arguments, "wait": "commit"})
+    # Now batch 1 is in the table when it comes again, batch 2 only in the log.
+    kill_driver_after(2, tmp_path, {**arguments, "wait": "log"})
+    with driver(tmp_path, {**arguments, "wait": "log"}, hang_after=None) as process:
+        assert process.wait(START_SECONDS) == 0, (tmp_path / "driver.log").read_text()
+    fold_to_the_end(bootstrap, topic_names, tmp_path)
+
+    rows = lance.dataset(tmp_path / "lake" / "t").to_table()
+    assert sorted(rows["n"].to_pylist()) == list(range(FILES * ROWS))
+    log = OwnLog.make(bootstrap, topic_names)
+    outcomes = [type(outcome.result) for _, outcome in read_outcomes(log.config, log.topics, 0, 0)]
+    # The creation, the batches 0 and 1, then 2, 2 again and 3.
+    assert outcomes == [Committed, Committed, Committed, Committed, Duplicate, Committed]
+
+
+def kill_driver_after(batch: int, folder: Path, arguments: dict[str, Any]) -> None:
+    """Run a driver until its sink has returned from this batch, then kill it before Spark has noted that."""
+    hanging = folder / "hanging"
+    with driver(folder, arguments, hang_after=batch) as process:
+        until(lambda: hanging.exists() or process.poll() is not None, "the batch", seconds=START_SECONDS)
+        assert process.poll() is None, (folder / "driver.log").read_text()
+    hanging.unlink()
