@@ -11,9 +11,10 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import TopicPartition
 
 from lakefold_log.admin import error_of
+from lakefold_log.committed import committed
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def read(admin: Admin, group: str, topic: str, partition: int) -> tuple[int, Sta
     where = f"{topic}/{partition}"
     deadline = time.monotonic() + admin.timeout_s
     while True:
-        found = _ask(admin, group, TopicPartition(topic, partition), where)
+        found = committed(admin, group, [TopicPartition(topic, partition)])[0]
         if found.error is None:
             break
         # Brokers answer a report's commit a moment before they settle it.
@@ -87,15 +88,3 @@ def read(admin: Admin, group: str, topic: str, partition: int) -> tuple[int, Sta
         time.sleep(_PAUSE_S)
     stamp = Stamp.of(found.metadata, found.offset)
     return None if stamp is None else (found.offset, stamp)
-
-
-def _ask(admin: Admin, group: str, place: TopicPartition, where: str) -> TopicPartition:
-    """The group's committed offset; an offset below zero where there is none."""
-    futures = admin.client.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group, [place])],
-        require_stable=True,
-        request_timeout=admin.timeout_s,
-    )
-    answer = admin.answer(futures[group], f"read the offset of group {group}", where)
-    found: TopicPartition = answer.topic_partitions[0]
-    return found

@@ -1,0 +1,35 @@
+"""A group's offsets can be asked for at any time, also in the first second of a broker's life."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from confluent_kafka import TopicPartition
+
+from lakefold_log.admin import Admin, KafkaConfig
+from lakefold_log.committed import committed
+
+if TYPE_CHECKING:
+    from lakefold.local.broker import Broker
+    from tests.integration.conftest import TopicNames
+
+ASK = (
+    "import sys; from confluent_kafka import TopicPartition;"
+    "from lakefold_log.admin import Admin, KafkaConfig; from lakefold_log.committed import committed;"
+    "print(committed(Admin(KafkaConfig(sys.argv[1])), 'none', [TopicPartition('none', 0)])[0].offset)"
+)
+
+
+def test_a_broker_that_has_just_started_is_asked_unharmed(own_broker: Broker) -> None:
+    command = [sys.executable, "-c", ASK, own_broker.bootstrap_servers]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told
+    assert int(told.stdout) < 0
+
+
+def test_no_places_are_no_question(bootstrap: str, topic_names: TopicNames) -> None:
+    admin = Admin(KafkaConfig(bootstrap))
+    assert committed(admin, topic_names.group, []) == []
+    assert committed(admin, topic_names.group, [TopicPartition("none", 0)])[0].offset < 0
