@@ -289,5 +289,9 @@ def _class_path() -> str:
 
 
 def _new_cluster_id() -> str:
-    """Give a random cluster id: 16 bytes in URL-safe base64 without padding, as Kafka makes them."""
-    return urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
+    """Give a random cluster id: 16 bytes in URL-safe base64 without padding, as Kafka makes them.
+
+    The first bit is cleared, since Kafka's tools take an id that begins with `-` for an option.
+    """
+    first, *rest = uuid4().bytes
+    return urlsafe_b64encode(bytes([first & 0x7F, *rest])).rstrip(b"=").decode()
