@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold.errors import SetupError
+from lakefold.local.jars import JarSet, fetch_jars, pinned_jars
 from lakefold.local.java import find_java
 from lakefold.local.maven import CENTRAL, Repository, find_repository, proxy_options
 
@@ -99,3 +100,20 @@ def test_a_missing_or_old_java_is_named_with_what_to_do(home: Path, monkeypatch:
         find_java()
     java.write_text("#!/bin/sh\necho 'openjdk version \"21\" 2023-09-19' >&2\n")
     assert find_java() == java
+
+
+def test_without_pyspark_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakefold.local.ivy.find_spec", lambda _: None)
+    monkeypatch.setenv("LAKEFOLD_CACHE", str(tmp_path))
+    with pytest.raises(SetupError, match="pyspark is not installed") as caught:
+        fetch_jars("broker")
+    assert "lakefold[ingest]" in caught.value.hint
+    assert not list(tmp_path.rglob("*.jar"))
+
+
+def test_every_pinned_jar_has_a_version_and_a_hash() -> None:
+    expected: dict[JarSet, int] = {"broker": 46, "spark": 4}
+    for name, count in expected.items():
+        jars = pinned_jars(name)
+        assert len({jar.file_name for jar in jars}) == count
+        assert all(len(jar.sha256) == 64 and jar.revision[0].isdigit() for jar in jars)

@@ -1,0 +1,124 @@
+"""`lakefold status`: one look at the brokers, the topics, how far the committer has come, and the tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.output import print_columns, print_json
+from lakefold_table.errors import LakefoldError
+from lakefold_table.uri import is_under
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakefold.settings import Settings
+    from lakefold_log.admin import Admin
+    from lakefold_log.overview import Overview, PartitionView
+
+
+@click.command(
+    epilog=examples(
+        "lakefold status",
+        "lakefold status --bootstrap-servers broker-1:9092 --root s3://lake",
+        "lakefold status --json | jq .lag.total",
+    )
+)
+@settings_options(*KAFKA, *TOPICS, "group", "roots", *STORE)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 600),
+    default=5.0,
+    show_default=True,
+    help="How many seconds each question to the brokers may take.",
+)
+@json_option
+def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
+    """Show the brokers, the topics with their offsets, the committer's lag, and the tables.
+
+    Tables are those in local folders below the roots, and those that the newest proposals name. Exit code 5
+    where no broker answers.
+    """
+    from lakefold_log.admin import Admin, KafkaConfig
+    from lakefold_log.overview import overview
+
+    admin = Admin(KafkaConfig(settings.brokers(), settings.kafka), timeout_s=timeout)
+    seen = overview(admin, settings.group)
+    waiting = [view for view in seen.partitions if view.topic == settings.transactions_topic]
+    tables = [_looked_up(uri, settings) for uri in sorted(set(_tables(admin, waiting, settings)))]
+    if as_json:
+        print_json(_document(settings, seen, waiting, tables))
+    else:
+        _show(settings, seen, waiting, tables)
+
+
+def _tables(admin: Admin, waiting: list[PartitionView], settings: Settings) -> Iterator[str]:
+    from lakefold.tables import local_tables
+    from lakefold_log.overview import recent_keys
+
+    yield from local_tables(settings.roots)
+    yield from (key for key in recent_keys(admin, waiting) if is_under(key, settings.roots))
+
+
+def _looked_up(uri: str, settings: Settings) -> dict[str, Any]:
+    """What is known of a table: its newest version (0: there is none yet), or why that can't be told."""
+    from lakefold.tables import newest_version
+
+    try:
+        return {"table": uri, "version": newest_version(uri, settings.storage_options), "error": None}
+    except LakefoldError as error:
+        return {"table": uri, "version": None, "error": str(error)}
+
+
+def _document(
+    settings: Settings, seen: Overview, waiting: list[PartitionView], tables: list[dict[str, Any]]
+) -> dict[str, Any]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for view in seen.partitions:
+        place = {"partition": view.partition, "low": view.low, "high": view.high}
+        topics.setdefault(view.topic, []).append(place)
+    lag = [{"partition": view.partition, "committed": view.committed, "lag": view.lag} for view in waiting]
+    return {
+        "bootstrap_servers": settings.brokers(),
+        "cluster_id": seen.cluster_id,
+        "brokers": [{"id": node, "address": address} for node, address in seen.brokers.items()],
+        "topics": [{"topic": name, "partitions": places} for name, places in topics.items()],
+        "lag": {
+            "topic": settings.transactions_topic,
+            "group": settings.group,
+            "total": sum(view.lag for view in waiting),
+            "partitions": lag,
+        },
+        "tables": tables,
+    }
+
+
+def _show(
+    settings: Settings, seen: Overview, waiting: list[PartitionView], tables: list[dict[str, Any]]
+) -> None:
+    brokers = ", ".join(f"{address} (node {node})" for node, address in seen.brokers.items())
+    click.echo(f"cluster {seen.cluster_id}: {brokers}\n")
+    if seen.partitions:
+        print_columns(
+            ("topic", "partition", "low", "high"),
+            [(view.topic, str(view.partition), view.low, view.high) for view in seen.partitions],
+        )
+    else:
+        click.echo("no topics yet: the committer creates them")
+    click.echo()
+    if waiting:
+        click.echo(f"group {settings.group} on {settings.transactions_topic}:")
+        print_columns(
+            ("partition", "committed", "lag"),
+            [(str(view.partition), view.committed, view.lag) for view in waiting],
+        )
+        click.echo()
+    if tables:
+        print_columns(
+            ("table", "version", ""),
+            [(table["table"], table["version"], table["error"] or "") for table in tables],
+        )
+    else:
+        click.echo(f"no tables below {', '.join(settings.roots)}")

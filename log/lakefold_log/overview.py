@@ -1,0 +1,115 @@
+"""What a person wants to see of a cluster at one glance: brokers, topics, how far a group has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from lakefold_log.admin import kafka_errors
+from lakefold_log.committed import committed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lakefold_log.admin import Admin, Option
+
+# Enough to meet each table that is written to now and then, read in milliseconds.
+_RECENT = 500
+
+_Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """A partition: what can be read goes from offset `low` up to, and without, `high`.
+
+    `committed` is the group's offset: everything below it is answered. None where the group has none.
+    """
+
+    topic: str
+    partition: int
+    low: int
+    high: int
+    committed: int | None = None
+
+    @property
+    def lag(self) -> int:
+        """How many offsets the group has still to go."""
+        return self.high - max(self.low, self.committed or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A cluster as it is now. `brokers` are addresses by node id; topics of Kafka's own are left out."""
+
+    cluster_id: str
+    brokers: dict[int, str]
+    partitions: tuple[PartitionView, ...]
+
+
+def overview(admin: Admin, group: str) -> Overview:
+    """Ask the cluster about itself and about `group`. Raises `RetryError` where no broker answers."""
+    where = admin.config.bootstrap_servers
+    cluster_id = admin.cluster_id()
+    with kafka_errors("list topics", where):
+        metadata = admin.client.list_topics(timeout=admin.timeout_s)
+    places = [
+        TopicPartition(name, partition)
+        for name, topic in sorted(metadata.topics.items())
+        if not name.startswith("__")
+        for partition in sorted(topic.partitions)
+    ]
+    low, high = (_offsets(admin, places, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
+    stands = {
+        (found.topic, found.partition): found.offset
+        for found in committed(admin, group, places)
+        if found.error is None and found.offset >= 0
+    }
+    views = (PartitionView(*key, low[key], high[key], stands.get(key)) for key in low)
+    brokers = {node.id: f"{node.host}:{node.port}" for node in metadata.brokers.values()}
+    return Overview(cluster_id, dict(sorted(brokers.items())), tuple(views))
+
+
+def recent_keys(admin: Admin, partitions: Iterable[PartitionView]) -> set[str]:
+    """Give the keys (table URIs) of the last some hundred messages of each partition."""
+    keys: set[str] = set()
+    fixed: dict[str, Option] = {"group.id": "lakefold-overview", "enable.auto.commit": False}
+    fixed |= {"enable.partition.eof": True, "log_level": 0}
+    with kafka_errors("read recent keys", admin.config.bootstrap_servers):
+        consumer = Consumer(admin.config.client(fixed=fixed))
+        try:
+            for view in partitions:
+                keys.update(_keys(consumer, view, admin.timeout_s))
+        finally:
+            consumer.close()
+    return keys
+
+
+def _offsets(admin: Admin, places: Sequence[TopicPartition], spec: OffsetSpec) -> dict[_Place, int]:
+    """The offset that `spec` stands for in each partition, transactions that are open left out."""
+    if not places:
+        return {}
+    futures = admin.client.list_offsets(
+        dict.fromkeys(places, spec),
+        isolation_level=IsolationLevel.READ_COMMITTED,
+        request_timeout=admin.timeout_s,
+    )
+    return {
+        (place.topic, place.partition): admin.answer(future, "ask for offsets").offset
+        for place, future in futures.items()
+    }
+
+
+def _keys(consumer: Consumer, view: PartitionView, timeout_s: float) -> set[str]:
+    consumer.assign([TopicPartition(view.topic, view.partition, max(view.low, view.high - _RECENT))])
+    keys: set[str] = set()
+    while (message := consumer.poll(timeout_s)) is not None and message.error() is None:
+        key, offset = message.key(), message.offset()
+        if key is not None:
+            keys.add(key.decode(errors="replace"))
+        if offset is None or offset >= view.high - 1:
+            break
+    return keys
