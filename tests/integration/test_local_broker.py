@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from lakefold.errors import SetupError
-from lakefold.local.broker import Broker
+from lakefold.local.broker import Broker, _new_cluster_id
 from lakefold.local.ports import free_port, is_free
 from lakefold_log.admin import cluster_id
 from lakefold_table.errors import RetryError
@@ -123,3 +123,10 @@ def test_a_broker_that_cannot_start_says_why_and_leaves_no_process(tmp_path: Pat
     with pytest.raises(RetryError, match=r"node\.id|node id"):
         broker.start()
     assert not broker.running
+
+
+def test_no_cluster_id_looks_like_an_option() -> None:
+    ids = {_new_cluster_id() for _ in range(2_000)}
+    assert len(ids) == 2_000
+    assert {len(each) for each in ids} == {22}
+    assert not any(each.startswith("-") for each in ids)
