@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -53,6 +54,16 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 @pytest.fixture
 def store(site: Site) -> Storage:
     return site.open()
+
+
+def test_a_store_that_says_when_an_object_was_stored_says_about_now(store: Storage) -> None:
+    before = time.time_ns() // 1000
+    store.put("a/b", [b"x"])
+    said = store.stored_at("a/b")
+    # File systems stamp by a clock that ticks every few milliseconds.
+    assert said is None or before - 20_000 <= said <= time.time_ns() // 1000
+    assert store.stored_at("a/c") is None
+    assert store.stored_at("a") is None
 
 
 def test_an_object_comes_back_as_it_was_put(store: Storage) -> None:

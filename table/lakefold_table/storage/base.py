@@ -73,6 +73,14 @@ class Storage(Protocol):
         """`size` for each path, as fast as this store can (in parallel where a call waits for a network)."""
         ...
 
+    def stored_at(self, path: str) -> int | None:
+        """When the object was stored, in microseconds since 1970 by the store's clock.
+
+        None where there is no such object, or where the store doesn't say. For people who ask how long
+        something took; nothing is decided by it.
+        """
+        ...
+
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
         """Store the joined buffers under a name nobody has taken yet, durably, in one step that all can see.
 

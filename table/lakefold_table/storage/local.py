@@ -79,16 +79,13 @@ class LocalStorage:
 
     def size(self, path: str) -> int | None:
         """See `Storage.size`. About 2 µs."""
-        full = self._full(path)
-        try:
-            found = os.lstat(full)
-            if stat.S_ISLNK(found.st_mode):
-                found = os.stat(self._followed(full))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise failure(error, full) from error
-        return found.st_size if stat.S_ISREG(found.st_mode) else None
+        found = self._found(path)
+        return None if found is None else found.st_size
+
+    def stored_at(self, path: str) -> int | None:
+        """See `Storage.stored_at`: the file's modification time."""
+        found = self._found(path)
+        return None if found is None else found.st_mtime_ns // 1000
 
     def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
         """See `Storage.sizes`."""
@@ -140,6 +137,19 @@ class LocalStorage:
         for folder in folders:
             with _told(self._below + folder):
                 self._in_folder(folder, self._files.sync_folder)
+
+    def _found(self, path: str) -> os.stat_result | None:
+        """What the file system says of an object, None where there is none."""
+        full = self._full(path)
+        try:
+            found = os.lstat(full)
+            if stat.S_ISLNK(found.st_mode):
+                found = os.stat(self._followed(full))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise failure(error, full) from error
+        return found if stat.S_ISREG(found.st_mode) else None
 
     def _full(self, path: str) -> str:
         """The absolute path of an object, once it is sure not to leave the root."""

@@ -157,6 +157,11 @@ class MemoryStorage:
         """See `Storage.sizes`."""
         return {path: self.size(path) for path in paths}
 
+    def stored_at(self, path: str) -> int | None:
+        """See `Storage.stored_at`: this store doesn't say."""
+        check_path(path)
+        return None
+
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
         """See `Storage.put_if_absent`."""
         check_new_path(path)
