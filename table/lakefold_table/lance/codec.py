@@ -65,12 +65,18 @@ def decode_origin(data: bytes, where: str = "") -> tuple[int, Transaction | None
     return head.version, _transaction(data, head, where)
 
 
+def decode_head(data: bytes, where: str = "") -> tuple[Manifest, Transaction | None]:
+    """The manifest without its fragments, and the transaction, of a whole file. Raises `DamagedError`.
+
+    For who follows versions: what one added stands in its transaction, so its fragments are not decoded.
+    """
+    head, _ = _split(_manifest_message(data, where), where)
+    return head, _transaction(data, head, where)
+
+
 def decode_manifest(message: bytes, where: str = "") -> tuple[Manifest, Fragments]:
     """A Manifest message as its head and its fragments, unknown fields kept. Raises `DamagedError`."""
-    view = _parsed(FragmentsView(), message, where, "manifest")
-    encoded = list(view.fragments)
-    view.ClearField("fragments")
-    head = _parsed(Manifest(), view.SerializeToString(), where, "manifest")
+    head, encoded = _split(message, where)
     try:
         return head, fragments_of(encoded)
     except DecodeError as error:
@@ -139,6 +145,14 @@ def _manifest_message(data: bytes, where: str) -> bytes:
     if offset + LENGTH.size + len(message) + FOOTER.size != len(data):
         raise DamagedError("the manifest message doesn't end where the footer starts", where=where)
     return message
+
+
+def _split(message: bytes, where: str) -> tuple[Manifest, list[bytes]]:
+    """A Manifest message as its head and its fragments, each still encoded."""
+    view = _parsed(FragmentsView(), message, where, "manifest")
+    encoded = list(view.fragments)
+    view.ClearField("fragments")
+    return _parsed(Manifest(), view.SerializeToString(), where, "manifest"), encoded
 
 
 def _manifest_offset(data: bytes, where: str) -> int:
