@@ -3,5 +3,77 @@
 A table is opened and followed through `lakefold`, written from Spark through `lakefold.spark`, and operated
 by `lakefold VERB`. The parts behind the door are packages of their own (`lakefold_table`, `lakefold_log`,
 …); this package wires them and adds nothing to what they mean. Names are loaded when they are first used, so
-that a reader needs neither Kafka nor Spark.
+that a reader needs neither Kafka nor Spark, and `import lakefold` loads none of them.
+
+    table = lakefold.open("s3://lake/flights")
+    table.to_arrow(columns=["carrier"], filter="dep_delay > 60")
+
+    for change in lakefold.tail("s3://lake/flights", start="earliest", follow=True):
+        print(change.version, change.rows, change.cursor)
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lakefold_reader.changes import Change as Change
+    from lakefold_reader.changes import UntoldChangeError as UntoldChangeError
+    from lakefold_reader.changes import changes as changes
+    from lakefold_reader.cursor import Cursor as Cursor
+    from lakefold_reader.snapshot import Table as Table
+    from lakefold_reader.snapshot import open_table as open  # noqa: A004 - lakefold.open is the name users know
+    from lakefold_reader.tail import Pace as Pace
+    from lakefold_reader.tail import tail as tail
+    from lakefold_table.errors import DamagedError as DamagedError
+    from lakefold_table.errors import InvalidError as InvalidError
+    from lakefold_table.errors import LakefoldError as LakefoldError
+    from lakefold_table.errors import NotATableError as NotATableError
+    from lakefold_table.errors import RetryError as RetryError
+    from lakefold_table.errors import StopError as StopError
+    from lakefold_table.errors import VersionExpiredError as VersionExpiredError
+
+__all__ = [
+    "Change",
+    "Cursor",
+    "DamagedError",
+    "InvalidError",
+    "LakefoldError",
+    "NotATableError",
+    "Pace",
+    "RetryError",
+    "StopError",
+    "Table",
+    "UntoldChangeError",
+    "VersionExpiredError",
+    "changes",
+    "open",
+    "tail",
+]
+
+_HOMES = {
+    "lakefold_reader.changes": ("Change", "UntoldChangeError", "changes"),
+    "lakefold_reader.cursor": ("Cursor",),
+    "lakefold_reader.snapshot": ("Table",),
+    "lakefold_reader.tail": ("Pace", "tail"),
+    "lakefold_table.errors": tuple(
+        name for name in __all__ if name.endswith("Error") and name[:6] != "Untold"
+    ),
+}
+_HOME = {name: (home, name) for home, names in _HOMES.items() for name in names}
+_HOME["open"] = ("lakefold_reader.snapshot", "open_table")
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a name may stand for anything
+    if name not in _HOME:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    home, there = _HOME[name]
+    value = getattr(import_module(home), there)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,172 @@
+"""One change of a table: a version, where it came from in the log, and the rows it inserted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, NoReturn
+
+from lakefold_log.record import decode_record, position_at
+from lakefold_reader.effect import Effect, effect_of
+from lakefold_reader.source import counts_rows, explained, guarded, read_state
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_reader.columns import TableSchema
+    from lakefold_reader.cursor import Cursor
+    from lakefold_reader.scan import Dataset
+    from lakefold_reader.source import Source, Step
+    from lakefold_table.entry import Position
+
+
+class UntoldChangeError(InvalidError):
+    """A version did more than insert rows, and this release can't tell its inserted rows from the others."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one version did to the table, as `lakefold.tail` hands it out.
+
+    `version`; `timestamp` in UTC; `position` (the last log position folded into it, None for a version that
+    no committer made); `operation` (Lance's name for what made it, such as `append`); `rows` (how many it
+    inserted, None where that shows only by reading); `only_inserts`; `cursor`, from which `lakefold.tail`
+    goes on after this change; `inserted()`.
+    """
+
+    version: int
+    timestamp: datetime
+    operation: str
+    cursor: Cursor
+    _source: Source = field(repr=False)
+    _step: Step = field(repr=False)
+    _schema: TableSchema = field(repr=False)
+    _whole: bool = field(repr=False)
+
+    @cached_property
+    def position(self) -> Position | None:
+        """The last log position folded into this version; None where there is none."""
+        record = decode_record(self._step.properties, self._source.uri) if self._step.own else None
+        if record is None or record.last_offset < record.first_offset:
+            return None
+        return position_at(record, record.last_offset)
+
+    @property
+    def only_inserts(self) -> bool:
+        """Whether `inserted()` is all that happened: no row, value or column was changed or removed.
+
+        An index, a setting or a compaction changes none of these. The first change of a tail from
+        "earliest" is the whole content at that version, so it counts as inserts only.
+        """
+        return self._whole or self._effect.only_inserts
+
+    @cached_property
+    def rows(self) -> int | None:
+        """How many rows `inserted()` gives, None where that isn't known without reading data."""
+        if not self._whole:
+            return self._effect.rows
+        state = read_state(self._source, self.version)
+        known = all(counts_rows(one) for one in state.fragments)
+        return state.rows if known else None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's Arrow schema at this version."""
+        return self._schema.arrow
+
+    def inserted(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows that this version inserted, in these columns (None: all of the version's schema).
+
+        What is promised, by operation:
+
+        - append, the creation of a table, and a merge insert that met no row: exactly their rows.
+        - overwrite: the rows of the new content. That the old content went is told by `only_inserts` being
+          False.
+        - merge (columns added): the rows of fragments that the version before didn't have, mostly none. The
+          new values of old rows are not told.
+        - delete, project, data_replacement, data_overlay, and an update that wrote no new fragment: no rows;
+          what they changed or removed is not told.
+        - create_index, rewrite (compaction), reserve_fragments, update_config, update_bases: no rows, and
+          nothing is missed.
+        - any other update (its new fragments mix inserted rows with changed ones), restore, clone, and
+          versions without a transaction: raises `UntoldChangeError`.
+
+        Raises `VersionExpiredError` where the version's files were cleaned up meanwhile, `InvalidError` for a
+        column that isn't there. Nothing is kept: each call reads again.
+        """
+        return self.batches(columns).read_all()
+
+    def batches(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """As `inserted`, batch by batch."""
+        import pyarrow as pa
+
+        with explained(self._source, self.version):
+            reader = self._reader(self._schema.chosen(columns))
+        return pa.RecordBatchReader.from_batches(reader.schema, guarded(self._source, self.version, reader))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.batches().__arrow_c_stream__(requested_schema)
+
+    @cached_property
+    def _effect(self) -> Effect:
+        return effect_of(self._step)
+
+    @cached_property
+    def _dataset(self) -> Dataset:
+        from lakefold_reader.scan import Dataset
+
+        return Dataset(self._source.uri, self.version, self._source.options)
+
+    def _reader(self, schema: TableSchema) -> pa.RecordBatchReader:
+        import pyarrow as pa
+
+        from lakefold_reader.scan import rows_of_fragments
+
+        if self._whole:
+            return self._dataset.reader([column.name for column in schema.columns])
+        fragments = self._inserted_fragments()
+        if not fragments:
+            return pa.RecordBatchReader.from_batches(schema.arrow, [])
+        return rows_of_fragments(self._dataset, fragments, schema, self._id_of)
+
+    def _inserted_fragments(self) -> Sequence[DataFragment]:
+        effect = self._effect
+        if effect.fragments is None:
+            raise UntoldChangeError(
+                f"which rows version {self.version}, the work of {self.operation}, inserted can't be told",
+                where=self._source.uri,
+                hint="open the version and read it whole",
+            )
+        if not effect.compared:
+            return effect.fragments
+        before = {one.id for one in read_state(self._source, self.version - 1).fragments}
+        return [one for one in read_state(self._source, self.version).fragments if one.id not in before]
+
+    def _id_of(self, fragment: DataFragment) -> int:
+        """The id that a fragment of the transaction has in the version: found by its first file."""
+        return self._ids[_first_file(fragment)]
+
+    @cached_property
+    def _ids(self) -> dict[tuple[int, str], int]:
+        return {_first_file(one): one.id for one in read_state(self._source, self.version).fragments}
+
+
+def _first_file(fragment: DataFragment) -> tuple[int, str]:
+    """What tells a fragment from every other: its first file. Base -1 is the table itself."""
+    file = fragment.files[0]
+    return (file.base_id if file.HasField("base_id") else -1), file.path
+
+
+def changes(uri: str, after: int, to: int | None = None) -> NoReturn:
+    """The change feed of the versions after `after` up to `to`, included. Not built in this release."""
+    del after, to
+    raise InvalidError(
+        "the change feed is not built in this release",
+        where=uri,
+        hint="lakefold.tail gives the rows that each version inserted",
+    )

@@ -1,0 +1,203 @@
+"""Which part of a data file holds which column of a table, told from field ids alone.
+
+A column keeps its id when it is renamed, and a file keeps the names it was written with. So a file's
+columns are found by the ids that the version's fragment lists, never by name (format facts, sections 4.2
+and 4.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.lance.data_files import V2_0, V2_3, expected_file_fields, means_true
+from lakefold_table.lance.schema import (
+    BLOB_V2,
+    EXTENSION_NAME,
+    FIXED_SIZE_LIST_OF_STRUCTS,
+    TOP,
+    check_structure,
+    children,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lakefold_protos.lance.file_pb2 import Field
+    from lakefold_protos.lance.table_pb2 import DataFile, Manifest
+    from lakefold_table.lance.data_files import FileVersion
+
+BLOB = "lance-encoding:blob"
+EXTENSION_METADATA = "ARROW:extension:metadata"
+# Lower ids stand for no column: -2 is a tombstone, below it lie spilled row ids and versions.
+LEAST_ID = 0
+
+Shape = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """The schema of one version: its fields, depth first, and the schema's metadata."""
+
+    fields: tuple[Field, ...]
+    metadata: Mapping[str, bytes]
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema that pylance shows for these fields."""
+        from lakefold_table.lance.arrow import schema_to_arrow
+
+        return schema_to_arrow(self.fields, self.metadata)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns at the top level, in order."""
+        return columns_of(self.fields)
+
+    def chosen(self, names: Sequence[str] | None) -> TableSchema:
+        """The schema of these columns, in their order (None: all). Raises `InvalidError`."""
+        if names is None:
+            return self
+        known = {column.name: column for column in self.columns}
+        unknown = [name for name in names if name not in known]
+        if unknown or not names:
+            message = f"the table has no columns {unknown}" if unknown else "no column is asked for"
+            raise InvalidError(message, where="columns", hint=f"it has {', '.join(known)}")
+        fields = tuple(field for name in dict.fromkeys(names) for field in known[name].fields)
+        return TableSchema(fields, self.metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column at the top level with all fields below it, depth first.
+
+    `shape` is what must be equal in a file for the column to be taken from it as it is: the logical types,
+    and for what lies below also names, nullability and metadata. `scanned`: pylance shows it in another
+    form than the file holds it (JSON, blobs).
+    """
+
+    fields: tuple[Field, ...]
+    shape: Shape
+    scanned: bool
+
+    @property
+    def name(self) -> str:
+        """The column's name."""
+        return self.fields[0].name
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the column may hold nulls."""
+        return self.fields[0].nullable
+
+    def ids(self, version: FileVersion) -> list[int]:
+        """The field ids that a data file of this version lists for the column."""
+        return expected_file_fields(self.fields, version)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a column of the table lies: the number of the file in its fragment, and its name there."""
+
+    file: int
+    name: str
+
+
+def schema_of(head: Manifest) -> TableSchema:
+    """The schema that a manifest holds."""
+    return TableSchema(tuple(head.fields), dict(head.schema_metadata))
+
+
+def columns_of(fields: Sequence[Field]) -> tuple[Column, ...]:
+    """The columns of a flat list of fields whose parents stand before their children."""
+    below = children(fields)
+    return tuple(_column(field, below) for field in below.get(TOP, []))
+
+
+def version_of(file: DataFile) -> FileVersion:
+    """The version of a data file."""
+    return file.file_major_version, file.file_minor_version
+
+
+def is_direct(file: DataFile) -> bool:
+    """Whether a file's columns can be told by `column_indices` at all, and it lies in the table itself."""
+    known = V2_0 <= version_of(file) <= V2_3
+    return known and not file.HasField("base_id") and len(file.column_indices) == len(file.fields)
+
+
+def sources(
+    columns: Sequence[Column], files: Sequence[DataFile], stored: Sequence[Sequence[Field]]
+) -> list[Source | None] | None:
+    """Where each column lies in a fragment's `files`, whose own schemas are `stored`.
+
+    None for a column that is absent. None altogether where a column can't be taken as it is: in part from
+    another file, of another shape than the table's, shown in another form, or absent though it may not be
+    null.
+    """
+    places = [_places(file, fields) for file, fields in zip(files, stored, strict=True)]
+    versions = [version_of(file) for file in files]
+    live = [{number for number in file.fields if number >= LEAST_ID} for file in files]
+    if any(place is None for place in places):
+        return None
+    found: list[Source | None] = []
+    for column in columns:
+        holders = [n for n, version in enumerate(versions) if live[n].intersection(column.ids(version))]
+        if column.scanned or len(holders) > 1 or (not holders and not column.nullable):
+            return None
+        if not holders:
+            found.append(None)
+            continue
+        place = places[holders[0]] or {}
+        name = place.get((tuple(column.ids(versions[holders[0]])), column.shape))
+        if name is None:
+            return None
+        found.append(Source(holders[0], name))
+    return found
+
+
+def _places(file: DataFile, stored: Sequence[Field]) -> dict[tuple[tuple[int, ...], Shape], str] | None:
+    """The name of each column in a file by the table's ids for it and its shape; None if not to be told."""
+    try:
+        check_structure(stored)
+    except DamagedError:
+        # pylance gives the parts of a blob no ids of their own (tried).
+        return None
+    version = version_of(file)
+    listed = expected_file_fields(stored, version)
+    table_id = dict(zip(file.column_indices, file.fields, strict=True))
+    if sorted(table_id) != list(range(len(listed))):
+        return None
+    index = {number: position for position, number in enumerate(listed)}
+    return {
+        (tuple(table_id[index[number]] for number in column.ids(version)), column.shape): column.name
+        for column in columns_of(stored)
+    }
+
+
+def _column(field: Field, below: Mapping[int, Sequence[Field]]) -> Column:
+    fields = tuple(_depth_first(field, below))
+    return Column(fields, _shape(field, below), any(_is_scanned(one) for one in fields))
+
+
+def _depth_first(field: Field, below: Mapping[int, Sequence[Field]]) -> Iterator[Field]:
+    yield field
+    for child in below.get(field.id, ()):
+        yield from _depth_first(child, below)
+
+
+def _shape(field: Field, below: Mapping[int, Sequence[Field]]) -> Shape:
+    inner = tuple(
+        (child.name, child.nullable, tuple(sorted(child.metadata.items())), _shape(child, below))
+        for child in below.get(field.id, ())
+    )
+    extension = field.metadata.get(EXTENSION_NAME), field.metadata.get(EXTENSION_METADATA)
+    return field.logical_type, extension, inner
+
+
+def _is_scanned(field: Field) -> bool:
+    blob = means_true(field.metadata.get(BLOB, b"")) or field.metadata.get(EXTENSION_NAME) == BLOB_V2.encode()
+    return blob or field.logical_type == "json" or field.logical_type.startswith(FIXED_SIZE_LIST_OF_STRUCTS)

@@ -1,0 +1,183 @@
+"""What each version did, newest first: the rows of `lakefold log`.
+
+A version that only added fragments is told by its own transaction. For any other the fragments before and
+after are compared, so the numbers say what happened, not what was meant. Nothing is read before it is asked
+for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lakefold_log.record import decode_record
+from lakefold_reader.effect import NO_ROWS, effect_of
+from lakefold_reader.source import counts_rows, missing, numbers_of, read_state, read_step, time_of
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.operations import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+
+    from lakefold_log.record import Batches, Record
+    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_reader.source import Source, Step
+    from lakefold_table.entry import LogId
+
+MICROS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """The range of offsets of one log whose entries were answered by a version, both ends included."""
+
+    log: LogId
+    topic: str
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.topic or self.log.topic_id}/{self.log.partition}@{self.first}-{self.last}"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One version. `own`: a committer made it from the log, and the fields from `positions` on are told.
+
+    `entries` were folded into it, `refused` answered otherwise in the same range. `apps`: the batches
+    folded, by app. Rows and files in and out: None where the version before is gone, so that it can't be
+    told. `seconds_to_visible`: from the log time of the last entry until the version's file was stored;
+    None where the store doesn't say.
+    """
+
+    version: int
+    timestamp: datetime
+    operation: str
+    own: bool
+    rows_in: int | None
+    rows_out: int | None
+    files_in: int | None
+    files_out: int | None
+    positions: Positions | None = None
+    entries: int | None = None
+    refused: int | None = None
+    apps: tuple[Batches, ...] = ()
+    seconds_to_visible: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    rows_in: int | None = None
+    rows_out: int | None = None
+    files_in: int | None = None
+    files_out: int | None = None
+
+
+def history_of(
+    source: Source, from_version: int | None = None, to_version: int | None = None
+) -> Iterator[HistoryRow]:
+    """The versions from `to_version` (None: the newest) down to `from_version` (None: the oldest left).
+
+    Raises `InvalidError` for a range that is empty, `VersionExpiredError` where nothing of it is left, at
+    once; a version that is cleaned up while it runs ends it.
+    """
+    numbers = numbers_of(source)
+    last = numbers[-1] if to_version is None else to_version
+    first = numbers[0] if from_version is None else from_version
+    if first > last:
+        raise InvalidError(
+            f"no version lies between {first} and {last}", hint="from is the older end, to the newer"
+        )
+    chosen = [number for number in reversed(numbers) if first <= number <= last]
+    if not chosen:
+        raise missing(source, last)
+    return _rows(source, chosen)
+
+
+def _rows(source: Source, numbers: Iterable[int]) -> Iterator[HistoryRow]:
+    for number in numbers:
+        step = read_step(source, number)
+        if step is None:
+            return
+        yield _row(source, step)
+
+
+def _row(source: Source, step: Step) -> HistoryRow:
+    record = decode_record(step.properties, source.uri) if step.own else None
+    traffic = _traffic(source, step)
+    plain = HistoryRow(
+        step.version,
+        time_of(step.time_us),
+        step.operation,
+        step.own,
+        traffic.rows_in,
+        traffic.rows_out,
+        traffic.files_in,
+        traffic.files_out,
+    )
+    return plain if record is None else _with_record(plain, record, _seconds(source, step, record))
+
+
+def _with_record(row: HistoryRow, record: Record, seconds: float | None) -> HistoryRow:
+    folded = record.last_offset >= record.first_offset
+    positions = (
+        Positions(record.log, record.topic, record.first_offset, record.last_offset) if folded else None
+    )
+    return replace(
+        row,
+        positions=positions,
+        entries=len(record.committed),
+        refused=len(record.refused),
+        apps=record.apps,
+        seconds_to_visible=seconds,
+    )
+
+
+def _seconds(source: Source, step: Step, record: Record) -> float | None:
+    """From the log time of the last entry until the version's file was stored, where an entry was folded."""
+    if not record.committed or not record.last_time_us:
+        return None
+    stored = source.storage.stored_at(source.versions.path(step.version))
+    return None if stored is None else (stored - record.last_time_us) / MICROS
+
+
+def _traffic(source: Source, step: Step) -> _Traffic:
+    """Rows and files that came and went."""
+    kind = step.kind
+    if kind in NO_ROWS - {Kind.REWRITE}:
+        return _Traffic(0, 0, 0, 0)
+    effect = effect_of(step)
+    if effect.only_inserts and effect.fragments is not None and kind is not Kind.REWRITE:
+        return _Traffic(effect.rows, 0, sum(len(one.files) for one in effect.fragments), 0)
+    try:
+        before = list(read_state(source, step.version - 1).fragments)
+        after = list(read_state(source, step.version).fragments)
+    except InvalidError:
+        return _Traffic()
+    return _compared(before, after)
+
+
+def _compared(before: list[DataFragment], after: list[DataFragment]) -> _Traffic:
+    """What came and went between two versions. Rows moved to another fragment count as out and in."""
+    files_before, files_after = _files(before), _files(after)
+    files = len(files_after - files_before), len(files_before - files_after)
+    if not all(counts_rows(one) for one in (*before, *after)):
+        return _Traffic(None, None, *files)
+    old = {one.id for one in before}
+    rows_in = sum(_rows_of(one) for one in after if one.id not in old)
+    rows_out = sum(map(_rows_of, before)) + rows_in - sum(map(_rows_of, after))
+    return _Traffic(rows_in, rows_out, *files)
+
+
+def _files(fragments: Iterable[DataFragment]) -> set[tuple[int, str]]:
+    return {
+        (file.base_id if file.HasField("base_id") else -1, file.path)
+        for one in fragments
+        for file in one.files
+    }
+
+
+def _rows_of(fragment: DataFragment) -> int:
+    deleted = fragment.deletion_file.num_deleted_rows if fragment.HasField("deletion_file") else 0
+    return fragment.physical_rows - deleted

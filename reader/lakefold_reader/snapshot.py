@@ -1,0 +1,268 @@
+"""One version of a table, opened to be looked at and read.
+
+Opening reads one manifest and no data. Rows come from pylance's scanner at exactly this version; what the
+version says of itself (schema, counts, marks, feature flags) comes from the manifest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, NoReturn
+
+from lakefold_reader.columns import TableSchema, schema_of
+from lakefold_reader.features import Feature, features_of
+from lakefold_reader.source import (
+    EPOCH,
+    counts_rows,
+    explained,
+    guarded,
+    missing,
+    numbers_of,
+    open_source,
+    read_state,
+    read_step,
+    time_of,
+)
+from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.marks import PREFIX, Marks, decode_marks
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lakefold_reader.history import HistoryRow
+    from lakefold_reader.scan import Dataset
+    from lakefold_reader.source import Source
+    from lakefold_table.lance.state import LanceState
+
+
+def open_table(
+    uri: str | os.PathLike[str],
+    version: int | None = None,
+    *,
+    tag: str | None = None,
+    as_of: datetime | str | None = None,
+    branch: str | None = None,
+    at_position: object = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Table:
+    """The table at `uri`: its newest version, or the one that is named.
+
+    `version`: its number. `as_of`: the version that was the newest at this time (a `datetime`, or ISO 8601
+    text; without a zone it is UTC). `tag`, `branch` and `at_position` are not built in this release.
+    `storage_options` are those of pylance. Nothing is written, whatever lies at `uri`.
+
+    Raises `NotATableError` where there is no table, `VersionExpiredError` where the version is gone or not
+    there yet, `InvalidError` for what can't be asked, `DamagedError` where the manifest can't be read.
+    """
+    for name, given in (("tag", tag), ("branch", branch), ("at_position", at_position)):
+        if given is not None:
+            not_built(f"opening a table by {name}")
+    if version is not None and as_of is not None:
+        raise InvalidError("version and as_of both name a version", hint="give one of them")
+    source = open_source(uri, storage_options)
+    if as_of is not None:
+        version = version_as_of(source, micros_of(as_of))
+    return table_of(source, version)
+
+
+def table_of(source: Source, version: int | None = None) -> Table:
+    """A version of a table whose source is open already (None: the newest)."""
+    numbers = numbers_of(source)
+    chosen = numbers[-1] if version is None else version
+    if chosen not in numbers:
+        raise missing(source, chosen)
+    return Table(source, read_state(source, chosen))
+
+
+def not_built(what: str) -> NoReturn:
+    """Refuses what a later release will do."""
+    raise InvalidError(f"{what} is not built in this release", hint="name a version or a time")
+
+
+@dataclass(frozen=True)
+class Table:
+    """One version of a table. Made by `lakefold.open`; a newer version needs a new `open`.
+
+    DuckDB, Polars, pandas and pyarrow take it as it is (`__arrow_c_stream__`).
+    """
+
+    _source: Source = field(repr=False)
+    _state: LanceState = field(repr=False)
+
+    def __repr__(self) -> str:
+        columns = len(self._schema.columns)
+        size = f"{self.fragment_count} fragments, {columns} columns"
+        return f"<lakefold.Table {self.uri} version {self.version}: {size}>"
+
+    @property
+    def uri(self) -> str:
+        """The table's canonical URI."""
+        return self._source.uri
+
+    @property
+    def version(self) -> int:
+        """The version's number."""
+        return self._state.version
+
+    @property
+    def timestamp(self) -> datetime:
+        """The version's time in UTC: the log's time for a version that a committer made."""
+        return time_of(self._state.time_us)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema, as pylance shows it."""
+        return self._schema.arrow
+
+    @property
+    def fragment_count(self) -> int:
+        """How many fragments the version has."""
+        return self._state.fragments.count
+
+    @cached_property
+    def deleted_rows(self) -> int:
+        """Rows that lie in data files but are marked as deleted."""
+        return self._state.fragments.physical_rows - self.count_rows()
+
+    @cached_property
+    def config(self) -> dict[str, str]:
+        """The table's configuration."""
+        return dict(self._state.head.config)
+
+    @cached_property
+    def metadata(self) -> dict[str, str]:
+        """The table's metadata without the marks."""
+        return {key: value for key, value in self._state.metadata.items() if not key.startswith(PREFIX)}
+
+    @cached_property
+    def marks(self) -> Marks | None:
+        """What the version remembers of the log, None where no committer has written the table."""
+        return decode_marks(self._state.metadata, self.uri)
+
+    @cached_property
+    def features(self) -> tuple[Feature, ...]:
+        """The feature flags that readers or writers of this version must know."""
+        head = self._state.head
+        return features_of(head.reader_feature_flags, head.writer_feature_flags)
+
+    @property
+    def storage_version(self) -> str:
+        """The version of Lance's data files that the table is written with."""
+        return self._state.head.data_format.version
+
+    def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - the name that pylance and pyarrow use
+        """The rows of this version, or those for which `filter` (SQL, as pylance takes it) holds.
+
+        Without a filter it is read off the manifest, where that gives the numbers.
+        """
+        if filter is None and self._counted:
+            return self._state.rows
+        with explained(self._source, self.version):
+            return self._dataset.count(filter)
+
+    def history(self, from_version: int | None = None, to_version: int | None = None) -> Iterator[HistoryRow]:
+        """What each version did, from this one (or `to_version`) down to `from_version`, newest first.
+
+        Read one by one as they are asked for. Ends at the oldest version that is left.
+        """
+        from lakefold_reader.history import history_of
+
+        return history_of(self._source, from_version, self.version if to_version is None else to_version)
+
+    def to_reader(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - the name that pylance and pyarrow use
+    ) -> pa.RecordBatchReader:
+        """The rows, batch by batch; arguments and errors as `to_arrow`."""
+        import pyarrow as pa
+
+        with explained(self._source, self.version):
+            reader = self._dataset.reader(columns, filter)
+        return pa.RecordBatchReader.from_batches(reader.schema, guarded(self._source, self.version, reader))
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - the name that pylance and pyarrow use
+    ) -> pa.Table:
+        """The rows of these columns (None: all) for which `filter` (SQL, as pylance takes it) holds.
+
+        Raises `InvalidError` for a column or filter that the table can't answer, `VersionExpiredError`
+        where the version was cleaned up meanwhile, `DamagedError` where a file is missing or can't be read.
+        """
+        return self.to_reader(columns, filter).read_all()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    @cached_property
+    def _schema(self) -> TableSchema:
+        return schema_of(self._state.head)
+
+    @cached_property
+    def _dataset(self) -> Dataset:
+        from lakefold_reader.scan import Dataset
+
+        return Dataset(self.uri, self.version, self._source.options)
+
+    @cached_property
+    def _counted(self) -> bool:
+        """Whether the manifest gives every count."""
+        return all(counts_rows(one) for one in self._state.fragments)
+
+
+def version_as_of(source: Source, time_us: int) -> int:
+    """The version that was the newest at this time, in microseconds since 1970.
+
+    Found by halving, which takes the times of versions to grow. Lakefold's always do; where a foreign
+    client's clock went back, it is a version made by that time whose successor was made later. Raises
+    `InvalidError` (where versions were cleaned up: `VersionExpiredError`) for a time before the oldest
+    version that is left.
+    """
+    numbers = numbers_of(source)
+    if _time_us(source, numbers[-1]) <= time_us:
+        return numbers[-1]
+    low, high = 0, len(numbers) - 1
+    oldest_us = _time_us(source, numbers[0])
+    if oldest_us > time_us:
+        raise _before_oldest(source, numbers[0], oldest_us)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _time_us(source, numbers[middle]) <= time_us:
+            low = middle
+        else:
+            high = middle
+    return numbers[low]
+
+
+def micros_of(moment: datetime | str) -> int:
+    """A time in microseconds since 1970; without a zone it is UTC. Raises `InvalidError` for other text."""
+    if not isinstance(moment, str):
+        zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return (zoned - EPOCH) // timedelta(microseconds=1)
+    try:
+        return micros_of(datetime.fromisoformat(moment.strip()))
+    except ValueError as error:
+        hint = "write it as 2026-05-01T12:00:00Z or 2026-05-01"
+        raise InvalidError("this is no time", where=moment, hint=hint) from error
+
+
+def _time_us(source: Source, version: int) -> int:
+    step = read_step(source, version)
+    if step is None:
+        raise missing(source, version)
+    return step.time_us
+
+
+def _before_oldest(source: Source, oldest: int, time_us: int) -> InvalidError:
+    message = f"no version of that time is there: the oldest one, {oldest}, is of {time_of(time_us)}"
+    if oldest == 1:
+        return InvalidError(message, where=source.uri, hint="ask for a later time")
+    hint = "older ones were cleaned up; ask for a later time"
+    return VersionExpiredError(message, oldest=oldest, where=source.uri, hint=hint)

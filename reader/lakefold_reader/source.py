@@ -1,0 +1,226 @@
+"""One table as a reader sees it: its versions, and what each of them says about itself.
+
+A version that Lakefold published names itself at the very start of its file, so one ranged read tells what it
+did, whatever the size of the table. Any other version is read whole, but its fragments are not decoded.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from lakefold_log.record import TABLE_ID, TIME, is_own
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.errors import DamagedError, LakefoldError, NotATableError, VersionExpiredError
+from lakefold_table.lance.codec import decode_head, head_length, head_transaction
+from lakefold_table.lance.features import check_readable
+from lakefold_table.lance.operations import Kind, kind_of
+from lakefold_table.lance.state import MICROS
+from lakefold_table.lance.table import LanceFormat
+from lakefold_table.storage import open_storage
+from lakefold_table.uri import canonical
+from lakefold_table.versions import Versions
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
+    from lakefold_table.lance.state import LanceState
+    from lakefold_table.storage.base import Storage
+
+HEAD_BYTES = 64 * 1024
+"""What is read of a version at first. A smaller file is whole then."""
+TRANSACTIONS = "_transactions"
+TOLD_BY_HEAD = frozenset({Kind.APPEND, Kind.RESERVE_FRAGMENTS})
+"""What keeps the schema, so that such a version needs no more than its transaction."""
+Batch = TypeVar("Batch")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a table is read from. `options` are what pylance is given to reach the same store."""
+
+    storage: Storage
+    versions: Versions
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def uri(self) -> str:
+        """The table's canonical URI."""
+        return self.storage.uri
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one version says of itself.
+
+    `own`: a committer published it, and `transaction` bears the record of the log. `head` is its manifest
+    without fragments, None where the version was told by its first bytes. `table_id` and `branch` are empty
+    where the version names none; a version told by its first bytes doesn't name its branch (None).
+    """
+
+    version: int
+    time_us: int
+    table_id: str
+    branch: str | None
+    transaction: Transaction | None
+    own: bool
+    head: Manifest | None
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of operation that made the version."""
+        return kind_of(self.transaction)
+
+    @property
+    def operation(self) -> str:
+        """Lance's name for what made the version; `unknown` where there is no transaction."""
+        name = None if self.transaction is None else self.transaction.WhichOneof("operation")
+        return name or Kind.UNKNOWN.value
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The properties of its transaction."""
+        return {} if self.transaction is None else self.transaction.transaction_properties
+
+
+def open_source(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Source:
+    """The table at `uri`; nothing is read yet."""
+    return source_on(open_storage(canonical(uri), storage_options), storage_options)
+
+
+def source_on(storage: Storage, storage_options: Mapping[str, str] | None = None) -> Source:
+    """The table at the root of a store."""
+    lance = LanceFormat()
+    return Source(storage, Versions(storage, lance.folder, lance.detect), dict(storage_options or {}))
+
+
+def numbers_of(source: Source) -> list[int]:
+    """The versions that are there, ascending; lists them. Raises `NotATableError` where there are none."""
+    numbers = source.versions.numbers()
+    if numbers:
+        return numbers
+    there = "no version of a table" if source.storage.anything_at_root() else "nothing"
+    raise NotATableError(
+        f"there is {there} at this place",
+        where=source.uri,
+        hint="name the table's own root: the folder of _versions/",
+    )
+
+
+def read_state(source: Source, version: int) -> LanceState:
+    """One version whole, with its fragments. Raises `VersionExpiredError`, `DamagedError`, `InvalidError`."""
+    return LanceFormat().decode(source.versions.path(version), source.versions.read(version), source.uri)
+
+
+def read_step(source: Source, version: int, *, whole: bool = False) -> Step | None:
+    """What a version says of itself, None where it isn't there. Lists nothing once the naming is known.
+
+    `whole`: its manifest is wanted too, whoever made it.
+    """
+    path = source.versions.path(version)
+    try:
+        start, complete = (source.storage.get(path), True) if whole else _start(source.storage, path)
+        step = None if whole else _own_step(version, start)
+        return step or _step(source, version, start if complete else source.storage.get(path))
+    except FileNotFoundError:
+        return None
+
+
+def missing(source: Source, version: int) -> LakefoldError:
+    """The error for a version that isn't there (any more); lists to tell which."""
+    numbers = numbers_of(source)
+    if version > numbers[-1]:
+        message, hint = (
+            f"version {version} is not there yet, the newest is {numbers[-1]}",
+            "ask for an older one",
+        )
+    else:
+        message = f"version {version} is gone: it was cleaned up"
+        hint = f'the oldest one left is {numbers[0]}; "earliest" reads all that is there and goes on from it'
+    return VersionExpiredError(message, oldest=numbers[0], where=source.uri, hint=hint)
+
+
+def missing_file(source: Source, version: int, what: str) -> LakefoldError:
+    """The error for a missing file of a version: it was cleaned up, or the table is damaged."""
+    if version not in numbers_of(source):
+        return missing(source, version)
+    return DamagedError(f"version {version} names a file that is missing: {what}", where=source.uri)
+
+
+@contextmanager
+def explained(source: Source, version: int) -> Iterator[None]:
+    """Says of a file of a version that isn't there what that means."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise missing_file(source, version, str(error)) from error
+
+
+def guarded(source: Source, version: int, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The batches of a version as they are; a file that isn't there is explained."""
+    with explained(source, version):
+        yield from batches
+
+
+def counts_rows(fragment: DataFragment) -> bool:
+    """Whether a fragment says how many rows it has and how many of them are deleted."""
+    deletions_known = not fragment.HasField("deletion_file") or fragment.deletion_file.num_deleted_rows > 0
+    return fragment.physical_rows > 0 and deletions_known
+
+
+def time_of(time_us: int) -> datetime:
+    """Microseconds since 1970 as a time in UTC."""
+    return EPOCH + timedelta(microseconds=time_us)
+
+
+def _start(storage: Storage, path: str) -> tuple[bytes, bool]:
+    """As much of a version's file as holds its first section, and whether that is the whole file."""
+    start = storage.get_range(path, 0, HEAD_BYTES)
+    wanted = head_length(start)
+    if len(start) < HEAD_BYTES or wanted <= HEAD_BYTES:
+        return start, len(start) < HEAD_BYTES
+    start = storage.get_range(path, 0, wanted)
+    return start, len(start) < wanted
+
+
+def _own_step(version: int, start: bytes) -> Step | None:
+    transaction = head_transaction(start)
+    if transaction is None or not is_own(transaction.transaction_properties, version):
+        return None
+    properties = transaction.transaction_properties
+    if kind_of(transaction) not in TOLD_BY_HEAD or not properties[TIME].isdecimal():
+        return None
+    return Step(version, int(properties[TIME]), properties[TABLE_ID], None, transaction, own=True, head=None)
+
+
+def _step(source: Source, version: int, data: bytes) -> Step:
+    where = f"{source.uri}/{source.versions.path(version)}"
+    head, transaction = decode_head(data, where)
+    check_readable(head, where)
+    if head.version != version:
+        raise DamagedError(f"the manifest says that it is version {head.version}", where=where)
+    if transaction is None and head.transaction_file:
+        transaction = _transaction_file(source, head.transaction_file)
+    time_us = head.timestamp.seconds * MICROS + head.timestamp.nanos // 1000
+    own = transaction is not None and is_own(transaction.transaction_properties, version)
+    return Step(version, time_us, head.table_metadata.get(TABLE_ID, ""), head.branch, transaction, own, head)
+
+
+def _transaction_file(source: Source, name: str) -> Transaction | None:
+    """The transaction in a file of its own, as pylance wrote it before 14; None where it was cleaned up."""
+    path = f"{TRANSACTIONS}/{name}"
+    try:
+        return Transaction.FromString(source.storage.get(path))
+    except FileNotFoundError:
+        return None
+    except DecodeError as error:
+        raise DamagedError(
+            f"the transaction can't be decoded: {error}", where=f"{source.uri}/{path}"
+        ) from error

@@ -1,0 +1,194 @@
+"""An opened version shows what pylance shows of it, and reads what pylance reads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import duckdb
+import lance
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import lakefold
+from lakefold_reader.snapshot import micros_of
+from lakefold_table.errors import DamagedError, InvalidError, NotATableError, VersionExpiredError
+from lakefold_table.storage import open_storage
+from tests.oracle.arrays import rows as rows_of
+from tests.oracle.test_rows_of_files import COLUMNS
+from tests.proposals import rows
+from tests.tables import LOG, TOPIC, Folded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def written(folder: Path) -> str:
+    """Four versions: twenty rows, five more, a deletion, another column."""
+    uri = str(folder / "t")
+    lance.write_dataset(rows(range(20)), uri)
+    lance.write_dataset(rows(range(20, 25)), uri, mode="append")
+    lance.dataset(uri).delete("id % 5 = 0")
+    lance.dataset(uri).add_columns({"twice": "id * 2"})
+    return uri
+
+
+def test_each_version_is_what_pylance_shows(tmp_path: Path) -> None:
+    uri = written(tmp_path)
+    assert lakefold.open(uri).version == 4
+    for version in range(1, 5):
+        ours, theirs = lakefold.open(uri, version), lance.dataset(uri, version=version)
+        assert ours.schema.equals(theirs.schema, check_metadata=True)
+        assert ours.count_rows() == theirs.count_rows()
+        assert ours.count_rows("id > 7") == theirs.count_rows("id > 7")
+        assert ours.deleted_rows == (5 if version > 2 else 0)
+        assert ours.fragment_count == len(theirs.get_fragments())
+        assert ours.to_arrow().equals(theirs.to_table(), check_metadata=True)
+        assert ours.to_arrow(["text"], "id = 3") == theirs.to_table(columns=["text"], filter="id = 3")
+
+
+def test_every_kind_of_column(tmp_path: Path) -> None:
+    schema = pa.schema([field.with_name(f"c{number}") for number, field in enumerate(COLUMNS)])
+    uri = str(tmp_path / "t")
+    lance.write_dataset(rows_of(schema, 30), uri)
+    table, theirs = lakefold.open(uri), lance.dataset(uri)
+    assert table.schema.equals(theirs.schema, check_metadata=True)
+    assert table.to_arrow().equals(theirs.to_table(), check_metadata=True)
+
+
+def test_opening_reads_one_manifest_and_no_data(tmp_path: Path) -> None:
+    uri = written(tmp_path)
+    for path in (tmp_path / "t/data").iterdir():
+        path.unlink()
+    table = lakefold.open(uri)
+    assert (table.count_rows(), table.schema.names) == (20, ["id", "text", "twice"])
+    with pytest.raises(DamagedError, match="version 4 names a file that is missing"):
+        table.to_arrow()
+
+
+def test_what_a_version_says_of_itself(tmp_path: Path) -> None:
+    folded = Folded(open_storage(tmp_path / "t"), stable_row_ids=True)
+    folded.append(rows(range(5)), rows([9]), app_id="app")
+    lance.dataset(str(tmp_path / "t")).update_config({"k": "v"})
+    lance.dataset(str(tmp_path / "t")).update_metadata({"who": "me"})
+    table = lakefold.open(tmp_path / "t")
+    assert (table.config, table.metadata) == ({"k": "v"}, {"who": "me"})
+    assert [(one.flag, one.readers, one.writers) for one in table.features] == [
+        (2, True, True),
+        (8, False, True),
+    ]
+    marks = table.marks
+    assert marks is not None
+    assert (marks.version, marks.offset_of(LOG), marks.apps["app"].intervals) == (2, 2, ((1, 2),))
+    assert marks.position is not None
+    assert marks.position.topic == TOPIC
+
+
+def test_other_libraries_take_a_table_as_it_is(tmp_path: Path) -> None:
+    flights = lakefold.open(written(tmp_path), 2)
+    assert pa.table(flights).num_rows == 25
+    assert pl.DataFrame(flights).height == 25
+    found = duckdb.sql("SELECT sum(id) FROM flights")
+    assert found is not None
+    assert found.fetchall() == [(300,)]
+
+
+def test_the_version_of_a_time(tmp_path: Path) -> None:
+    uri = written(tmp_path)
+    times = [lakefold.open(uri, version).timestamp for version in range(1, 5)]
+    for version, time in enumerate(times, start=1):
+        assert lakefold.open(uri, as_of=time).version == version
+        assert lakefold.open(uri, as_of=time.isoformat()).version == version
+        assert lakefold.open(uri, as_of=time.replace(tzinfo=None)).version == version
+        assert (
+            lakefold.open(uri, as_of=time - timedelta(microseconds=1)).version == max(version - 1, 1)
+            if version > 1
+            else True
+        )
+    assert lakefold.open(uri, as_of=times[3] + timedelta(days=1)).version == 4
+    with pytest.raises(InvalidError, match="no version of that time"):
+        lakefold.open(uri, as_of=times[0] - timedelta(seconds=1))
+    (tmp_path / "t" / lakefold.open(uri)._source.versions.path(1)).unlink()
+    with pytest.raises(VersionExpiredError, match="no version of that time"):
+        lakefold.open(uri, as_of=times[0])
+
+
+def test_a_time_is_exact_and_in_utc_where_it_has_no_zone() -> None:
+    assert micros_of("1970-01-01T00:00:00.000001Z") == 1
+    assert micros_of("1970-01-02") == 86_400_000_000
+    assert micros_of("1970-01-01T01:00:00+01:00") == 0
+    assert micros_of(datetime(2500, 1, 1, microsecond=7, tzinfo=UTC)) % 10 == 7
+    with pytest.raises(InvalidError, match="no time"):
+        micros_of("yesterday")
+
+
+def test_what_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(NotATableError, match="nothing at this place"):
+        lakefold.open(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").write_text("x")
+    with pytest.raises(NotATableError, match="no version of a table at this place"):
+        lakefold.open(tmp_path / "other")
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["file"]
+    uri = written(tmp_path)
+    with pytest.raises(VersionExpiredError, match="version 9 is not there yet, the newest is 4"):
+        lakefold.open(uri, 9)
+    (tmp_path / "t" / lakefold.open(uri)._source.versions.path(2)).unlink()
+    with pytest.raises(VersionExpiredError, match="version 2 is gone"):
+        lakefold.open(uri, 2)
+    for name in ("tag", "branch", "at_position"):
+        with pytest.raises(InvalidError, match=f"by {name} is not built in this release"):
+            lakefold.open(uri, **{name: "x"})  # type: ignore[arg-type]
+    with pytest.raises(InvalidError, match="both name a version"):
+        lakefold.open(uri, 1, as_of="2026-01-01")
+    with pytest.raises(InvalidError, match="not built in this release"):
+        lakefold.changes(uri, 1, 2)
+
+
+def test_what_cannot_be_read(tmp_path: Path) -> None:
+    uri = written(tmp_path)
+    for columns, filter_text in ((["nope"], None), (None, "nope > 1"), (None, "id >")):
+        with pytest.raises(InvalidError):
+            lakefold.open(uri).to_arrow(columns, filter_text)
+    table = lakefold.open(uri, 1)
+    lance.dataset(uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+    with pytest.raises(VersionExpiredError, match="version 1 is gone"):
+        table.to_arrow()
+
+
+def test_a_manifest_cut_short_is_damaged(tmp_path: Path) -> None:
+    uri = written(tmp_path)
+    path = tmp_path / "t" / lakefold.open(uri)._source.versions.path(4)
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(DamagedError):
+        lakefold.open(uri)
+
+
+def test_importing_the_front_door_loads_nothing_heavy() -> None:
+    heavy = ("pyarrow", "lance", "google.protobuf", "confluent_kafka", "pyspark", "lakefold_reader")
+    code = f"import json, sys, lakefold; print(json.dumps([name for name in {heavy} if name in sys.modules]))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(told.stdout) == []
+
+
+def test_a_tail_without_rows_loads_no_arrow(tmp_path: Path) -> None:
+    uri = written(tmp_path)
+    code = (
+        "import sys, lakefold;"
+        f"print([(c.version, c.rows) for c in lakefold.tail({uri!r}, 1)], 'pyarrow' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[(2, 5), (3, 0), (4, None)] False"
+
+
+def test_the_front_door_names_what_it_has() -> None:
+    for name in lakefold.__all__:
+        assert getattr(lakefold, name) is not None
+        assert name in dir(lakefold)
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        lakefold.nope  # noqa: B018 - looked up for its error

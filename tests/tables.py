@@ -1,0 +1,107 @@
+"""Tables that tests read: written by our own fold, one version a call, without Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakefold_committer.owned import OwnedTable
+from lakefold_table.entry import Committed, Entry, LogId, Position
+from lakefold_table.lance.table import LanceFormat
+from lakefold_table.versions import Versions
+from tests.proposals import SCHEMA, append, creation, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Outcome
+    from lakefold_table.storage.base import Listed, Storage
+
+START_US = 1_700_000_000_000_000
+LOG = LogId("cluster", "00000000-0000-0000-0000-00000000002a", 0)
+TOPIC = "lakefold.transactions"
+
+
+class Folded:
+    """A table that our own committer writes, from a log whose offsets begin at `first`."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        schema: pa.Schema = SCHEMA,
+        stable_row_ids: bool = False,
+        first: int = 0,
+    ) -> None:
+        lance = LanceFormat()
+        self.uri = storage.uri
+        self.offset = first
+        self.versions = Versions(storage, lance.folder, lance.detect)
+        self.owned = OwnedTable(lance, self.versions, self.uri, check_sizes=False)
+        self.fold(creation(self.uri, schema, stable_row_ids=stable_row_ids))
+
+    def fold(self, *envelopes: Envelope) -> tuple[Outcome, ...]:
+        """Fold these as one group, one version, a millisecond of log time apart."""
+        group = [self.entry(envelope) for envelope in envelopes]
+        outcomes = self.owned.fold(group).outcomes
+        assert all(isinstance(outcome.result, Committed) for outcome in outcomes), outcomes
+        return outcomes
+
+    def append(self, *tables: pa.Table, app_id: str = "") -> int:
+        """Append each of these as a proposal of its own, all in one version; its number."""
+        read = self.versions.latest()
+        made = [
+            append(self.uri, table, read, app_id, self.offset + number) for number, table in enumerate(tables)
+        ]
+        self.fold(*made)
+        return self.owned.table.version
+
+    def append_ids(self, ids: Sequence[int]) -> int:
+        """Append rows with these ids."""
+        return self.append(rows(ids))
+
+    def entry(self, envelope: Envelope) -> Entry:
+        """The envelope at the log's next offset."""
+        position = Position(LOG, self.offset, TOPIC)
+        entry = Entry(position, START_US + self.offset * 1000, envelope, envelope.ByteSize())
+        self.offset += 1
+        return entry
+
+
+def fragments_only(uri: str, count: int, read_version: int = 1) -> Envelope:
+    """An append of fragments whose files nobody has written, of one row each: for tables in memory."""
+    envelope = creation(uri)
+    envelope.ClearField("create")
+    envelope.lance.ClearField("overwrite")
+    envelope.lance.read_version = read_version
+    for number in range(count):
+        fragment = envelope.lance.append.fragments.add(physical_rows=1)
+        fragment.files.add(
+            path=f"{envelope.lance.uuid}-{number}.lance",
+            fields=[0, 1],
+            column_indices=[0, 1],
+            file_major_version=2,
+            file_minor_version=2,
+        )
+    return envelope
+
+
+class Recording:
+    """A store that writes down which calls it was asked for, and hands them on."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.calls: list[str] = []
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """See `Storage.list`."""
+        self.calls.append("list")
+        return self._storage.list(prefix)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - hands on any call
+        value = getattr(self._storage, name)
+        if callable(value):
+            self.calls.append(name)
+        return value

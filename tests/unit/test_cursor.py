@@ -1,0 +1,29 @@
+"""A cursor's text gives the cursor back, whatever a branch is called."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakefold_reader.cursor import Cursor
+from lakefold_table.errors import InvalidError
+
+
+@given(st.uuids().map(str) | st.just(""), st.text(), st.integers(0, 2**63))
+def test_the_text_gives_the_cursor_back(table_id: str, branch: str, version: int) -> None:
+    cursor = Cursor(table_id, branch, version)
+    assert Cursor.parse(str(cursor)) == Cursor.parse(f" {cursor}\n") == cursor
+
+
+def test_the_text_is_stable() -> None:
+    assert str(Cursor("15348d8c", "a/b", 12)) == "lf1:15348d8c:a%2Fb:12"
+    assert str(Cursor("", "", 3)) == "lf1:::3"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "12", "lf2:::1", "lf1:::", "lf1:::-1", "lf1::1", "lf1:::1:2", "lf1:::²"]
+)
+def test_what_is_no_cursor(text: str) -> None:
+    with pytest.raises(InvalidError, match="this is no cursor"):
+        Cursor.parse(text)

@@ -1,0 +1,259 @@
+"""A tail hands out each version once, in order, and says what it can't know."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_reader.cursor import Cursor
+from lakefold_reader.source import HEAD_BYTES, source_on
+from lakefold_reader.tail import Pace, tail_of
+from lakefold_table.entry import Position
+from lakefold_table.errors import InvalidError, NotATableError, RetryError, VersionExpiredError
+from lakefold_table.storage.memory import MemoryStorage
+from tests.tables import LOG, START_US, TOPIC, Folded, Recording, fragments_only
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakefold_reader.changes import Change
+    from lakefold_reader.source import Source
+    from lakefold_reader.tail import Tail
+
+COUNTER = itertools.count()
+
+
+class Clock:
+    """A clock that only waiting moves; `then` happens when somebody waits."""
+
+    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
+        self.now = 0.0
+        self.waits: list[float] = []
+        self.then = then
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+        self.then()
+
+    def pace(self) -> Pace:
+        return Pace(wait=self.wait, clock=self, chance=lambda: 0.0)
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    return MemoryStorage(f"memory://tail-{next(COUNTER)}/t")
+
+
+@pytest.fixture
+def source(storage: MemoryStorage) -> Source:
+    return source_on(storage)
+
+
+def table_of_three(storage: MemoryStorage) -> Folded:
+    table = Folded(storage)
+    table.fold(fragments_only(storage.uri, 2), fragments_only(storage.uri, 3))
+    table.fold(fragments_only(storage.uri, 1))
+    return table
+
+
+def versions(changes: Iterator[Change]) -> list[int]:
+    return [change.version for change in changes]
+
+
+def remove(storage: MemoryStorage, source: Source, *numbers: int) -> None:
+    for number in numbers:
+        storage.delete(source.versions.path(number))
+
+
+def test_a_version_of_our_own_is_told_whole(storage: MemoryStorage, source: Source) -> None:
+    table = table_of_three(storage)
+    change = next(tail_of(source, 1))
+    assert (change.version, change.operation, change.rows, change.only_inserts) == (2, "append", 5, True)
+    assert change.position == Position(LOG, 2, TOPIC)
+    assert change.timestamp == datetime.fromtimestamp(START_US / 1e6, UTC) + timedelta(milliseconds=2)
+    assert change.cursor == Cursor(table.owned.table.marks.table_id, "", 2)
+
+
+def test_where_a_tail_can_start(storage: MemoryStorage, source: Source) -> None:
+    table_of_three(storage)
+    assert versions(tail_of(source, "earliest")) == [1, 2, 3]
+    assert versions(tail_of(source, "latest")) == []
+    assert versions(tail_of(source, 0)) == [1, 2, 3]
+    assert versions(tail_of(source, 2)) == [3]
+    assert versions(tail_of(source, 3)) == []
+    cursor = next(tail_of(source, 1)).cursor
+    assert versions(tail_of(source, cursor)) == versions(tail_of(source, str(cursor))) == [3]
+
+
+def test_latest_is_settled_by_the_call_not_by_the_first_look(storage: MemoryStorage, source: Source) -> None:
+    table = table_of_three(storage)
+    begun = tail_of(source, "latest")
+    table.fold(fragments_only(storage.uri, 1))
+    assert versions(begun) == [4]
+
+
+def test_the_cursor_of_a_tail_goes_on_where_it_stopped(storage: MemoryStorage, source: Source) -> None:
+    table_of_three(storage)
+    begun = tail_of(source, 0)
+    next(begun)
+    assert begun.cursor.version == 1
+    assert versions(tail_of(source_on(storage), begun.cursor)) == [2, 3]
+
+
+def test_the_oldest_version_left_comes_whole(storage: MemoryStorage, source: Source) -> None:
+    table_of_three(storage)
+    remove(storage, source, 1, 2)
+    (change,) = tail_of(source, "earliest")
+    assert (change.version, change.rows, change.only_inserts) == (3, 6, True)
+
+
+def test_a_group_larger_than_the_first_read(storage: MemoryStorage, source: Source) -> None:
+    table = Folded(storage)
+    table.fold(*(fragments_only(storage.uri, 20) for _ in range(100)))
+    assert len(storage.get(source.versions.path(2))) > 2 * HEAD_BYTES
+    assert [change.rows for change in tail_of(source, 1)] == [2000]
+
+
+def test_a_step_is_one_read_of_the_head_and_lists_nothing(storage: MemoryStorage) -> None:
+    table = Folded(storage)
+    recording = Recording(storage)
+    begun = tail_of(source_on(recording), "latest", follow=True)
+    recording.calls.clear()
+    for _ in range(5):
+        table.fold(fragments_only(storage.uri, 1))
+        assert next(begun).rows == 1
+    assert recording.calls == ["get_range"] * 5
+
+
+def test_waiting_asks_for_the_next_version_ever_more_seldom(storage: MemoryStorage) -> None:
+    table = Folded(storage)
+    recording = Recording(storage)
+    clock = Clock()
+    clock.then = lambda: len(clock.waits) == 10 and table.fold(fragments_only(storage.uri, 1))
+    begun = tail_of(source_on(recording), "latest", follow=True, pace=clock.pace())
+    recording.calls.clear()
+    assert next(begun).version == 2
+    assert clock.waits == [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, *[0.05] * 4]
+    assert set(recording.calls) == {"get_range"}
+
+
+def test_many_readers_do_not_ask_at_once() -> None:
+    waits: list[float] = []
+    for part in (0.0, 0.5, 0.999):
+        Pace(first=0.02, wait=waits.append, chance=lambda part=part: part).pause(1)  # type: ignore[misc]
+    assert waits == pytest.approx([0.02, 0.015, 0.01], abs=1e-4)
+
+
+def test_following_ends_when_it_is_told_to(storage: MemoryStorage, source: Source) -> None:
+    table_of_three(storage)
+    clock = Clock()
+    begun = tail_of(source, 1, follow=True, pace=clock.pace(), stop=lambda: len(clock.waits) > 3)
+    assert versions(begun) == [2, 3]
+
+
+def test_a_version_cleaned_up_before_it_was_read(storage: MemoryStorage, source: Source) -> None:
+    table = table_of_three(storage)
+    begun = tail_of(source, 1)
+    remove(storage, source, 1, 2)
+    with pytest.raises(VersionExpiredError, match=r"version 2 is gone.*oldest one left is 3") as caught:
+        next(begun)
+    assert caught.value.oldest == 3
+    with pytest.raises(VersionExpiredError, match="version 2 is gone"):
+        tail_of(source, 1)
+    assert versions(tail_of(source, 2)) == [3]
+    assert table.owned.table.version == 3
+
+
+def test_versions_made_and_cleaned_up_while_it_waited(storage: MemoryStorage, source: Source) -> None:
+    table = table_of_three(storage)
+    clock = Clock()
+
+    def away() -> None:
+        if table.owned.table.version == 3:
+            table.fold(fragments_only(storage.uri, 1))
+            table.fold(fragments_only(storage.uri, 1))
+            remove(storage, source, 1, 2, 3, 4)
+
+    clock.then = away
+    with pytest.raises(VersionExpiredError, match="version 4 is gone"):
+        next(tail_of(source, "latest", follow=True, pace=clock.pace()))
+    assert 60 < clock.now < 61
+
+
+def test_a_cursor_whose_version_is_gone_goes_on_while_the_next_one_is_there(
+    storage: MemoryStorage, source: Source
+) -> None:
+    table_of_three(storage)
+    cursor = next(tail_of(source, 1)).cursor
+    remove(storage, source, 1, 2)
+    assert versions(tail_of(source, cursor)) == [3]
+
+
+def test_a_cursor_of_another_table(storage: MemoryStorage, source: Source) -> None:
+    table_of_three(storage)
+    remove(storage, source, 1)
+    for cursor in (Cursor("other", "", 2), Cursor("", "", 2), Cursor("other", "", 1)):
+        with pytest.raises(InvalidError, match="belongs to another table"):
+            next(tail_of(source, cursor))
+
+
+def test_a_table_made_anew_while_it_was_followed(storage: MemoryStorage, source: Source) -> None:
+    table_of_three(storage)
+    begun = tail_of(source, 3, follow=True, pace=Clock().pace())
+    remove(storage, source, 1, 2, 3)
+    Folded(storage)
+    with pytest.raises(InvalidError, match="version 3 is not there, the newest is 1"):
+        next(begun)
+
+
+def test_another_table_in_its_place_has_reached_the_next_version(
+    storage: MemoryStorage, source: Source
+) -> None:
+    table_of_three(storage)
+    begun = tail_of(source, 1)
+    other = MemoryStorage(f"memory://tail-{next(COUNTER)}/t")
+    Folded(other, first=100).fold(fragments_only(other.uri, 1))
+    path = source.versions.path(2)
+    storage.put(path, [other.get(path)])
+    with pytest.raises(InvalidError, match="belongs to another table"):
+        next(begun)
+
+
+def test_starts_that_mean_nothing(storage: MemoryStorage, source: Source) -> None:
+    with pytest.raises(NotATableError, match="nothing at this place"):
+        tail_of(source)
+    table_of_three(storage)
+    with pytest.raises(InvalidError, match="no cursor"):
+        tail_of(source, "yesterday")
+    with pytest.raises(InvalidError, match="no version"):
+        tail_of(source, -1)
+    with pytest.raises(InvalidError, match="version 9 is not there, the newest is 3"):
+        tail_of(source, 9)
+
+
+def test_after_a_store_was_away_the_tail_can_be_asked_again(storage: MemoryStorage) -> None:
+    table_of_three(storage)
+
+    class Away(Recording):
+        broken = False
+
+        def get_range(self, path: str, start: int, length: int) -> bytes:
+            if self.broken:
+                raise RetryError("the store is away")
+            return storage.get_range(path, start, length)
+
+    away = Away(storage)
+    begun: Tail = tail_of(source_on(away), 1)
+    assert next(begun).version == 2
+    away.broken = True
+    with pytest.raises(RetryError):
+        next(begun)
+    away.broken = False
+    assert next(begun).version == 3
