@@ -1,0 +1,93 @@
+"""`lakefold log`: the versions of a table, newest first, and what each of them did."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+
+from lakefold.options import STORE, examples, json_option, settings_options
+from lakefold.output import print_columns, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakefold.settings import Settings
+    from lakefold_reader.history import HistoryRow
+
+HEADER = (
+    "version",
+    "time",
+    "operation",
+    "positions",
+    "entries",
+    "app/batches",
+    "rows",
+    "files",
+    "visible after",
+)
+PAGE = 50
+"""Rows whose widths are settled together, so that a long history begins to print at once."""
+
+
+@click.command(
+    epilog=examples(
+        "lakefold log /data/flights",
+        "lakefold log /data/flights --from 10 --to 20",
+        "lakefold log /data/flights --json | jq .rows_in",
+    )
+)
+@click.argument("table")
+@settings_options(*STORE)
+@click.option("--from", "first", type=click.IntRange(min=1), help="The oldest version to list.")
+@click.option("--to", "last", type=click.IntRange(min=1), help="The newest version to list.")
+@json_option
+def command(settings: Settings, table: str, *, first: int | None, last: int | None, as_json: bool) -> None:
+    """List the versions of TABLE, newest first, both ends included.
+
+    For each: what made it, the log positions folded into it, the batches of each app, rows and files that
+    came (+) and went (-), and the seconds from the log time of its last entry until it could be seen. A
+    version that no committer made has no positions; what can't be told because the version before is gone
+    is a dash.
+    """
+    from lakefold_reader.history import history_of
+    from lakefold_reader.plain import plain_history
+    from lakefold_reader.source import open_source
+
+    rows = history_of(open_source(table, settings.storage_options), first, last)
+    if as_json:
+        for row in rows:
+            print_json(plain_history(row))
+        return
+    for page in _pages(rows):
+        print_columns(HEADER, [_cells(row) for row in page])
+
+
+def _pages(rows: Iterator[HistoryRow]) -> Iterator[list[HistoryRow]]:
+    while page := list(islice(rows, PAGE)):
+        yield page
+
+
+def _cells(row: HistoryRow) -> tuple[object, ...]:
+    apps = ", ".join(
+        f"{one.app_id}:{one.first}" if one.first == one.last else f"{one.app_id}:{one.first}-{one.last}"
+        for one in row.apps
+    )
+    return (
+        row.version,
+        f"{row.timestamp:%Y-%m-%d %H:%M:%S.%f}",
+        row.operation,
+        str(row.positions) if row.positions else None,
+        row.entries,
+        apps or None,
+        _both(row.rows_in, row.rows_out),
+        _both(row.files_in, row.files_out),
+        None if row.seconds_to_visible is None else f"{row.seconds_to_visible:.3f} s",
+    )
+
+
+def _both(came: int | None, went: int | None) -> str | None:
+    if came is None and went is None:
+        return None
+    return f"+{came or 0:,}" + (f" -{went:,}" if went else "")

@@ -1,0 +1,111 @@
+"""`lakefold show`: one version of a table, as its manifest tells it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakefold.options import STORE, examples, json_option, settings_options
+from lakefold.output import print_columns, print_json
+
+if TYPE_CHECKING:
+    from lakefold.settings import Settings
+
+
+@click.command(
+    epilog=examples(
+        "lakefold show /data/flights",
+        "lakefold show /data/flights --version 12",
+        "lakefold show /data/flights --as-of 2026-05-01T12:00:00Z --json",
+    )
+)
+@click.argument("table")
+@settings_options(*STORE)
+@click.option(
+    "--version", "number", type=click.IntRange(min=1), help="The version to show.  [default: the newest]"
+)
+@click.option("--tag", help="The version that a tag names. Not built in this release.")
+@click.option(
+    "--as-of", metavar="TIME", help="The version that was the newest then: ISO 8601, UTC without a zone."
+)
+@json_option
+def command(
+    settings: Settings, table: str, *, number: int | None, tag: str | None, as_of: str | None, as_json: bool
+) -> None:
+    """Show one version of TABLE: time, fragments, rows, schema, configuration, feature flags, marks.
+
+    The marks are what the version remembers of the log: the last position folded, and the batches of each
+    app. Reads one manifest and no data.
+    """
+    if tag is not None:
+        raise click.UsageError("--tag is not built in this release; name a version or a time")
+    if number is not None and as_of is not None:
+        raise click.UsageError("--version and --as-of both name a version; give one of them")
+    from lakefold_reader.plain import plain_table
+    from lakefold_reader.snapshot import open_table
+
+    opened = open_table(table, number, as_of=as_of, storage_options=settings.storage_options)
+    told = plain_table(opened)
+    if as_json:
+        print_json(told)
+    else:
+        _print(told)
+
+
+def _print(told: dict[str, Any]) -> None:
+    """For people: facts one a line, then the tables."""
+    facts = {
+        "table": told["table"],
+        "version": f"{told['version']:,}",
+        "timestamp": told["timestamp"],
+        "fragments": f"{told['fragments']:,}",
+        "rows": f"{told['rows']:,}",
+        "deleted rows": f"{told['deleted_rows']:,}",
+        "data files": f"version {told['storage_version']}" if told["storage_version"] else "version not told",
+    }
+    for name, value in facts.items():
+        click.echo(f"{name:<14}{value}")
+    _section("schema", ("column", "type", "null"), [_column(one) for one in told["schema"]])
+    _section("config", ("key", "value"), sorted(told["config"].items()))
+    _section("metadata", ("key", "value"), sorted(told["metadata"].items()))
+    _section("feature flags", ("flag", "for", "meaning"), [_feature(one) for one in told["features"]])
+    if told["marks"] is None:
+        click.echo("\nmarks: none, no committer has written this table")
+    else:
+        _print_marks(told["marks"])
+
+
+def _print_marks(marks: dict[str, Any]) -> None:
+    click.echo("\nmarks")
+    click.echo(f"  table id    {marks['table_id']}")
+    click.echo(
+        f"  made for    version {marks['version']:,} by epoch {marks['epoch']:,}, rules {marks['rules']}"
+    )
+    if marks["position"] is not None:
+        at = marks["position"]
+        click.echo(
+            f"  folded to   {at['topic']}/{at['partition']}@{at['offset']} (topic id {at['topic_id']})"
+        )
+    for name, offset in marks["file_logs"].items():
+        click.echo(f"  folded to   file log {name}@{offset}")
+    rows = [
+        (app, ", ".join(f"{first}-{last}" for first, last in mark["batches"]), mark["time"])
+        for app, mark in marks["apps"].items()
+    ]
+    _section("batches folded", ("app", "batches", "last"), rows)
+
+
+def _section(title: str, header: tuple[str, ...], rows: list[Any]) -> None:
+    if rows:
+        click.echo(f"\n{title}")
+        print_columns(header, rows)
+
+
+def _column(one: dict[str, Any]) -> tuple[str, str, str]:
+    return one["name"], one["type"], "yes" if one["nullable"] else "no"
+
+
+def _feature(one: dict[str, Any]) -> tuple[int, str, str]:
+    who = [name for name in ("readers", "writers") if one[name]]
+    return one["flag"], " and ".join(who), one["meaning"]

@@ -1,0 +1,112 @@
+"""`lakefold tail`: new versions as they come, and their rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakefold.options import STORE, examples, json_option, settings_options
+from lakefold.output import print_json
+
+if TYPE_CHECKING:
+    from lakefold.settings import Settings
+    from lakefold_reader.changes import Change
+    from lakefold_reader.cursor import Cursor
+    from lakefold_reader.source import Source
+
+NEWEST = 10
+"""How many versions are shown where nothing says where to start."""
+
+
+@click.command(
+    epilog=examples(
+        "lakefold tail /data/flights",
+        "lakefold tail /data/flights --follow",
+        "lakefold tail /data/flights --from 12 --rows --json",
+        "lakefold tail /data/flights --from earliest --follow --json | jq .cursor",
+    )
+)
+@click.argument("table")
+@settings_options(*STORE)
+@click.option(
+    "--from",
+    "start",
+    metavar="N",
+    help="The version seen last (what follows is shown), a cursor, earliest or latest.  "
+    "[default: latest with --follow, else the last ten versions]",
+)
+@click.option("--follow", "-f", is_flag=True, help="Wait for new versions until Ctrl-C.")
+@click.option("--rows", "with_rows", is_flag=True, help="Print the rows that each version inserted, too.")
+@json_option
+def command(
+    settings: Settings, table: str, *, start: str | None, follow: bool, with_rows: bool, as_json: bool
+) -> None:
+    """Print the versions of TABLE after --from, one line each, oldest first.
+
+    With --rows each line is followed by the rows that the version inserted. The cursor in the JSON form is
+    what a program keeps to go on from there. Where a version changed or removed rows, the line says so.
+    """
+    try:
+        _follow(settings, table, start, follow=follow, with_rows=with_rows, as_json=as_json)
+    except KeyboardInterrupt:
+        return
+
+
+def _follow(
+    settings: Settings, table: str, start: str | None, *, follow: bool, with_rows: bool, as_json: bool
+) -> None:
+    from lakefold_reader.source import open_source
+    from lakefold_reader.tail import tail_of
+
+    source = open_source(table, settings.storage_options)
+    for change in tail_of(source, _start(source, start, follow=follow), follow=follow):
+        _print(change, as_json=as_json)
+        if with_rows:
+            _print_rows(change, as_json=as_json)
+
+
+def _start(source: Source, text: str | None, *, follow: bool) -> Cursor | str | int:
+    from lakefold_reader.source import numbers_of
+
+    if text is not None:
+        return int(text) if text.isascii() and text.isdigit() else text
+    if follow:
+        return "latest"
+    numbers = numbers_of(source)
+    return max(numbers[0], numbers[-1] - NEWEST + 1) - 1
+
+
+def _print(change: Change, *, as_json: bool) -> None:
+    from lakefold_reader.plain import plain_change
+
+    if as_json:
+        print_json(plain_change(change))
+        return
+    rows = "rows not told" if change.rows is None else f"+{change.rows:,} rows"
+    more = "" if change.only_inserts else " (and changed or removed others)"
+    at = "" if change.position is None else f"  {change.position}"
+    when = f"{change.timestamp:%Y-%m-%d %H:%M:%S.%f}"
+    click.echo(f"version {change.version:,}  {when}  {change.operation}  {rows}{more}{at}")
+
+
+def _print_rows(change: Change, *, as_json: bool) -> None:
+    """The rows, one a line. Where the inserted rows can't be told, that is said in their place."""
+    from lakefold_reader.changes import UntoldChangeError
+    from lakefold_reader.plain import plain_rows
+
+    try:
+        batches = change.batches()
+    except UntoldChangeError as error:
+        click.echo(f"version {change.version}: {error.message}", err=True)
+        return
+    for batch in batches:
+        for row in plain_rows(batch):
+            if as_json:
+                print_json({"version": change.version, "row": row})
+            else:
+                click.echo("  " + "  ".join(f"{name}={_cell(value)}" for name, value in row.items()))
+
+
+def _cell(value: Any) -> str:  # noqa: ANN401 - a row holds any plain value
+    return "-" if value is None else str(value)
