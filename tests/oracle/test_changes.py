@@ -102,7 +102,7 @@ def compacted(table: lance.LanceDataset) -> None:
 
 def restored(table: lance.LanceDataset) -> None:
     table.delete("id < 3")
-    lance.dataset(table.uri, version=1).restore()  # type: ignore[no-untyped-call]
+    lance.dataset(table.uri, version=1).restore()
 
 
 # What is done to a table of the ids 0 to 19; then the operation, the ids inserted (None: not told), and
