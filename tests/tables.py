@@ -39,8 +39,12 @@ class Folded:
         self.uri = storage.uri
         self.offset = first
         self.versions = Versions(storage, lance.folder, lance.detect)
-        self.owned = OwnedTable(lance, self.versions, self.uri, check_sizes=False)
+        self.take_over()
         self.fold(creation(self.uri, schema, stable_row_ids=stable_row_ids))
+
+    def take_over(self) -> None:
+        """Go on as another committer, under the next epoch."""
+        self.owned = OwnedTable(LanceFormat(), self.versions, self.uri, check_sizes=False)
 
     def fold(self, *envelopes: Envelope) -> tuple[Outcome, ...]:
         """Fold these as one group, one version, a millisecond of log time apart."""

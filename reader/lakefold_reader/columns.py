@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 BLOB = "lance-encoding:blob"
 EXTENSION_METADATA = "ARROW:extension:metadata"
-# Lower ids stand for no column: -2 is a tombstone, below it lie spilled row ids and versions.
-LEAST_ID = 0
+
 
 Shape = tuple[object, ...]
 
@@ -140,12 +139,13 @@ def sources(
     """
     places = [_places(file, fields) for file, fields in zip(files, stored, strict=True)]
     versions = [version_of(file) for file in files]
-    live = [{number for number in file.fields if number >= LEAST_ID} for file in files]
     if any(place is None for place in places):
         return None
     found: list[Source | None] = []
     for column in columns:
-        holders = [n for n, version in enumerate(versions) if live[n].intersection(column.ids(version))]
+        holders = [
+            n for n, file in enumerate(files) if set(file.fields).intersection(column.ids(versions[n]))
+        ]
         if column.scanned or len(holders) > 1 or (not holders and not column.nullable):
             return None
         if not holders:

@@ -12,11 +12,12 @@ import lance
 import pyarrow as pa
 import pytest
 
+import lakefold
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_reader.changes import UntoldChangeError
 from lakefold_reader.scan import Dataset
 from lakefold_reader.source import open_source, source_on
-from lakefold_reader.tail import tail, tail_of
+from lakefold_reader.tail import Pace, tail, tail_of
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
 from lakefold_table.storage import open_storage
 from tests.proposals import rows
@@ -103,6 +104,20 @@ def compacted(table: lance.LanceDataset) -> None:
 def restored(table: lance.LanceDataset) -> None:
     table.delete("id < 3")
     lance.dataset(table.uri, version=1).restore()
+
+
+def test_properties_copied_from_a_version_of_our_own_prove_nothing(tmp_path: Path) -> None:
+    table = Folded(open_storage(tmp_path / "t"))
+    uri = str(tmp_path / "t")
+    table.append(rows(range(5)))
+    copied = lance.dataset(uri).read_transaction(2)
+    assert copied is not None
+    properties = copied.transaction_properties or {}
+    assert "lakefold.record" in properties
+    lance.write_dataset(rows([7]), uri, mode="append", transaction_properties=properties)
+    (change,) = tail(uri, 2)
+    assert (change.position, ids(change.inserted())) == (None, [7])
+    assert change.timestamp > lakefold.open(uri, 2).timestamp + timedelta(days=1)
 
 
 # What is done to a table of the ids 0 to 19; then the operation, the ids inserted (None: not told), and
@@ -216,6 +231,17 @@ def without_inline_transaction(data: bytes) -> bytes:
     manifest.ClearField("transaction_section")
     message = manifest.SerializeToString()
     return len(message).to_bytes(4, "little") + message + (0).to_bytes(8, "little") + data[-8:]
+
+
+def test_versions_with_names_of_the_older_kind_and_renamed_while_followed(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    lance.write_dataset(rows([0]), uri, enable_v2_manifest_paths=False)
+    begun = tail(uri, "earliest", follow=True, pace=Pace(away=0.0))
+    more(uri, 1, 1)
+    assert [ids(next(begun).inserted()) for _ in range(2)] == [[0], [1]]
+    lance.dataset(uri).migrate_manifest_paths_v2()  # type: ignore[no-untyped-call]
+    more(uri, 2, 1)
+    assert ids(next(begun).inserted()) == [2]
 
 
 def test_following_while_another_process_appends(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import lakefold
+from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_reader.snapshot import micros_of
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, VersionExpiredError
 from lakefold_table.storage import open_storage
@@ -68,6 +69,20 @@ def test_opening_reads_one_manifest_and_no_data(tmp_path: Path) -> None:
     assert (table.count_rows(), table.schema.names) == (20, ["id", "text", "twice"])
     with pytest.raises(DamagedError, match="version 4 names a file that is missing"):
         table.to_arrow()
+
+
+def test_rows_are_counted_where_the_manifest_does_not_say_how_many_are_deleted(tmp_path: Path) -> None:
+    uri = written(tmp_path)
+    path = tmp_path / "t" / lakefold.open(uri)._source.versions.path(4)
+    data = path.read_bytes()
+    start = int.from_bytes(data[-16:-8], "little")
+    manifest = Manifest.FromString(data[start + 4 : -16])
+    for fragment in manifest.fragments:
+        fragment.deletion_file.num_deleted_rows = 0
+    message = manifest.SerializeToString()
+    path.write_bytes(data[:start] + len(message).to_bytes(4, "little") + message + data[-16:])
+    table = lakefold.open(uri)
+    assert (table.count_rows(), table.deleted_rows) == (20, 5)
 
 
 def test_what_a_version_says_of_itself(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_reader.cursor import Cursor
-from lakefold_reader.source import HEAD_BYTES, source_on
+from lakefold_reader.source import HEAD_BYTES, read_step, source_on
 from lakefold_reader.tail import Pace, tail_of
 from lakefold_table.entry import Position
-from lakefold_table.errors import InvalidError, NotATableError, RetryError, VersionExpiredError
+from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, VersionExpiredError
 from lakefold_table.storage.memory import MemoryStorage
 from tests.tables import LOG, START_US, TOPIC, Folded, Recording, fragments_only
 
@@ -118,7 +118,42 @@ def test_a_group_larger_than_the_first_read(storage: MemoryStorage, source: Sour
     table = Folded(storage)
     table.fold(*(fragments_only(storage.uri, 20) for _ in range(100)))
     assert len(storage.get(source.versions.path(2))) > 2 * HEAD_BYTES
-    assert [change.rows for change in tail_of(source, 1)] == [2000]
+    recording = Recording(storage)
+    begun = tail_of(source_on(recording), 1)
+    recording.calls.clear()
+    assert next(begun).rows == 2000
+    assert recording.calls == ["get_range"] * 2
+
+
+def test_what_may_change_the_schema_is_read_whole(storage: MemoryStorage, source: Source) -> None:
+    table_of_three(storage)
+    creation, append = read_step(source, 1), read_step(source, 2)
+    assert creation is not None
+    assert append is not None
+    assert (creation.own, creation.head is None) == (True, False)
+    assert (append.own, append.head is None) == (True, True)
+    assert read_step(source, 4) is None
+
+
+def test_a_takeover_that_folds_nothing_has_no_position(storage: MemoryStorage, source: Source) -> None:
+    table = Folded(storage)
+    entry = table.entry(fragments_only(storage.uri, 1))
+    table.owned.fold([entry])
+    table.take_over()
+    table.owned.fold([entry])
+    assert [(change.rows, change.position is None) for change in tail_of(source, 1)] == [
+        (1, False),
+        (0, True),
+    ]
+
+
+def test_a_file_that_says_another_version_than_its_name_is_damaged(
+    storage: MemoryStorage, source: Source
+) -> None:
+    table_of_three(storage)
+    storage.put(source.versions.path(4), [storage.get(source.versions.path(3))])
+    with pytest.raises(DamagedError, match="says that it is version 3"):
+        next(tail_of(source, 3))
 
 
 def test_a_step_is_one_read_of_the_head_and_lists_nothing(storage: MemoryStorage) -> None:
