@@ -24,6 +24,7 @@ from lakefold_log.producer import Proposer
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
+    from multiprocessing.synchronize import Event, Semaphore
     from pathlib import Path
 
     from benchmarks.ground import Ground
@@ -115,13 +116,13 @@ def _race(path: Path, racers: int) -> tuple[float, float]:
     return committed / RACE_SECONDS, float(sum(failed for _, failed in counts))
 
 
-def _racer(path: str, ready: object, go: object, results: Queue[tuple[int, int]]) -> None:
+def _racer(path: str, ready: Semaphore, go: Event, results: Queue[tuple[int, int]]) -> None:
     dataset = lance.dataset(path)
     fragment = dataset.get_fragments()[0].metadata
     fragment.id = 0
     done, failed = 0, 0
-    ready.release()  # type: ignore[attr-defined] - a semaphore of the spawn context has no public type
-    go.wait()  # type: ignore[attr-defined] - as above
+    ready.release()
+    go.wait()
     end = time.monotonic() + RACE_SECONDS
     while time.monotonic() < end:
         try:

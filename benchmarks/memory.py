@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,15 @@ def measure(ground: Ground, fragments: int) -> dict[str, float]:
     with committer(ground) as process, Proposer(ground.config, ground.topics) as proposer:
         for number, envelope in enumerate(envelopes, start=3):
             proposer.send_wait(envelope)
-            until(
-                lambda least=number: versions_of(path) >= least, "the next version", seconds=60, every=0.001
-            )
+            reached = partial(_reached, path, number)
+            until(reached, "the next version", seconds=60, every=0.001)
         figures = _memory(process)
     manifest = max(entry.stat().st_size for entry in (path / "_versions").glob("*.manifest"))
     return {"fragments": fragments, **figures, "manifest MB": manifest / MEGABYTE}
+
+
+def _reached(path: Path, version: int) -> bool:
+    return versions_of(path) >= version
 
 
 def _memory(process: subprocess.Popen[bytes]) -> dict[str, float]:

@@ -61,7 +61,7 @@ def append(uri: str, table: pa.Table, read_version: int, app_id: str = "", batch
 def ids_in(uri: str) -> list[int]:
     """The ids of all rows, as pylance reads them, after it has validated the table."""
     dataset = lance.dataset(local_path(uri))
-    dataset.validate()  # type: ignore[no-untyped-call]
+    dataset.validate()
     return sorted(dataset.to_table(columns=["id"])["id"].to_pylist())
 
 

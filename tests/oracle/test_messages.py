@@ -120,7 +120,7 @@ def rows_come_and_go(table: Path) -> list[str]:
     dataset.update({"s": "'new'"}, where="a = 7")
     dataset = lance.write_dataset(rows(0, 5), str(table), mode="overwrite")
     dataset = lance.dataset(str(table), version=2)
-    dataset.restore()  # type: ignore[no-untyped-call]
+    dataset.restore()
     return ["overwrite", "append", "delete", "update", "overwrite", "restore"]
 
 

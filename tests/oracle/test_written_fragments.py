@@ -134,7 +134,7 @@ def test_pylance_commits_and_reads_back(
     batch = pa.record_batch({"k": rows.column("k").combine_chunks(), "c": rows.column("c").combine_chunks()})
     written = list(write_fragments(target_of(dataset, batch.schema), [batch]))
     after = commit(dataset, written)
-    after.validate()  # type: ignore[no-untyped-call] # pylance gives it no types
+    after.validate()
     assert after.to_table().slice(3).combine_chunks().equals(before.combine_chunks())
     manifest = Manifest.FromString(after._ds.serialized_manifest())
     expected = expected_file_fields(list(manifest.fields), file_version(version))
