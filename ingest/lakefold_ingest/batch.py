@@ -129,7 +129,7 @@ class _Batch:
         )
 
     def _line(self) -> Line:
-        return open_line(self._settings.kafka, self._settings.topics)
+        return open_line(self._settings.kafka, self._settings.topics, self._settings.timeout_s)
 
     def _target(self, view: View) -> Target:
         fitting = fit(self._schema, view.schema, view.uri)

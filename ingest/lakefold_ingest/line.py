@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakefold_log.admin import Admin
 from lakefold_log.outcomes import OutcomeWaiter
 from lakefold_log.producer import Proposer
-from lakefold_log.topics import MissingTopicError
+from lakefold_log.topics import MissingTopicError, describe
 from lakefold_table.errors import InvalidError, RetryError
 
 if TYPE_CHECKING:
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Outcome, Position
 
-_CLOSED = "start a committer (`lakefold committer`): it makes the topics and folds what is sent"
+_NO_TOPICS = "start a committer (`lakefold committer`): it makes the topics and folds what is sent"
+_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Line:
     def __init__(self, config: KafkaConfig, topics: Topics) -> None:
         self._config = config
         self._topics = topics
+        describe(Admin(config), topics.outcomes)
         self._proposer = Proposer(config, topics)
         self._waiters: dict[tuple[str, str, int], _Waiter] = {}
         self._lock = threading.Lock()
@@ -106,18 +110,27 @@ def _address(config: KafkaConfig, topics: Topics) -> tuple[object, ...]:
     return (config.bootstrap_servers, *sorted(config.options.items()), topics)
 
 
-def open_line(config: KafkaConfig, topics: Topics) -> Line:
+def open_line(config: KafkaConfig, topics: Topics, wait_s: float = 0.0) -> Line:
     """The line of this process to these topics.
 
-    Raises `RetryError` where no broker answers or the topics are missing: a committer makes them.
+    Committers make the topics, and may be started after the query: they are waited for, for `wait_s` seconds.
+    Raises `RetryError` where they are still missing then, or no broker answers.
     """
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return _line(config, topics)
+        except MissingTopicError as error:
+            if time.monotonic() >= deadline:
+                raise RetryError(error.message, where=error.where, hint=_NO_TOPICS) from error
+        time.sleep(_PAUSE_S)
+
+
+def _line(config: KafkaConfig, topics: Topics) -> Line:
+    key = _address(config, topics)
     with _lines_lock:
-        key = _address(config, topics)
         if key not in _lines:
-            try:
-                _lines[key] = Line(config, topics)
-            except MissingTopicError as error:
-                raise RetryError(error.message, where=error.where, hint=_CLOSED) from error
+            _lines[key] = Line(config, topics)
         return _lines[key]
 
 

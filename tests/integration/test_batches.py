@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from lakefold_ingest.fragments import write_fragments
 from lakefold_ingest.line import close_lines
 from lakefold_log.admin import KafkaConfig
 from lakefold_log.outcomes import read_outcomes
-from lakefold_log.topics import watermarks
+from lakefold_log.topics import Topics, watermarks
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.errors import InvalidError, NotATableError, RetryError
 from lakefold_table.uri import canonical, local_path
@@ -256,13 +257,19 @@ def test_a_folder_of_something_else_is_left_alone(place: Place) -> None:
     assert place.end() == 0
 
 
-def test_missing_topics_are_the_committers_to_make(
+def test_topics_that_are_missing_are_waited_for(
     tmp_path: Path, bootstrap: str, topic_names: TopicNames
 ) -> None:
-    topics = replace(OwnLog.make(bootstrap, topic_names).topics, transactions="nowhere-" + topic_names.events)
-    settings = Settings(canonical(tmp_path / "t"), KafkaConfig(bootstrap), topics)
+    topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
+    settings = Settings(canonical(tmp_path / "t"), KafkaConfig(bootstrap), topics, timeout_s=0.5)
     with pytest.raises(RetryError, match="start a committer"):
         put_batch(settings, APP, 0, SCHEMA, rows(1))
+    with ThreadPoolExecutor(1) as pool:
+        early = pool.submit(put_batch, replace(settings, timeout_s=60), APP, 0, SCHEMA, rows(1))
+        with running_committer(bootstrap, topic_names, tmp_path) as committer:
+            committer.wait_until_ready()
+            assert isinstance(early.result(60), Committed)
+    close_lines()
 
 
 @pytest.mark.parametrize(
