@@ -239,7 +239,7 @@ def test_versions_with_names_of_the_older_kind_and_renamed_while_followed(tmp_pa
     begun = tail(uri, "earliest", follow=True, pace=Pace(away=0.0))
     more(uri, 1, 1)
     assert [ids(next(begun).inserted()) for _ in range(2)] == [[0], [1]]
-    lance.dataset(uri).migrate_manifest_paths_v2()  # type: ignore[no-untyped-call]
+    lance.dataset(uri).migrate_manifest_paths_v2()
     more(uri, 2, 1)
     assert ids(next(begun).inserted()) == [2]
 
