@@ -45,6 +45,19 @@ def named_paths(document: Source, tracked: Collection[str]) -> Iterator[str]:
             yield f"{document.path}: there is no {code}"
 
 
+def unmapped(document: Source, modules: Collection[Source]) -> Iterator[str]:
+    """Say which modules the map in the document leaves out.
+
+    A module is on the map by its path, by its bare name, or by its folder, in a row of a table.
+    """
+    rows = "\n".join(line for line in document.text.splitlines() if line.startswith("|"))
+    named = set(CODE.findall(rows))
+    for module in modules:
+        folders = {f"{folder}/" for folder in module.pure.parents}
+        if module.pure.name != "__init__.py" and not named & {module.path, module.pure.name, *folders}:
+            yield f"{document.path}: the map leaves out {module.path}"
+
+
 def named_modules(document: Source, sources: Collection[Source]) -> Iterator[str]:
     """Say which dotted names `lakefold_x.y` of the document are neither a module nor a name in one."""
     texts = {_dotted(source.pure): source.text for source in sources}

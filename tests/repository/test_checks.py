@@ -62,6 +62,21 @@ def test_paths_in_documents(text: str, found: int) -> None:
     assert len(list(documents.named_paths(Source("README.md", text), tracked))) == found
 
 
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ("| `table/a/b.py` |", 0),
+        ("| `b.py` ○ |", 0),
+        ("| `table/a/` |", 0),
+        ("see `b.py`", 1),
+        ("| `c.py` |", 1),
+    ],
+)
+def test_modules_on_the_map(row: str, found: int) -> None:
+    modules = [Source("table/a/b.py", DOC), Source("table/a/__init__.py", DOC)]
+    assert len(list(documents.unmapped(Source("ARCHITECTURE.md", row), modules))) == found
+
+
 def test_links_are_looked_up_from_their_document() -> None:
     document = Source("docs/decisions/0001-a.md", "[house](../../README.md) [gone](../README.md)")
     assert len(list(documents.named_paths(document, ["README.md", document.path]))) == 1

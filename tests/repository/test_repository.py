@@ -27,6 +27,7 @@ OF_MODULES: list[Check] = [
 OF_TEXTS: list[Check] = [checks.finished, checks.no_machine_path]
 # The one place where waiting is written down.
 MAY_SLEEP = {"tests/waiting.py"}
+PARTS = {"lakefold", "protos", "table", "log", "ingest", "committer", "reader"}
 CORE_FOLDER = "table/lakefold_table/lance/"
 CORE_MODULES = {
     "table/lakefold_table/format.py",
@@ -73,6 +74,11 @@ def test_documents_name_what_is_there() -> None:
         )
     ]
     assert "\n".join(found) == ""
+
+
+def test_the_map_has_every_module() -> None:
+    parts = [each for each in tree.modules() if each.pure.parts[0] in PARTS]
+    assert "\n".join(documents.unmapped(tree.one("ARCHITECTURE.md"), parts)) == ""
 
 
 def test_decisions_are_numbered_and_complete() -> None:
