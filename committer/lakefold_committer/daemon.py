@@ -40,6 +40,8 @@ T = TypeVar("T")
 
 LOG = structlog.get_logger("lakefold.committer")
 JOIN_SECONDS = 0.2
+REPORT_SECONDS = 10.0
+"""How long one report may take before it is tried again: well within the time that a stop is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,8 @@ class Committer:
 
     def _run_partition(self, admin: Admin, log: LogId, *, until_caught_up: bool) -> None:
         options = self._options
-        reporter = self._persist(partial(Reporter, options.kafka, options.group, log, options.topics))
+        make = partial(Reporter, options.kafka, options.group, log, options.topics, timeout_s=REPORT_SECONDS)
+        reporter = self._persist(make)
         if reporter is None:
             return
         with reporter:

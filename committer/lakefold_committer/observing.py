@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.opening import own_properties, read_deed, read_state
 from lakefold_log.record import decode_record
-from lakefold_table.errors import DamagedError, VersionExpiredError
+from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
 from lakefold_table.format import Observed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from lakefold_committer.fold import Table
     from lakefold_table.entry import Entry, LogId, Result
     from lakefold_table.format import AnyFormat, Deed, State
+    from lakefold_table.storage.base import Storage
     from lakefold_table.versions import Versions
 
 
@@ -28,7 +29,7 @@ def observe(
         deeds = _deeds(table_format, versions, table.state.told_since, needs.operations_since)
         table = replace(table, state=table_format.informed(table.state, deeds))
         needs = table_format.needs(table.state, group)
-    sizes = versions.storage.sizes(needs.sizes) if check_sizes else {}
+    sizes = _sizes(versions.storage, needs.sizes) if check_sizes else {}
     schemas = {version: _schema(table_format, versions, version) for version in needs.versions}
     return table, Observed(sizes, schemas)
 
@@ -54,6 +55,24 @@ def answers_before(versions: Versions, newest: int, log: LogId, offsets: Sequenc
         if record.first_offset <= min(wanted, default=record.first_offset):
             break
     return found
+
+
+def _sizes(storage: Storage, paths: Collection[str]) -> Mapping[str, int | None]:
+    """The size of each file; one whose path the store refuses counts as missing.
+
+    Such a path is too long, or a link in it leaves the root: what a message names may not stop a committer.
+    """
+    try:
+        return storage.sizes(paths)
+    except InvalidError:
+        return {path: _size(storage, path) for path in paths}
+
+
+def _size(storage: Storage, path: str) -> int | None:
+    try:
+        return storage.size(path)
+    except InvalidError:
+        return None
 
 
 def _deeds(table_format: AnyFormat, versions: Versions, newest: int, since: int) -> Iterator[Deed]:

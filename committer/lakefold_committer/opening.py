@@ -35,7 +35,7 @@ def open_table(table_format: AnyFormat, versions: Versions, uri: str) -> Table:
     newest = versions.latest()
     if not newest:
         return Table(uri)
-    state = read_state(table_format, versions, newest)
+    state = read_newest(table_format, versions, newest)
     table_format.check_writable(state, uri)
     table = _provable(table_format, versions, state, uri)
     check_rules(table.marks, uri)
@@ -51,6 +51,13 @@ def read_state(table_format: AnyFormat, versions: Versions, version: int) -> Sta
 def read_deed(table_format: AnyFormat, versions: Versions, version: int) -> Deed:
     """What one version did."""
     return table_format.deed(versions.path(version), versions.read(version), versions.storage.uri)
+
+
+def read_newest(table_format: AnyFormat, versions: Versions, version: int) -> State:
+    """The newest version, which others are built on and told of: no power cut may take it away any more."""
+    state = read_state(table_format, versions, version)
+    versions.storage.make_durable([versions.path(version)])
+    return state
 
 
 def own_properties(versions: Versions, version: int) -> Mapping[str, str] | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold import Folded, Table, Terms, fold, misplaced
 from lakefold_committer.observing import answers_before, observe
-from lakefold_committer.opening import check_log, check_rules, open_table, own_marks, read_state
+from lakefold_committer.opening import check_log, check_rules, open_table, own_marks, read_newest
 from lakefold_log.record import is_own
 from lakefold_table.errors import RetryError, StopError
 from lakefold_table.versions import Published
@@ -143,7 +143,7 @@ class OwnedTable:
 
     def _take_in(self, version: int, log: LogId) -> None:
         table = self._table
-        state = read_state(self._format, self._versions, version)
+        state = read_newest(self._format, self._versions, version)
         if not is_own(state.properties, version):
             self._format.check_writable(state, table.uri)
             followed = self._format.following(table.state, state) if table.state is not None else state

@@ -9,6 +9,7 @@ no fact: the next committer gives the same answers from the table.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
@@ -129,8 +130,10 @@ class Reporter:
 
     def close(self) -> None:
         """Let go of what was not reported; it stays invisible, and the next reporter ends it."""
-        self._producer.purge()
-        self._producer.poll(0)
+        with suppress(KafkaException):
+            # A fenced producer raises here what it has raised already when it was asked to report.
+            self._producer.purge()
+            self._producer.poll(0)
 
     def __enter__(self) -> Self:
         return self

@@ -179,9 +179,11 @@ def test_it_keeps_trying_while_the_broker_is_away_and_says_so(
         assert committer.get("/livez")[0] == 200
         own_broker.start()
         until(committer.is_ready, "ready again", seconds=120)
-        with Proposer(KafkaConfig(bootstrap), topics) as proposer:
-            proposer.send_wait(append(uri, rows([5]), 1, "app", 0))
-            until(lambda: ids_in(uri) == [5], "the row", seconds=60)
+        config = KafkaConfig(bootstrap)
+        with Proposer(config, topics) as proposer, OutcomeWaiter(config, topics, uri) as waiter:
+            sent = proposer.send_wait(append(uri, rows([5]), 1, "app", 0))
+            assert isinstance(waiter.wait(sent, 90).result, Committed)
+        assert ids_in(uri) == [5]
         assert committer.stop() == 0
 
 
