@@ -217,6 +217,10 @@ def test_the_root_is_empty_until_something_lies_below_it(store: Storage) -> None
     assert list(store.list("")) == []
     store.put("a/b/c", [b""])
     assert store.anything_at_root()
+    assert store.anything_at_root(besides={"b", "c"})
+    assert not store.anything_at_root(besides={"a"})
+    store.put("top", [b""])
+    assert store.anything_at_root(besides={"a"})
 
 
 def test_delete_removes_one_object(store: Storage) -> None:

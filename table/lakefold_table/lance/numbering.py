@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MAX_FRAGMENT_ID = 2**32 - 2
 """The highest id given; behind 2^32 - 1 pylance can't count on (tried)."""
+MAX_STEP = 2**24
+"""How far one proposal may move the highest id. Ids are never given back: a slip must not use them all up."""
 SEVEN_BITS, MORE = 0x7F, 0x80
 
 
@@ -53,22 +55,21 @@ class Numbering:
             return None
         ids = set(given)
         taken = self._live.taken(ids) | {number for number in ids if self._next <= number < after}
-        wrong = taken | {number for number in ids if number > MAX_FRAGMENT_ID}
+        highest = min(self._next + MAX_STEP, MAX_FRAGMENT_ID)
+        wrong = taken | {number for number in ids if number > highest}
         if wrong or len(ids) < len(given):
             return Invalid(
-                f"fragment ids {some(wrong or ids)} are taken, given twice or above {MAX_FRAGMENT_ID}",
+                f"fragment ids {some(wrong or ids)} are taken, given twice or above {highest}",
                 "leave ids 0: they are given when folded",
             )
         return None
 
     def reserve_fault(self, count: int) -> Invalid | None:
         """Why so many ids can't be reserved; None where they can."""
-        if 0 < count <= MAX_FRAGMENT_ID + 1 - self._next:
+        most = min(MAX_STEP, MAX_FRAGMENT_ID + 1 - self._next)
+        if 0 < count <= most:
             return None
-        return Invalid(
-            f"{count} fragment ids can't be reserved",
-            f"ids are from 0 to {MAX_FRAGMENT_ID}, the next one is {self._next}; reserve at least one",
-        )
+        return Invalid(f"{count} fragment ids can't be reserved", f"reserve from 1 to {most} at once")
 
     def reserve(self, count: int) -> int:
         """Reserves ids and returns the first of them."""

@@ -1,0 +1,179 @@
+"""Entries written down by hand, and a table that is folded in memory: what tests of the core stand on.
+
+Nothing here needs pylance, a disk or a broker. Data files are only named; `Observed` says what is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakefold_committer.fold import Folded, Table, Terms, fold
+from lakefold_committer.owned import OwnedTable
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_protos.lance.file_pb2 import Field
+from lakefold_table.entry import Entry, LogId, Position
+from lakefold_table.format import Observed
+from lakefold_table.lance.state import LanceState
+from lakefold_table.lance.table import LanceFormat
+from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.versions import Versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_table.entry import Outcome, Result
+
+URI = "memory://tests/t"
+LOG = LogId("cluster", "topic-id", 0)
+FILE = LogId(LogId.FILE_CLUSTER, "f11e", 0)
+FORMAT = LanceFormat()
+START_US = 1_700_000_000_000_000
+SECOND = 1_000_000
+DAY = 24 * 3600 * SECOND
+TERMS = Terms(epoch=1)
+
+
+def column(name: str, number: int, kind: str = "int64", *, parent: int = -1, nullable: bool = True) -> Field:
+    """One field of a schema."""
+    return Field(name=name, id=number, parent_id=parent, logical_type=kind, nullable=nullable)
+
+
+SCHEMA = (column("a", 0, nullable=False), column("s", 1, "string"))
+
+
+def creation(schema: Sequence[Field] = SCHEMA, uuid: str = "creation", **options: object) -> Envelope:
+    """An empty Overwrite that creates the table. `options`: those of CreateOptions."""
+    envelope = Envelope(table=URI)
+    envelope.create.SetInParent()
+    for name, value in options.items():
+        setattr(envelope.create, name, value)
+    envelope.lance.uuid = uuid
+    envelope.lance.overwrite.schema.extend(schema)
+    return envelope
+
+
+def add_fragment(fragment: DataFragment, name: str, rows: int = 3, version: tuple[int, int] = (2, 2)) -> None:
+    """Makes an empty fragment one of `rows` rows in one file that holds both columns of `SCHEMA`."""
+    fragment.physical_rows = rows
+    fragment.files.add(
+        path=f"{name}.lance",
+        fields=[0, 1],
+        column_indices=[0, 1],
+        file_major_version=version[0],
+        file_minor_version=version[1],
+        file_size_bytes=1000,
+    )
+
+
+def append(
+    name: str = "f", *, read: int = 1, app: str = "", batch: int | None = None, fragments: int = 1
+) -> Envelope:
+    """An Append of fragments whose files are called after `name`, which is the transaction's uuid too."""
+    envelope = Envelope(table=URI, app_id=app, batch_id=batch)
+    envelope.lance.uuid = name
+    envelope.lance.read_version = read
+    envelope.lance.append.SetInParent()
+    for number in range(fragments):
+        add_fragment(envelope.lance.append.fragments.add(), f"{name}-{number}")
+    return envelope
+
+
+def reserve(count: int, read: int = 1) -> Envelope:
+    """A reservation of fragment ids."""
+    envelope = Envelope(table=URI)
+    envelope.lance.uuid = f"reserve-{count}"
+    envelope.lance.read_version = read
+    envelope.lance.reserve_fragments.num_fragments = count
+    return envelope
+
+
+def changed(envelope: Envelope, change: Callable[[Envelope], object]) -> Envelope:
+    """A copy of the envelope with a change made to it."""
+    copy = Envelope()
+    copy.CopyFrom(envelope)
+    change(copy)
+    return copy
+
+
+def entry(envelope: Envelope, offset: int, log: LogId = LOG, time_us: int | None = None) -> Entry:
+    """The envelope at an offset; its time is one second an offset unless given."""
+    at = START_US + offset * SECOND if time_us is None else time_us
+    return Entry(Position(log, offset, "transactions"), at, envelope, envelope.ByteSize())
+
+
+def entries(envelopes: Sequence[Envelope], first: int, log: LogId = LOG) -> list[Entry]:
+    """The envelopes at consecutive offsets."""
+    return [entry(envelope, first + number, log) for number, envelope in enumerate(envelopes)]
+
+
+@dataclass
+class MemoryTable:
+    """A table folded group by group, without a store. `files` holds the bytes of each version by path."""
+
+    table: Table = field(default_factory=lambda: Table(URI))
+    files: dict[str, bytes] = field(default_factory=dict)
+    offset: int = 0
+
+    @property
+    def state(self) -> LanceState:
+        """The newest version."""
+        assert isinstance(self.table.state, LanceState)
+        return self.table.state
+
+    def fold(
+        self, *envelopes: Envelope, terms: Terms = TERMS, sizes: Mapping[str, int | None] | None = None
+    ) -> Folded:
+        """Folds the envelopes at the next offsets as one group."""
+        group = entries(envelopes, self.offset)
+        self.offset += len(group)
+        return self.fold_group(group, terms, Observed(sizes or {}))
+
+    def fold_group(
+        self, group: Sequence[Entry], terms: Terms = TERMS, observed: Observed | None = None
+    ) -> Folded:
+        """Folds entries as one group."""
+        folded = fold(FORMAT, self.table, group, observed or Observed(), terms)
+        self.table = folded.table
+        if folded.publication is not None:
+            self.files[folded.publication.path] = b"".join(folded.publication.buffers)
+        return folded
+
+    def result(self, envelope: Envelope, **options: object) -> Result:
+        """What becomes of one envelope, folded alone."""
+        folded = self.fold(envelope, **options)  # type: ignore[arg-type]
+        return folded.outcomes[0].result
+
+    def reopened(self) -> MemoryTable:
+        """The same table, its newest version read back from its bytes."""
+        path = self.state.scheme.path(self.state.version)
+        state = FORMAT.decode(path, self.files[path])
+        return MemoryTable(Table(URI, state, self.table.marks), dict(self.files), self.offset)
+
+
+def created(**options: object) -> MemoryTable:
+    """A table with its first version, empty."""
+    table = MemoryTable()
+    table.fold(creation(**options))  # type: ignore[arg-type]
+    return table
+
+
+def results(folded: Folded) -> list[Result]:
+    """The results of a group, in order."""
+    return [outcome.result for outcome in folded.outcomes]
+
+
+def versions_at(uri: str) -> Versions:
+    """The versions of a table in memory."""
+    return Versions(MemoryStorage(uri), FORMAT.folder, FORMAT.detect)
+
+
+def opened(uri: str, *, check_sizes: bool = False) -> OwnedTable:
+    """A committer's table in memory. Sizes are not looked at, as no data files are there."""
+    return OwnedTable(FORMAT, versions_at(uri), uri, check_sizes=check_sizes)
+
+
+def fold_at(table: OwnedTable, envelopes: Sequence[Envelope], first: int, log: LogId = LOG) -> list[Outcome]:
+    """Folds envelopes at consecutive offsets as one group, for a table of any name."""
+    return list(table.fold(entries(envelopes, first, log)).outcomes)

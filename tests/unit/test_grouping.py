@@ -1,0 +1,70 @@
+"""Which entries share a version: those the format allows, up to the limits, in the log's order."""
+
+import pytest
+
+from lakefold_committer.grouping import Limits, groups_of
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.lance.table import LanceFormat
+from tests.folding import append, changed, creation, entries, reserve
+
+MANY = Limits(1000, 10**9)
+
+
+def groups(envelopes: list[Envelope], limits: Limits = MANY) -> list[list[int]]:
+    """The offsets of each group."""
+    cut = groups_of(entries(envelopes, 0), LanceFormat(), limits)
+    return [[one.position.offset for one in group] for group in cut]
+
+
+def tagged() -> Envelope:
+    return changed(append(), lambda e: setattr(e.lance, "tag", "t"))
+
+
+def with_property() -> Envelope:
+    return changed(append(), lambda e: e.lance.transaction_properties.update({"mine": "1"}))
+
+
+def with_id() -> Envelope:
+    return changed(append(), lambda e: setattr(e.lance.append.fragments[0], "id", 9))
+
+
+def test_appends_share_a_version() -> None:
+    assert groups([append()] * 5) == [[0, 1, 2, 3, 4]]
+    assert groups([append(fragments=0), append(fragments=4), append(app="a", batch=1)]) == [[0, 1, 2]]
+    assert groups([]) == []
+
+
+@pytest.mark.parametrize("alone", [tagged(), with_property(), with_id(), creation(), reserve(1)])
+def test_others_go_alone(alone: Envelope) -> None:
+    assert groups([alone]) == [[0]]
+    assert groups([append(), append(), alone, append()]) == [[0, 1], [2], [3]]
+    assert groups([alone, alone, append()]) == [[0], [1], [2]]
+
+
+def test_what_is_refused_anyway_rides_along() -> None:
+    unbuilt, nothing = changed(append(), lambda e: e.lance.delete.SetInParent()), Envelope()
+    assert groups([append(), unbuilt, nothing, append()]) == [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"), [(1, [[0], [1], [2]]), (2, [[0, 1], [2]]), (3, [[0, 1, 2]]), (4, [[0, 1, 2]])]
+)
+def test_a_group_is_full_by_its_number(most: int, expected: list[list[int]]) -> None:
+    assert groups([append()] * 3, Limits(most, 10**9)) == expected
+
+
+@pytest.mark.parametrize(("room", "expected"), [(3, [[0, 1, 2]]), (2, [[0, 1], [2]]), (1, [[0], [1], [2]])])
+def test_a_group_is_full_by_its_size(room: int, expected: list[list[int]]) -> None:
+    size = append().ByteSize()
+    assert groups([append()] * 3, Limits(100, room * size)) == expected
+    assert groups([append()] * 3, Limits(100, room * size + size - 1)) == expected
+
+
+def test_an_entry_larger_than_the_limit_still_gets_its_group() -> None:
+    big = append(fragments=50)
+    assert groups([append(), big, append()], Limits(100, append().ByteSize())) == [[0], [1], [2]]
+    assert groups([big], Limits(1, 1)) == [[0]]
+
+
+def test_counting_begins_again_after_an_entry_that_goes_alone() -> None:
+    assert groups([append(), tagged(), append(), append()], Limits(2, 10**9)) == [[0], [1], [2, 3]]

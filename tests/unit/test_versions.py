@@ -1,0 +1,127 @@
+"""The version line: found, read, and published once whatever the store answers (one-commit-point)."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from lakefold_table.errors import DamagedError, NotATableError, RetryError, VersionExpiredError
+from lakefold_table.format import Publication
+from lakefold_table.lance.naming import Scheme, detect
+from lakefold_table.storage.memory import LoseAnswer, MemoryStorage, Refuse
+from lakefold_table.versions import Published, Versions
+
+NAME = "versions"
+URI = f"memory://{NAME}/t"
+
+
+@pytest.fixture
+def store() -> Iterator[MemoryStorage]:
+    yield MemoryStorage(URI)
+    MemoryStorage.forget(NAME)
+
+
+def versions(store: MemoryStorage) -> Versions:
+    return Versions(store, "_versions", detect)
+
+
+def publication(version: int, first: bytes = b"first", rest: bytes = b"rest") -> Publication:
+    return Publication(version, Scheme.V2.path(version), [first, rest])
+
+
+@pytest.mark.parametrize("scheme", Scheme)
+def test_versions_are_found_and_read(store: MemoryStorage, scheme: Scheme) -> None:
+    for number in (1, 2, 12):
+        store.put(scheme.path(number), [b"%d" % number])
+    store.put("_versions/d9223372036854775809.manifest", [b"detached"])
+    store.put("_versions/latest_version_hint.json", [b"{}"])
+    line = versions(store)
+    assert line.numbers() == [1, 2, 12]
+    assert line.latest() == 12
+    assert versions(store).read(2) == b"2"
+    assert versions(store).read_start(12, 1) == b"1"
+    assert [versions(store).exists(number) for number in (1, 3, 12, 13)] == [True, False, True, False]
+
+
+def test_an_empty_place_has_no_version(store: MemoryStorage) -> None:
+    assert versions(store).latest() == 0
+    assert versions(store).numbers() == []
+
+
+@pytest.mark.parametrize(
+    "path", ["data/x.lance", "_versions/1.manifest#1", "_transactions/0-u.txn", "_lakefold/c/1"]
+)
+def test_files_written_ahead_of_a_table_are_no_hindrance(store: MemoryStorage, path: str) -> None:
+    """A table may be created with its first rows; and a crash may leave a folder without a version."""
+    store.put(path, [b"x"])
+    assert versions(store).latest() == 0
+
+
+@pytest.mark.parametrize("path", ["readme", "_delta_log/0.json", "metadata/v1.json", "part-0.parquet"])
+def test_a_folder_of_something_else_is_no_table(store: MemoryStorage, path: str) -> None:
+    store.put("data/x.parquet", [b"x"])
+    store.put(path, [b"x"])
+    with pytest.raises(NotATableError, match="no version of a table") as caught:
+        versions(store).latest()
+    assert caught.value.where == URI
+    assert caught.value.hint
+
+
+def test_two_schemes_are_damage(store: MemoryStorage) -> None:
+    store.put(Scheme.V1.path(1), [b""])
+    store.put(Scheme.V2.path(2), [b""])
+    with pytest.raises(DamagedError):
+        versions(store).latest()
+
+
+def test_a_version_that_is_not_there(store: MemoryStorage) -> None:
+    for missing in (versions(store).read, versions(store).path, versions(store).exists):
+        with pytest.raises(NotATableError):
+            missing(1)
+    for number in (4, 6):
+        store.put(Scheme.V2.path(number), [b""])
+    with pytest.raises(VersionExpiredError, match="version 5 is gone") as gone:
+        versions(store).read(5)
+    assert gone.value.oldest == 4
+    with pytest.raises(VersionExpiredError, match="version 7 is not there yet, the newest is 6"):
+        versions(store).read_start(7, 10)
+    line = versions(store)
+    assert line.latest() == 6
+    for number in (4, 6):
+        store.delete(Scheme.V2.path(number))
+    with pytest.raises(NotATableError):
+        line.read(6)
+
+
+def test_a_version_is_published_once(store: MemoryStorage) -> None:
+    line = versions(store)
+    assert line.publish(publication(1)) is Published.OURS
+    assert line.publish(publication(1)) is Published.OURS
+    assert line.publish(publication(1, b"other")) is Published.THEIRS
+    assert line.read(1) == b"firstrest"
+    assert line.exists(1)
+
+
+@pytest.mark.parametrize(
+    ("stored", "there", "expected"),
+    [
+        (True, b"", Published.OURS),
+        (False, b"", Published.UNKNOWN),
+        (True, b"theirs", Published.THEIRS),
+        (False, b"theirs", Published.THEIRS),
+        (False, b"firstrest", Published.OURS),
+    ],
+)
+def test_a_lost_answer_is_settled_by_reading_back(
+    store: MemoryStorage, *, stored: bool, there: bytes, expected: Published
+) -> None:
+    if there:
+        store.put(Scheme.V2.path(1), [there])
+    store.faults.plan(LoseAnswer(stored=stored))
+    assert versions(store).publish(publication(1)) is expected
+
+
+def test_an_unreachable_store_is_no_answer(store: MemoryStorage) -> None:
+    store.faults.plan(Refuse())
+    with pytest.raises(RetryError):
+        versions(store).publish(publication(1))
+    assert versions(store).latest() == 0
