@@ -11,6 +11,11 @@ import sys
 
 import structlog
 
+# Without the local variables: they may hold a secret.
+_TRACEBACKS = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
+
 
 def configure(level: str = "info") -> None:
     """Log from `level` (debug, info, warning, error) on to stderr, for every `structlog.get_logger()`."""
@@ -19,16 +24,30 @@ def configure(level: str = "info") -> None:
     ending: list[structlog.typing.Processor] = (
         [structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)]
         if terminal
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(ensure_ascii=False)]
+        else [_TRACEBACKS, structlog.processors.JSONRenderer(ensure_ascii=False)]
     )
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        time,
+    ]
+    number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            time,
-            *ending,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        processors=[*shared, *ending],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
+    _adopt_standard_logging([*shared, structlog.stdlib.ExtraAdder()], ending, number)
+
+
+def _adopt_standard_logging(
+    before: list[structlog.typing.Processor], ending: list[structlog.typing.Processor], level: int
+) -> None:
+    """Give the lines of libraries (the Kafka client's among them) the same form as our own."""
+    handler = logging.StreamHandler(sys.stderr)
+    last = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *ending]
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=last, foreign_pre_chain=before))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(level, logging.WARNING))

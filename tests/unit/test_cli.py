@@ -169,6 +169,21 @@ def test_logs_go_to_stderr_as_json_where_that_is_no_terminal() -> None:
     assert line["timestamp"].endswith("Z")
 
 
+def test_the_lines_of_libraries_take_the_same_form_and_no_traceback_shows_variables() -> None:
+    code = (
+        "import logging; from lakefold.logs import configure; configure('info'); password = 'geheim';"
+        "logging.getLogger('lakefold_log.kafka').warning('FAIL [%s] %s', 'client', 'refused');"
+        "exec('try:\\n 1 / 0\\nexcept ZeroDivisionError:\\n logging.exception(str(7))')"
+    )
+    refused, failed = run_python(code).stderr.splitlines()
+    assert (json.loads(refused)["event"], json.loads(refused)["level"]) == (
+        "FAIL [client] refused",
+        "warning",
+    )
+    assert json.loads(failed)["exception"][0]["exc_type"] == "ZeroDivisionError"
+    assert "geheim" not in failed
+
+
 def test_a_reader_that_goes_away_is_no_fault() -> None:
     code = "from lakefold.cli import main; main()"
     command = f"{sys.executable} -c '{code}' --help | true; exit ${{PIPESTATUS[0]}}"
