@@ -25,6 +25,7 @@ from lakefold.errors import SetupError
 from lakefold.local.jars import fetch_jars
 from lakefold.local.java import find_java
 from lakefold.local.ports import free_port, is_free
+from lakefold.local.tie import Tie
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
@@ -71,13 +72,16 @@ class Broker:
     """A single-node Kafka broker whose files lie in `directory`.
 
     `port` 0 takes the port it had before, else a free one. `start` may be called again after `stop` or
-    `kill`: the data and the port stay. As a context manager it starts on entering and stops on leaving.
+    `kill`: the data and the port stay. As a context manager it starts on entering, stops on leaving, and does
+    not outlive this process, even where that is killed.
     """
 
     def __init__(self, directory: str | os.PathLike[str], port: int = 0) -> None:
         self.directory = Path(directory).absolute()
         self._ask_port = port
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_tied = False
+        self._tie: Tie | None = None
 
     @property
     def log_file(self) -> Path:
@@ -139,6 +143,7 @@ class Broker:
         """Ask the broker to stop, kill it where it has not after `timeout` seconds; give whether it ran."""
         pid = self.pid
         if pid is None:
+            self._ends_within(0)
             return False
         self._signal(pid, signal.SIGTERM)
         if not self._ends_within(timeout):
@@ -155,7 +160,8 @@ class Broker:
         self._pid_file.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
-        """Start the broker."""
+        """Start the broker, tied to this process."""
+        self._is_tied = True
         self.start()
         return self
 
@@ -227,6 +233,8 @@ class Broker:
                 pass_fds=(lock.fileno(),),
                 start_new_session=True,
             )
+        if self._is_tied:
+            self._tie = Tie(self._process.pid)
         self._pid_file.write_text(str(self._process.pid))
 
     def _wait_until_ready(self, deadline: float) -> None:
@@ -269,6 +277,9 @@ class Broker:
         deadline = time.monotonic() + timeout
         while self.running and time.monotonic() < deadline:
             time.sleep(0.02)
+        if not self.running and self._tie is not None:
+            self._tie.release()
+            self._tie = None
         if not self.running and self._process is not None:
             self._process.wait()
             self._process = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from lakefold.local.broker import Broker, _new_cluster_id
 from lakefold.local.ports import free_port, is_free
 from lakefold_log.admin import cluster_id
 from lakefold_table.errors import RetryError
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,6 +97,22 @@ def test_outlives_the_process_that_started_it_and_is_stopped_by_another(tmp_path
     finally:
         assert broker.stop()
     assert not broker.running
+
+
+def test_a_broker_in_a_context_dies_with_its_process(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from lakefold.local.broker import Broker\n"
+        "with Broker(sys.argv[1]) as broker:\n"
+        "    assert broker.running\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    died = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert died.returncode == -signal.SIGKILL
+    broker = Broker(tmp_path)
+    try:
+        until(lambda: not broker.running, "the broker to end with its process", seconds=10)
+    finally:
+        broker.kill()
 
 
 def test_a_pid_file_of_a_dead_broker_is_not_believed(tmp_path: Path) -> None:
