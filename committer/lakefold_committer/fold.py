@@ -163,7 +163,7 @@ class _Folding:
         time_us = max(_time(last), base.state.time_us + 1 if base.state else 0)
         since, operations = self._draft.operations
         marks = replace(
-            self._keys.marks(time_us),
+            self._keys.marks(_time(last)),
             table_id=table_id,
             version=self._version,
             epoch=self._terms.epoch,
