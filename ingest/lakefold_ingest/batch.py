@@ -107,7 +107,7 @@ class _Batch:
     def put(self, write: Callable[[Target], list[DataFragment]]) -> Result | None:
         refused: list[str] = []
         while len(refused) < _ATTEMPTS:
-            view = look(self._settings.table, self._settings.storage_options) or self._create()
+            view = self._look(afresh=bool(refused)) or self._create()
             version = view.folded(self._app_id, self._batch_id)
             if version is not None:
                 LOGGER.info("batch %s of %s is in the table already", self._batch_id, self._app_id)
@@ -127,6 +127,9 @@ class _Batch:
             where=self._settings.table,
             hint="others change the table's schema; run the batch again when they are done",
         )
+
+    def _look(self, *, afresh: bool) -> View | None:
+        return look(self._settings.table, self._settings.storage_options, afresh=afresh)
 
     def _line(self) -> Line:
         return open_line(self._settings.kafka, self._settings.topics, self._settings.timeout_s)
@@ -159,7 +162,7 @@ class _Batch:
 
     def _told_by_the_table(self, answer: Answer) -> Duplicate:
         """The table says of itself what was folded, where nobody reported it in time."""
-        view = look(self._settings.table, self._settings.storage_options)
+        view = self._look(afresh=True)
         version = None if view is None else view.folded(self._app_id, self._batch_id)
         if version is None:
             raise self._no_answer(answer, f"batch {self._batch_id} of {self._app_id}")
@@ -178,7 +181,7 @@ class _Batch:
         result = None if answer.outcome is None else answer.outcome.result
         if isinstance(result, Invalid):
             raise _invalid(result, settings.table)
-        view = look(settings.table, settings.storage_options)
+        view = self._look(afresh=True)
         if view is not None:
             return view
         if result is None:

@@ -1,6 +1,7 @@
 """What the driver knows of the table while it writes one batch: the read version, its schema and its marks.
 
-The driver reads the version itself, without pylance, whose use would forbid it to fork.
+The driver reads the version itself, without pylance, whose use would forbid it to fork, and without decoding
+the fragments, whose number has nothing to do with a batch.
 """
 
 from __future__ import annotations
@@ -8,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefold_log.record import is_own
+from lakefold_reader.source import missing, open_source, read_step
 from lakefold_table.lance.arrow import schema_to_arrow
+from lakefold_table.lance.features import check_writable
 from lakefold_table.lance.schema import TOP
-from lakefold_table.lance.table import LanceFormat
 from lakefold_table.marks import Marks, decode_marks
-from lakefold_table.storage import open_storage
-from lakefold_table.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +21,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_protos.lance.file_pb2 import Field
+    from lakefold_reader.source import Source
     from lakefold_table.entry import Position
+    from lakefold_table.versions import Versions
+
+
+# The tables that this process writes, by URI and storage options: their versions, the newest one seen.
+_seen: dict[tuple[object, ...], tuple[Source, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +68,53 @@ class View:
         return None if self.bound is None else self.bound.log.partition
 
 
-def look(uri: str, storage_options: Mapping[str, str]) -> View | None:
+def look(uri: str, storage_options: Mapping[str, str], *, afresh: bool = False) -> View | None:
     """The table as it is now; None where there is nothing at all at this place.
 
-    Raises `NotATableError` where there is something else, `InvalidError` where the table uses features that a
-    writer must know and this release doesn't.
+    Lists the versions the first time, or where `afresh` is said. Else it goes on from the one it saw last,
+    and stops short where versions were removed in the middle: the committer refuses what is built on such a
+    version, and who looks afresh sees what is there. Raises `NotATableError` where there is something else
+    than a table, `InvalidError` where it uses features that a writer must know and this release doesn't.
     """
-    lance = LanceFormat()
-    versions = Versions(open_storage(uri, storage_options), lance.folder, lance.detect)
-    version = versions.latest()
+    place = (uri, *sorted(storage_options.items()))
+    if place not in _seen:
+        _seen[place] = open_source(uri, storage_options), 0
+    source, known = _seen[place]
+    versions = source.versions
+    goes_on = known and not afresh and versions.exists(known)
+    version = newest(versions, known) if goes_on else versions.latest()
+    _seen[place] = source, version
     if not version:
         return None
-    state = lance.decode(versions.path(version), versions.read(version), uri)
-    lance.check_writable(state, uri)
-    marks = decode_marks(state.metadata, uri) or Marks()
-    # A foreign client's version may carry the marks of another table (a clone) or of an older version.
-    own = is_own(state.properties, version)
+    step = read_step(source, version, whole=True)
+    if step is None or step.head is None:
+        raise missing(source, version)
+    head = step.head
+    check_writable(head, uri)
+    marks = decode_marks(head.table_metadata, uri) or Marks()
     return View(
         uri,
         version,
-        state.schema,
-        schema_to_arrow(state.schema, state.head.schema_metadata),
-        state.head.data_format.version,
-        marks if own else Marks(),
+        head.fields,
+        schema_to_arrow(head.fields, head.schema_metadata),
+        head.data_format.version,
+        # A foreign client's version may carry the marks of another table (a clone) or of an older version.
+        marks if step.own else Marks(),
         marks.position,
     )
+
+
+def newest(versions: Versions, known: int) -> int:
+    """The newest version without listing, from one that is there: asks for names ahead in growing steps.
+
+    A table keeps its versions until somebody cleans up; listing 20,000 of them takes 0.2 s on a local disk.
+    """
+    step = 1
+    while versions.exists(known + step):
+        known += step
+        step *= 2
+    while step > 1:
+        step //= 2
+        if versions.exists(known + step):
+            known += step
+    return known

@@ -1,0 +1,105 @@
+"""The driver's view of a table is its newest version, and trusts only marks that a committer made for it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lakefold_ingest.view import look, newest
+from lakefold_table.entry import LogId, Position
+from lakefold_table.errors import NotATableError
+from lakefold_table.lance.naming import Scheme
+from lakefold_table.lance.table import LanceFormat
+from lakefold_table.marks import AppMark, Marks
+from lakefold_table.storage import open_storage
+from lakefold_table.uri import canonical
+from lakefold_table.versions import Versions
+
+POSITION = Position(LogId("cluster", "topic-id", 3), 41, "transactions")
+
+
+def write(path: Path, number: int, mode: str = "append") -> None:
+    lance.write_dataset(pa.table({"n": [number]}), path, mode=mode)
+
+
+def versions_of(path: Path) -> Versions:
+    lance_format = LanceFormat()
+    return Versions(open_storage(canonical(path)), lance_format.folder, lance_format.detect)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(1, 70), st.data(), st.sampled_from(Scheme))
+def test_the_newest_version_is_found_from_any_older_one(
+    tmp_path: Path, count: int, data: st.DataObject, scheme: Scheme
+) -> None:
+    shutil.rmtree(tmp_path / "_versions", ignore_errors=True)
+    (tmp_path / "_versions").mkdir()
+    for version in range(1, count + 1):
+        (tmp_path / scheme.path(version)).touch()
+    known = data.draw(st.integers(1, count))
+    assert newest(versions_of(tmp_path), known) == count
+
+
+def test_a_view_goes_on_with_the_table(tmp_path: Path) -> None:
+    uri = canonical(tmp_path / "t")
+    assert look(uri, {}) is None
+    write(tmp_path / "t", 1, "create")
+    for version in range(1, 6):
+        view = look(uri, {})
+        assert view is not None
+        assert view.version == version
+        write(tmp_path / "t", version)
+    shutil.rmtree(tmp_path / "t")
+    assert look(uri, {}) is None
+    write(tmp_path / "t", 1, "create")
+    again = look(uri, {})
+    assert again is not None
+    assert (again.version, again.marks, again.partition) == (1, Marks(), None)
+
+
+def test_versions_removed_in_the_middle_are_passed_by_who_looks_afresh(tmp_path: Path) -> None:
+    uri = canonical(tmp_path / "t")
+    write(tmp_path / "t", 1, "create")
+    look(uri, {})
+    for number in range(5):
+        write(tmp_path / "t", number)
+    Path(tmp_path / "t" / Scheme.V2.path(2)).unlink()
+    stale, fresh = look(uri, {}), look(uri, {}, afresh=True)
+    assert stale is not None
+    assert fresh is not None
+    assert (stale.version, fresh.version) == (1, 6)
+
+
+def test_marks_under_a_foreign_version_bind_but_prove_nothing(tmp_path: Path) -> None:
+    write(tmp_path / "t", 1, "create")
+    apps = {"app": AppMark(((0, 7),), recent=((7, 1),))}
+    marks = Marks(table_id="another", version=1, position=POSITION, apps=apps)
+    lance.dataset(tmp_path / "t").update_metadata(dict(marks.encode()))
+    view = look(canonical(tmp_path / "t"), {})
+    assert view is not None
+    assert view.folded("app", 7) is None
+    assert view.bound == POSITION
+    assert view.partition == 3
+
+
+def test_field_ids_are_those_of_the_chosen_columns_and_all_below_them(tmp_path: Path) -> None:
+    place = pa.struct([("x", pa.float64()), ("tags", pa.list_(pa.string()))])
+    schema = pa.schema([("a", pa.int8()), ("place", place), ("x", pa.int8())])
+    lance.write_dataset(pa.table({name: [] for name in schema.names}, schema=schema), tmp_path / "t")
+    view = look(canonical(tmp_path / "t"), {})
+    assert view is not None
+    assert view.schema == schema
+    assert view.field_ids(["a", "x"]) == (0, 5)
+    assert view.field_ids(["place"]) == (1, 2, 3, 4)
+
+
+def test_what_is_no_table_is_told(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(NotATableError):
+        look(canonical(tmp_path), {})
