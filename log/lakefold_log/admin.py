@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 T = TypeVar("T")
-# Where librdkafka's own log lines go; nothing is printed unless the process sets a handler for them.
+# Where librdkafka's own log lines go; nothing is printed unless the process sets a handler for them. Without
+# one that does nothing, Python prints warnings to stderr by itself.
 LOGGER: Final = logging.getLogger("lakefold_log.kafka")
+LOGGER.addHandler(logging.NullHandler())
 Option = str | int | float | bool
 
 # Options that carry a promise of this package (exactly-once reports, no skipped entry, the right partition).
