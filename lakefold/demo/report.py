@@ -1,0 +1,150 @@
+"""What the demo says at its end: the proof, the table's history, how fast it was, what to try next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+import lakefold
+from lakefold.demo.advice import advice_for
+from lakefold.output import print_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold.demo.folder import Folder
+    from lakefold.demo.run import Result
+    from lakefold_reader.history import HistoryRow
+
+_MB: Final = 1_000_000
+_CLOCKS_MS: Final = 5
+"""Times below this can't be told: two clocks are compared."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run's result with the table that it left. `total_seconds`: of the whole demo."""
+
+    folder: Folder
+    result: Result
+    history: Sequence[HistoryRow]
+    table_size: int
+    total_seconds: float
+
+    @property
+    def transactions(self) -> int:
+        """How many proposals were folded."""
+        return sum(row.entries or 0 for row in self.history)
+
+
+def report_of(folder: Folder, result: Result, total_seconds: float) -> Report:
+    """Read the table's history and size."""
+    history = list(lakefold.open(folder.table).history())
+    size = sum(path.stat().st_size for path in folder.table.rglob("*") if path.is_file())
+    return Report(folder, result, history, size, total_seconds)
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Give the report as one document. Times in seconds, sizes in bytes."""
+    result = report.result
+    return {
+        "rows": result.rows,
+        "event_bytes": result.size,
+        "seconds": round(result.seconds, 3),
+        "total_seconds": round(report.total_seconds, 3),
+        "rows_per_second": round(result.rows / result.seconds),
+        "versions": len(report.history),
+        "transactions": report.transactions,
+        "table": str(report.folder.table),
+        "table_bytes": report.table_size,
+        "proof": [
+            {"witness": each.name, "rows": each.saw.rows, "checksum": str(each.saw), "same": each.same}
+            for each in result.witnesses
+        ],
+    }
+
+
+def print_report(report: Report) -> None:
+    """Print all of it for a person, in plain lines that a terminal can wrap and a person can copy."""
+    _head("Proof: the rows in the table are the rows in the CSV file, each exactly once")
+    witnesses = report.result.witnesses
+    rows = [[each.name, each.saw.rows, str(each.saw), _verdict(each.same)] for each in witnesses]
+    print_columns(["seen by", "rows", "checksum of all columns", ""], rows)
+    _print_history(report)
+    _print_figures(report)
+    _print_advice(report)
+
+
+def _print_history(report: Report) -> None:
+    _head("History: what each version did, and where it came from in the log")
+    rows = [
+        [row.version, row.operation, _offsets(row), _batches(row), row.rows_in, row.files_in, _visible(row)]
+        for row in report.history
+    ]
+    head = ["version", "operation", "log offset", "app:batch", "rows", "files", "ms from log to visible"]
+    print_columns(head, rows)
+
+
+def _print_figures(report: Report) -> None:
+    result = report.result
+    rows, megabytes = result.rows / result.seconds, result.size / result.seconds / _MB
+    _head("Throughput")
+    click.echo(
+        f"{result.rows:,} rows ({result.size / _MB:.0f} MB of JSON) in {result.seconds:.1f} s, "
+        f"the committer's death included: {rows:,.0f} rows/s, {megabytes:.1f} MB/s"
+    )
+    click.echo(f"{report.transactions} transactions in {len(report.history)} versions")
+    click.echo(f"the whole demo took {report.total_seconds:.0f} s")
+
+
+def _print_advice(report: Report) -> None:
+    folder, advice = report.folder, advice_for(report.folder)
+    _head("Where to look")
+    click.echo(f"table   {folder.table} ({report.table_size / _MB:.1f} MB)")
+    click.echo(f"logs    {folder.logs}, {folder.broker}/broker.log")
+    click.echo("Nothing runs any more. The next demo replaces this folder.")
+    _head("What to try next, from this folder")
+    _lines(advice.table)
+    _head(f"What to try in Python ({advice.python})")
+    _lines(advice.prompt)
+    _head("Start the same log again: a new committer finds that all of it is folded, and doubles nothing")
+    _lines(advice.log)
+
+
+def _offsets(row: HistoryRow) -> str | None:
+    if row.positions is None:
+        return None
+    first, last = row.positions.first, row.positions.last
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _batches(row: HistoryRow) -> str | None:
+    told = (
+        f"{one.app_id}:{one.first}" if one.first == one.last else f"{one.app_id}:{one.first}-{one.last}"
+        for one in row.apps
+    )
+    return ", ".join(told) or None
+
+
+def _visible(row: HistoryRow) -> str | None:
+    """Give the milliseconds from the broker's stamp on the last entry to the time of the version's file."""
+    if row.seconds_to_visible is None:
+        return None
+    milliseconds = round(row.seconds_to_visible * 1000)
+    return f"{milliseconds:,}" if milliseconds > _CLOCKS_MS else f"< {_CLOCKS_MS}"
+
+
+def _verdict(same: bool) -> str:  # noqa: FBT001 - a value to be shown
+    return "the same" if same else "NOT THE SAME"
+
+
+def _head(text: str) -> None:
+    click.echo()
+    click.secho(text, bold=True)
+
+
+def _lines(lines: Sequence[str]) -> None:
+    for line in lines:
+        click.echo(line)

@@ -1,0 +1,248 @@
+"""Runs the demo: starts the parts, watches them, kills the committer midway, proves the end, stops all.
+
+One thread decides everything. It looks around some twenty times a second (`_look_around`), and whatever takes
+longer than a moment runs in a thread or a process beside it. So the screen is never still, a part that fails
+is noticed at once, and Ctrl-C is obeyed at every moment in the same way: by leaving through the stack of what
+has to be stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+import lakefold
+from lakefold.demo.checksum import Checksum, Summer
+from lakefold.demo.children import Child
+from lakefold.demo.committers import Committers
+from lakefold.demo.dataset import SCHEMA, Departures, find_csv
+from lakefold.demo.follower import Follower
+from lakefold.demo.job import Job, Topic
+from lakefold.demo.proof import question
+from lakefold.demo.replay import Replay
+from lakefold.demo.tasks import Task
+from lakefold.demo.watch import Watch
+from lakefold.local.broker import Broker
+from lakefold_log.admin import Admin, KafkaConfig
+from lakefold_log.events import make_topic
+from lakefold_table.errors import RetryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from lakefold.demo.folder import Folder
+    from lakefold.demo.proof import Witness
+    from lakefold.demo.screen import Screen
+    from lakefold.demo.signals import Signals
+    from lakefold.demo.state import State
+
+T = TypeVar("T")
+
+TOPIC: Final = Topic("flights", 2)
+KILL_AT: Final = 0.4
+"""The share of the rows that must be visible before the committer is killed."""
+
+_LOOK_EVERY_S: Final = 0.05
+_STILL_S: Final = 180.0
+_CATCH_UP_S: Final = 30.0
+_HASTE_S: Final = 5.0
+_STREAMING: Final = "events become rows"
+
+
+class Part(Protocol):
+    """Something that runs."""
+
+    def look(self, state: State, screen: Screen) -> None:
+        """Tell how it goes; raise what ended it though it should run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came out. `size`: bytes of all events; `seconds`: from the query's start to the last row seen."""
+
+    rows: int
+    size: int
+    seconds: float
+    witnesses: Sequence[Witness]
+
+
+class Demo:
+    """One run in `folder`. `port`: where the broker listens, 0 for a free one."""
+
+    def __init__(self, folder: Folder, state: State, screen: Screen, signals: Signals, port: int = 0) -> None:
+        self._folder = folder
+        self._state = state
+        self._screen = screen
+        self._signals = signals
+        self._broker = Broker(folder.broker, port)
+        self._stack = ExitStack()
+        self._parts: list[Part] = []
+        self._moved = time.monotonic(), state.moves
+
+    def run(self) -> Result:
+        """Do all of it. Whatever ends it, nothing that it started is left running.
+
+        Raises `Interrupted` after a signal, and a `LakefoldError` with the last words of a part that failed.
+        Whether the proof holds is for the caller to judge by the result.
+        """
+        with self._stack as stack:
+            watch = stack.enter_context(Watch(self._folder.logs / "watch.log"))
+            watch.scratch(self._folder.scratch)
+            self._fetch_jars(watch)
+            reading = Task(self._read_rows, "dataset")
+            self._start_broker(watch)
+            texts, sent = self._wait_for(reading, "reading the departures from their CSV file")
+            replay = self._start_replay(texts)
+            committers = self._start_committer(watch)
+            follower = self._start_follower()
+            job = self._start_query(watch)
+            seconds = self._stream(replay, committers, follower, job)
+            witnesses = self._prove(sent, follower)
+            self._stop_in_order(follower, job, committers)
+            return Result(self._state.rows, replay.size, seconds, witnesses)
+
+    def _fetch_jars(self, watch: Watch) -> None:
+        """In a process of its own: Java is at work there, which must end with the demo."""
+        folder = self._folder
+        child = Child(
+            "fetching of jars",
+            "lakefold.demo.fetch",
+            (),
+            log=folder.logs / "jars.log",
+            watch=watch,
+            scratch=folder.scratch,
+        )
+        self._stack.callback(child.end, _HASTE_S)
+        self._stack.callback(child.ask_to_stop)
+        doing = "looking for the jars of Kafka and of Spark's connector, which the first run fetches"
+        self._wait_until(lambda: child.exit_code is not None, doing)
+        if child.exit_code:
+            raise child.failure()
+
+    def _read_rows(self) -> tuple[pa.Table, Checksum]:
+        """Give the rows as text, for the events, and the checksum of the same rows read as typed columns."""
+        departures = Departures(find_csv(), self._state.rows)
+        return departures.texts, Summer(SCHEMA).of(departures.typed, "the CSV file")
+
+    def _start_broker(self, watch: Watch) -> None:
+        watch.broker(self._folder.broker)
+        starting = Task(self._broker.start, "broker")
+        self._stack.callback(_end_broker, self._broker, starting)
+        address = self._wait_for(starting, "starting a Kafka broker")
+        self._screen.note(f"broker: Kafka, pid {self._broker.pid}, listens on {address}")
+
+    def _start_replay(self, texts: pa.Table) -> Replay:
+        config = KafkaConfig(self._broker.bootstrap_servers)
+        make_topic(Admin(config), TOPIC.name, TOPIC.partitions)
+        replay = Replay(texts, config, TOPIC.name)
+        self._stack.callback(replay.stop)
+        self._parts.append(replay)
+        self._screen.note(
+            f"replay: {self._state.rows:,} departures go as JSON events into the topic {TOPIC.name}"
+        )
+        return replay
+
+    def _start_committer(self, watch: Watch) -> Committers:
+        committers = Committers(self._folder, watch, self._broker.bootstrap_servers)
+        self._stack.callback(committers.stop, _HASTE_S)
+        self._parts.append(committers)
+        self._wait_until(lambda: committers.ready, "starting the committer")
+        self._screen.note(f"committer: pid {committers.child.pid}, folds the log into versions of the table")
+        return committers
+
+    def _start_follower(self) -> Follower:
+        follower = Follower(self._folder.table)
+        self._stack.callback(follower.stop)
+        self._parts.append(follower)
+        return follower
+
+    def _start_query(self, watch: Watch) -> Job:
+        job = Job(self._folder, watch, self._broker.bootstrap_servers, TOPIC, self._state.rows)
+        self._stack.callback(job.child.end)
+        self._parts.append(job)
+        self._state.query = "starting"
+        self._wait_until(lambda: job.started is not None, "starting Spark")
+        self._screen.note(
+            f"query: Spark, pid {job.child.pid}, writes the events into the table batch by batch"
+        )
+        return job
+
+    def _stream(self, replay: Replay, committers: Committers, follower: Follower, job: Job) -> float:
+        """Until all rows are visible, with one committer killed on the way; give the seconds it took."""
+        self._wait_until(lambda: follower.seen.rows >= KILL_AT * self._state.rows, _STREAMING)
+        self._replace(committers)
+        self._wait_until(lambda: job.done and not replay.working, _STREAMING)
+        newest = lakefold.open(self._folder.table).version
+        end = time.monotonic() + _CATCH_UP_S
+        self._wait_until(lambda: follower.version >= newest or time.monotonic() > end, "the tail catches up")
+        self._look_around()
+        return follower.arrivals[-1].at - (job.started or 0)
+
+    def _replace(self, committers: Committers) -> None:
+        """Kill the committer and start the next."""
+        dead, killed = committers.kill(), time.monotonic()
+        self._screen.note(f"SIGKILL: the committer, pid {dead}, is dead. Another one starts.", loud=True)
+        pid = committers.start_next()
+        self._wait_until(lambda: committers.ready, "no committer: another one starts")
+        seconds = time.monotonic() - killed
+        self._screen.note(
+            f"committer: pid {pid} goes on where the dead one stood, {seconds:.1f} s later", loud=True
+        )
+
+    def _prove(self, sent: Checksum, follower: Follower) -> list[Witness]:
+        seen, table = follower.seen, self._folder.table
+        doing = "reading the table back, to hold it against the CSV file"
+        return self._wait_for(Task(lambda: question(sent, seen, table), "proof"), doing)
+
+    def _stop_in_order(self, follower: Follower, job: Job, committers: Committers) -> None:
+        def stop() -> None:
+            follower.stop()
+            job.stop()
+            committers.stop()
+            self._broker.stop()
+
+        self._parts.clear()
+        self._wait_for(Task(stop, "stop"), "stopping the query, the committer and the broker")
+
+    def _wait_for(self, task: Task[T], doing: str) -> T:
+        self._wait_until(lambda: not task.working, doing)
+        return task.answer()
+
+    def _wait_until(self, condition: Callable[[], bool], doing: str) -> None:
+        """Look around until the condition holds. Raises `RetryError` where nothing moves any more."""
+        self._state.begin(doing)
+        while not condition():
+            self._look_around()
+            self._prove_movement()
+            time.sleep(_LOOK_EVERY_S)
+
+    def _look_around(self) -> None:
+        self._signals.check()
+        for part in self._parts:
+            part.look(self._state, self._screen)
+        self._screen.refresh(self._state)
+
+    def _prove_movement(self) -> None:
+        at, moves = self._moved
+        if moves != self._state.moves:
+            self._moved = time.monotonic(), self._state.moves
+        elif time.monotonic() - at > _STILL_S:
+            message = f"nothing has moved for {_STILL_S:.0f} s; the demo was {self._state.doing}"
+            raise RetryError(message, where=str(self._folder.logs), hint="the logs there may tell why")
+
+
+def _end_broker(broker: Broker, starting: Task[str]) -> None:
+    """Stop the broker, even one that is just being started: it is killed until its start gives up."""
+    while starting.working:
+        if (pid := broker.pid) is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        starting.wait(0.1)
+    broker.stop(timeout=_HASTE_S)

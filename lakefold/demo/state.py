@@ -1,0 +1,68 @@
+"""What the demo knows at a moment, for any screen to show."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+_RATE_OVER_S: Final = 3.0
+
+
+@dataclass
+class State:
+    """Counts are of rows unless said otherwise; `rows` is how many there will be.
+
+    `sent`: in the topic. `written`: in batches that the query has finished. `visible`: given out by the tail.
+    `doing` says in words what the demo is at; `query` and `committer`, how these are.
+    """
+
+    rows: int
+    started: float = field(default_factory=time.monotonic)
+    doing: str = "looking around"
+    doing_since: float = field(default_factory=time.monotonic)
+    query: str = "not started"
+    committer: str = "not started"
+    sent: int = 0
+    batches: int = 0
+    written: int = 0
+    visible: int = 0
+    version: int = 0
+    _visible_at: deque[tuple[float, int]] = field(default_factory=deque)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the demo began."""
+        return time.monotonic() - self.started
+
+    def begin(self, doing: str) -> None:
+        """Go on to the next thing, or on with the same."""
+        if doing != self.doing:
+            self.doing, self.doing_since = doing, time.monotonic()
+
+    @property
+    def lag(self) -> int:
+        """Rows that are in the topic and not yet visible."""
+        return max(self.sent - self.visible, 0)
+
+    def saw(self, visible: int) -> None:
+        """Take note of how many rows are visible now."""
+        self.visible = visible
+        now = time.monotonic()
+        self._visible_at.append((now, visible))
+        while self._visible_at[0][0] < now - _RATE_OVER_S:
+            self._visible_at.popleft()
+
+    @property
+    def rate(self) -> float:
+        """Rows that became visible in a second, over the last few seconds."""
+        if not self._visible_at:
+            return 0.0
+        (first_at, first), (last_at, last) = self._visible_at[0], self._visible_at[-1]
+        return (last - first) / (last_at - first_at) if last_at > first_at else 0.0
+
+    @property
+    def moves(self) -> tuple[object, ...]:
+        """What changes as long as anything goes on."""
+        return (self.doing, self.query, self.committer, self.sent, self.batches, self.version, self.visible)

@@ -1,0 +1,204 @@
+"""The demo as a newcomer meets it: it proves itself, its advice works, and however it ends nothing runs on.
+
+Whatever the demo starts has a variable of the demo's own environment, which the tests look for in the
+environments of all processes of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import pytest
+
+from lakefold.local.broker import Broker
+from lakefold.local.ports import is_free
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROWS: Final = 5_000
+MARK: Final = "DEMO_TEST_MARK"
+WHOLE_RUN_SECONDS: Final = 240
+STOP_SECONDS: Final = 30
+# Runs the command in a terminal of its own, and hands on what is typed.
+TERMINAL: Final = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+
+
+@dataclass
+class Running:
+    """A demo at work. `folder`: the current folder it was started in; `screen`: the file of what it shows."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    mark: str
+
+    @property
+    def screen(self) -> str:
+        """What it has shown so far."""
+        return (self.folder / "screen").read_text(errors="replace")
+
+    def wait_for(self, text: str) -> None:
+        """Wait until it shows the text."""
+
+        def shown() -> bool:
+            assert self.process.poll() is None, self.screen
+            return text in self.screen
+
+        until(shown, f"{text!r} on the screen", seconds=WHOLE_RUN_SECONDS)
+
+    def processes(self) -> list[str]:
+        """The command lines of all processes that it started and that still run."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if self.mark.encode() in (entry / "environ").read_bytes():
+                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+        return found
+
+    def left_over(self) -> list[str]:
+        """Temporary files."""
+        scratch = self.folder / ".lakefold" / "demo" / "scratch"
+        return [str(path) for path in [*(self.folder / "tmp").iterdir(), scratch] if path.exists()]
+
+
+@contextmanager
+def running_demo(folder: Path, *before: str) -> Iterator[Running]:
+    """A demo in `folder`, killed with all that it started where the test leaves it running."""
+    mark = uuid4().hex
+    (folder / "tmp").mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "CI"}
+    environment |= {MARK: mark, "TMPDIR": str(folder / "tmp"), "TERM": "xterm", "COLUMNS": "100"}
+    command = [*before, sys.executable, "-m", "lakefold", "demo", "--rows", str(ROWS)]
+    with (folder / "screen").open("wb") as screen:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=screen, stderr=screen
+        )
+    running = Running(process, folder, mark)
+    try:
+        yield running
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+        until(lambda: not running.processes(), "the end of all that it started", seconds=STOP_SECONDS)
+
+
+def advice(screen: str, heading: str) -> list[str]:
+    """The lines that are printed below a heading."""
+    return screen.split(heading, 1)[1].split("\n\n", maxsplit=1)[0].splitlines()[1:]
+
+
+def run_in(folder: Path, program: str, text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [program, "-i"] if "python" in program else ["bash", "-c", text],
+        input=text,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=STOP_SECONDS * 2,
+    )
+
+
+def test_proves_itself_survives_the_kill_and_gives_advice_that_works(tmp_path: Path) -> None:
+    with running_demo(tmp_path) as demo:
+        assert demo.process.wait(WHOLE_RUN_SECONDS) == 0, demo.screen
+        assert demo.processes() == []
+        assert demo.left_over() == []
+    screen = demo.screen
+    address = re.search(r"listens on 127\.0\.0\.1:(\d+)", screen)
+    assert address is not None
+    assert is_free(int(address[1]))
+    assert "SIGKILL: the committer" in screen
+    assert len(set(re.findall(r"committer: pid (\d+)", screen))) == 2
+    seen = re.findall(
+        r"^(the CSV file|lakefold\.open|lakefold\.tail|pylance) +5,000 +(\w+) +the same", screen, re.MULTILINE
+    )
+    assert len(seen) == 4
+    assert len({checksum for _, checksum in seen}) == 1
+    versions = {int(number) for number in re.findall(r"tail: version (\d+)", screen)}
+    assert versions == set(range(1, max(versions) + 1))
+    assert 11 <= len(versions) <= 20
+    try_advice(tmp_path, screen)
+
+
+def try_advice(folder: Path, screen: str) -> None:
+    """Paste what the demo printed: each command does what it says."""
+    shell = advice(screen, "What to try next")
+    told = [run_in(folder, "bash", line) for line in shell]
+    assert [(line, done.stderr) for line, done in zip(shell, told, strict=True) if done.returncode] == []
+    assert "departures" in told[0].stdout
+    python = re.search(r"What to try in Python \((.*)\)", screen)
+    assert python is not None
+    prompt = run_in(
+        folder, str(folder / python[1]), "\n".join(advice(screen, "What to try in Python")) + "\n"
+    )
+    assert "Traceback" not in prompt.stderr
+    assert "5000" in prompt.stdout
+    broker = Broker(folder / ".lakefold" / "demo" / "broker")
+    try:
+        for line in advice(screen, "Start the same log again"):
+            done = run_in(folder, "bash", line)
+            assert done.returncode == 0, (line, done.stderr)
+    finally:
+        assert not broker.stop(), "`lakefold down` had stopped it"
+    assert run_in(folder, "bash", shell[0]).stdout == told[0].stdout
+
+
+@pytest.mark.parametrize("moment", ["starting a Kafka broker", "starting Spark", "tail: version 3"])
+def test_ctrl_c_at_the_terminal_leaves_nothing_running(tmp_path: Path, moment: str) -> None:
+    with running_demo(tmp_path, sys.executable, "-c", TERMINAL) as demo:
+        demo.wait_for(moment)
+        assert len(demo.processes()) > 2
+        assert demo.process.stdin is not None
+        demo.process.stdin.write(b"\x03")
+        demo.process.stdin.flush()
+        assert demo.process.wait(STOP_SECONDS) == 128 + signal.SIGINT
+        assert demo.processes() == []
+        assert demo.left_over() == []
+    assert "SIGINT: everything is stopped" in demo.screen
+    assert "Traceback" not in demo.screen
+
+
+def test_a_demo_that_is_killed_leaves_nothing_running(tmp_path: Path) -> None:
+    with running_demo(tmp_path) as demo:
+        demo.wait_for("starting Spark")
+        assert len(demo.processes()) > 3
+        demo.process.kill()
+        until(lambda: not demo.processes(), "the end of all that it started", seconds=STOP_SECONDS)
+        until(lambda: not demo.left_over(), "the scratch folder to go", seconds=STOP_SECONDS)
+
+
+def test_a_part_that_fails_ends_the_demo_with_its_last_words(tmp_path: Path) -> None:
+    with running_demo(tmp_path) as demo:
+        demo.wait_for("starting Spark")
+        [query] = [
+            int(entry.name)
+            for entry in Path("/proc").glob("[0-9]*")
+            if b"lakefold.demo.query" in command_line(entry) and b"python" in command_line(entry)
+            if str(tmp_path).encode() in command_line(entry)
+        ]
+        os.kill(query, signal.SIGKILL)
+        assert demo.process.wait(STOP_SECONDS) == 5
+        assert demo.processes() == []
+    assert "the streaming query was ended by SIGKILL" in demo.screen
+    assert "query.log" in demo.screen
+
+
+def command_line(entry: Path) -> bytes:
+    try:
+        return (entry / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""

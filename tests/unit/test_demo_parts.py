@@ -1,0 +1,294 @@
+"""The demo's smaller parts: its folder, its screens, its watch over what it started, its advice."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import click
+import pytest
+from rich.console import Console
+
+from lakefold.demo import needs
+from lakefold.demo.advice import advice_for
+from lakefold.demo.children import Child
+from lakefold.demo.folder import Folder, claim
+from lakefold.demo.job import ProgressFile
+from lakefold.demo.picture import drawn
+from lakefold.demo.screen import PlainLines, screen_for
+from lakefold.demo.signals import Interrupted, Signals
+from lakefold.demo.state import State
+from lakefold.demo.tasks import Task
+from lakefold.demo.watch import Watch
+from lakefold.errors import SetupError
+from lakefold_table.errors import RetryError
+from tests.waiting import until
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent doesn't."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_new_run_replaces_the_last_one(tmp_path: Path) -> None:
+    root = tmp_path / "demo"
+    with claim(root) as folder:
+        for place in (folder.table, folder.broker, folder.checkpoint):
+            place.mkdir()
+        (folder.table / "old").touch()
+        (root / "mine").touch()
+        assert folder.scratch.is_dir()
+    assert not folder.scratch.exists()
+    assert folder.table.exists()
+    with claim(root) as folder:
+        assert sorted(path.name for path in root.iterdir()) == ["demo.lock", "logs", "mine", "scratch"]
+
+
+def test_a_folder_of_other_things_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "flights").mkdir()
+    with pytest.raises(SetupError, match="other files than an earlier demo's"), claim(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["flights"]
+    (tmp_path / "file").touch()
+    with pytest.raises(SetupError, match="a file, not a folder"), claim(tmp_path / "file"):
+        pass
+
+
+def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
+    with claim(tmp_path / "demo") as folder:
+        (folder.logs / "kept").touch()
+        with pytest.raises(SetupError, match="another demo runs"), claim(tmp_path / "demo"):
+            pass
+        assert (folder.logs / "kept").exists()
+
+
+def test_plain_lines_are_never_silent_for_two_seconds() -> None:
+    now, told = 0.0, []
+    stream = io.StringIO()
+    state = State(100, doing="starting")
+    screen = PlainLines(stream, state, clock=lambda: now)
+    for tick in range(400):
+        now = tick * 0.05
+        before = stream.tell()
+        screen.refresh(state)
+        if tick == 100:
+            screen.note("something")
+        if stream.tell() > before:
+            told.append(now)
+    assert max(after - before for before, after in pairwise(told)) < 2
+    assert len(told) < 15
+    assert stream.getvalue().isascii()
+
+
+def test_the_plain_line_tells_rows_in_versions_lag_and_speed() -> None:
+    stream = io.StringIO()
+    state = State(100_000, sent=90_000, written=40_000, version=5)
+    state.saw(30_000)
+    PlainLines(stream, state, clock=iter([0.0, 9.0, 9.0]).__next__).refresh(state)
+    line = stream.getvalue()
+    for part in ("90,000 of 100,000 events", "version 5", "30,000 rows seen", "lag 60,000 rows", "rows/s"):
+        assert part in line
+
+
+@pytest.mark.parametrize("width", [70, 120])
+def test_the_picture_fits_and_tells_the_same(width: int) -> None:
+    state = State(100_000, sent=90_000, written=40_000, version=5, committer="pid 77, folding")
+    state.saw(30_000)
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(drawn(state))
+    shown = stream.getvalue()
+    assert max(map(len, shown.splitlines())) <= width
+    for part in ("90,000 of 100,000", "version 5", "30,000 rows seen", "60,000 rows", "pid 77, folding"):
+        assert part in shown
+
+
+def test_what_is_no_terminal_gets_plain_lines() -> None:
+    assert isinstance(screen_for(io.StringIO(), State(1)), PlainLines)
+
+
+def test_speed_is_that_of_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("lakefold.demo.state.time.monotonic", lambda: now)
+    state = State(10_000)
+    for second, visible in [(0.0, 0), (10.0, 5_000), (11.0, 6_000), (12.0, 8_000)]:
+        now = second
+        state.saw(visible)
+    assert state.rate == 1_500
+
+
+def test_progress_is_read_line_by_line_as_it_is_written(tmp_path: Path) -> None:
+    progress = ProgressFile(tmp_path / "told")
+    with progress.path.open("a") as file:
+        file.write('{"a": 1}\n{"b"')
+        file.flush()
+        assert list(progress.new_lines()) == [{"a": 1}]
+        assert list(progress.new_lines()) == []
+        file.write(": 2}\n")
+        file.flush()
+        assert list(progress.new_lines()) == [{"b": 2}]
+
+
+def test_a_signal_is_kept_until_asked_for() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Signals() as signals:
+        signals.check()
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(Interrupted) as caught:
+            signals.check()
+    assert caught.value.number is signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_task_hands_over_what_came_of_it() -> None:
+    def fail() -> None:
+        raise KeyError("this")
+
+    task = Task(lambda: 7, "seven")
+    task.wait(10)
+    assert (task.working, task.answer()) == (False, 7)
+    failed = Task(fail, "failing")
+    failed.wait(10)
+    with pytest.raises(KeyError, match="this"):
+        failed.answer()
+
+
+def test_a_child_ends_with_all_that_it_started(tmp_path: Path) -> None:
+    (tmp_path / "parents.py").write_text(
+        "import subprocess, sys\n"
+        f"print(subprocess.Popen({SLEEPER!r}).pid, flush=True)\n"
+        "sys.stdin.read() or __import__('time').sleep(600)\n"
+    )
+    log = tmp_path / "log"
+    with Watch(tmp_path / "watch.log") as watch, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(tmp_path))
+        child = Child("parent", "parents", (), log=log, watch=watch, scratch=tmp_path)
+        grandchild = int(until(log.read_text, "the grandchild's id"))
+        child.end()
+    assert not alive(child.pid)
+    until(lambda: not alive(grandchild), "the grandchild's end")
+
+
+def test_a_failed_child_is_told_with_its_last_words(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with Watch(tmp_path / "watch.log") as watch:
+        child = Child("committer", "lakefold", ["no-such-verb"], log=log, watch=watch, scratch=tmp_path)
+        until(lambda: child.exit_code is not None, "its end")
+        failure = child.failure()
+        child.end()
+    assert isinstance(failure, SetupError)
+    assert "the committer ended with exit code 2" in failure.message
+    assert "no-such-verb" in failure.message
+    assert str(log) in failure.hint
+
+
+def test_a_killed_child_is_told_with_the_signal(tmp_path: Path) -> None:
+    with Watch(tmp_path / "watch.log") as watch:
+        child = Child("x", "http.server", ["0"], log=tmp_path / "log", watch=watch, scratch=tmp_path)
+        os.kill(child.pid, signal.SIGKILL)
+        until(lambda: child.exit_code is not None, "its end")
+        failure = child.failure()
+        child.end()
+    assert isinstance(failure, RetryError)
+    assert "was ended by SIGKILL" in failure.message
+
+
+def test_settings_for_other_work_do_not_reach_a_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEFOLD_GROUP", "production")
+    monkeypatch.setenv("SPARK_HOME", "elsewhere")
+    monkeypatch.setenv("LAKEFOLD_CACHE", "kept")
+    (tmp_path / "telling.py").write_text("import os; print(*sorted(os.environ), os.environ['TMPDIR'])\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    log = tmp_path / "log"
+    with Watch(tmp_path / "watch.log") as watch:
+        child = Child("telling", "telling", (), log=log, watch=watch, scratch=tmp_path)
+        child.end(30)
+    told = log.read_text().split()
+    assert "LAKEFOLD_CACHE" in told
+    assert not {"LAKEFOLD_GROUP", "SPARK_HOME"} & set(told)
+    assert told[-1] == str(tmp_path)
+
+
+DEMO_THAT_DIES = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from lakefold.demo.watch import Watch
+
+folder = Path(sys.argv[1])
+with Watch(folder / "watch.log") as watch:
+    watch.scratch(folder / "scratch")
+    first, second = (
+        subprocess.Popen({sleeper!r}, stdout=subprocess.DEVNULL, start_new_session=True) for _ in range(2)
+    )
+    watch.group(first.pid)
+    watch.group(second.pid)
+    second.kill()
+    second.wait()
+    watch.forget(second.pid)
+    print(first.pid, flush=True)
+    if sys.argv[2] == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("how", ["dies", "ends in order"])
+def test_the_watch_ends_what_a_dead_demo_leaves(tmp_path: Path, how: str) -> None:
+    (tmp_path / "scratch").mkdir()
+    program = DEMO_THAT_DIES.format(sleeper=SLEEPER)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path), how], check=False, stdout=subprocess.PIPE, text=True
+    )
+    sleeper = int(done.stdout)
+    try:
+        if how == "dies":
+            assert done.returncode == -signal.SIGKILL
+            until(lambda: not alive(sleeper), "the end of what it left")
+            until(lambda: not (tmp_path / "scratch").exists(), "the scratch folder to go")
+        else:
+            assert done.returncode == 0
+            assert alive(sleeper)
+            assert (tmp_path / "scratch").exists()
+    finally:
+        if alive(sleeper):
+            os.kill(sleeper, signal.SIGKILL)
+    assert (tmp_path / "watch.log").read_text() == ""
+
+
+def test_what_is_missing_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs.check_needs(0)
+    monkeypatch.setattr(needs, "find_spec", lambda name: None if name in {"pyspark", "lance"} else object())
+    with pytest.raises(SetupError, match="not installed: pylance, pyspark"):
+        needs.check_needs(0)
+
+
+def test_advice_can_be_pasted_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Folder(tmp_path / "my lake" / "demo")
+    monkeypatch.chdir(tmp_path)
+    below = advice_for(folder)
+    assert shlex.split(below.table[0])[-2:] == ["log", "my lake/demo/flights"]
+    assert "lakefold.open('my lake/demo/flights')" in below.prompt[1]
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert shlex.split(advice_for(folder).table[0])[-1] == str(folder.table)
+
+
+def test_the_verb_takes_no_more_rows_than_there_are() -> None:
+    from lakefold.verbs.demo import command
+
+    with pytest.raises(click.BadParameter, match="336776"):
+        command.make_context("demo", ["--rows", "336777"])
