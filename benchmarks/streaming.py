@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
@@ -66,6 +68,9 @@ def _both_ways(spark: SparkSession, ground: Ground, rows: int) -> dict[str, floa
 
 def _send(spark: SparkSession, ground: Ground, name: str, rows: int) -> int:
     """Puts events into a topic of two partitions; returns their size in bytes."""
+    topic = NewTopic(f"{EVENTS}-{name}", num_partitions=2, replication_factor=1)
+    for made in AdminClient({"bootstrap.servers": ground.bootstrap}).create_topics([topic]).values():
+        made.result(60)
     events = spark.range(rows, numPartitions=2).selectExpr(
         "id",
         "1700000000000 + id * 13 as at",
