@@ -69,7 +69,8 @@ def _both_ways(spark: SparkSession, ground: Ground, rows: int) -> dict[str, floa
 def _send(spark: SparkSession, ground: Ground, name: str, rows: int) -> int:
     """Puts events into a topic of two partitions; returns their size in bytes."""
     topic = NewTopic(f"{EVENTS}-{name}", num_partitions=2, replication_factor=1)
-    for made in AdminClient({"bootstrap.servers": ground.bootstrap}).create_topics([topic]).values():
+    admin = AdminClient({"bootstrap.servers": ground.bootstrap})
+    for made in admin.create_topics([topic]).values():
         made.result(60)
     events = spark.range(rows, numPartitions=2).selectExpr(
         "id",
