@@ -52,5 +52,14 @@ class Metrics:
             "lakefold_ready", "1 while every partition is connected and folding", registry=self.registry
         )
 
+    def summary(self) -> dict[str, int]:
+        """Outcomes reported by kind, and versions published, since the process began."""
+        kinds = ("committed", "duplicate", "rejected", "invalid")
+        counts = {kind: self._count("lakefold_outcomes_total", kind=kind) for kind in kinds}
+        return {**counts, "versions": self._count("lakefold_versions_total")}
+
+    def _count(self, name: str, **labels: str) -> int:
+        return int(self.registry.get_sample_value(name, labels) or 0)
+
     def _seconds(self, name: str, meaning: str) -> Histogram:
         return Histogram(name, meaning, buckets=FAST_SECONDS, registry=self.registry)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.opening import own_properties, read_deed, read_state
 from lakefold_log.record import decode_record
-from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
+from lakefold_table.errors import DamagedError, PlaceError, VersionExpiredError
 from lakefold_table.format import Observed
 
 if TYPE_CHECKING:
@@ -64,14 +64,14 @@ def _sizes(storage: Storage, paths: Collection[str]) -> Mapping[str, int | None]
     """
     try:
         return storage.sizes(paths)
-    except InvalidError:
+    except PlaceError:
         return {path: _size(storage, path) for path in paths}
 
 
 def _size(storage: Storage, path: str) -> int | None:
     try:
         return storage.size(path)
-    except InvalidError:
+    except PlaceError:
         return None
 
 

@@ -21,7 +21,7 @@ from lakefold_log.envelope import UnknownKind, decode
 from lakefold_log.reporter import DeadLetter
 from lakefold_log.stamp import Stamp
 from lakefold_table.entry import Entry, Invalid, Outcome, Position, Rejected, Undecodable
-from lakefold_table.errors import NotATableError, RetryError, StopError
+from lakefold_table.errors import PlaceError, RetryError, StopError, VersionExpiredError
 
 if TYPE_CHECKING:
     import threading
@@ -212,10 +212,11 @@ class PartitionCommitter:
 
     def _fold_group(self, uri: str, group: Sequence[Entry]) -> Sequence[Outcome]:
         try:
-            table = self._opened(uri)
-        except NotATableError as error:
+            step = self._opened(uri).fold(group)
+        except PlaceError as error:
             return [_refused(entry, Invalid(f"{uri}: {error.message}", error.hint)) for entry in group]
-        step = table.fold(group)
+        except VersionExpiredError as error:
+            raise RetryError(f"versions are being removed: {error.message}", where=error.where) from error
         self._count(step, group)
         return step.outcomes
 

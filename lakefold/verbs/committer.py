@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lakefold.errors import SettingError
 from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.output import print_json
 
 if TYPE_CHECKING:
     from lakefold.settings import Settings
+    from lakefold_committer.daemon import Committer
+    from lakefold_committer.health import HealthServer
+    from lakefold_committer.metrics import Metrics
 
 PACE = ("group_max_entries", "group_max_bytes", "group_max_wait")
 WORK = ("partitions", "group", "roots", "http_port", "topic_partitions", "topic_replication")
@@ -34,14 +38,13 @@ def command(settings: Settings, *, until_caught_up: bool, print_config: bool, as
 
     Goes on where it or another committer left off: the tables and the group's stamped offset say where.
     SIGTERM or Ctrl-C finishes the group in flight and leaves. While a broker or a store is away it keeps
-    trying, and /readyz says why it isn't ready. Serves /livez, /readyz and /metrics on --http-port.
+    trying, and /readyz says why it isn't ready. Serves /livez, /readyz and /metrics on --http-port. Prints what
+    it did when it leaves.
     """
     if print_config:
         print_json(settings.printable())
         return
-    del as_json
     from lakefold_committer.daemon import Committer, Options
-    from lakefold_committer.health import HealthServer
     from lakefold_committer.metrics import Metrics
     from lakefold_log.admin import KafkaConfig
     from lakefold_log.topics import Topics
@@ -65,5 +68,24 @@ def command(settings: Settings, *, until_caught_up: bool, print_config: bool, as
         signal.signal(number, lambda *_: committer.stop())
     with ExitStack() as stack:
         if settings.http_port:
-            stack.enter_context(HealthServer("", settings.http_port, metrics, lambda: committer.trouble))
+            stack.enter_context(_health(settings.http_port, metrics, committer))
         committer.run(until_caught_up=until_caught_up)
+    _print_summary(metrics.summary(), as_json=as_json)
+
+
+def _health(port: int, metrics: Metrics, committer: Committer) -> HealthServer:
+    from lakefold_committer.health import HealthServer
+
+    try:
+        return HealthServer("", port, metrics, lambda: committer.trouble)
+    except OSError as error:
+        message = f"port {port} can't be served: {error.strerror}"
+        raise SettingError(message, where="http_port", hint="choose another, or 0 for none") from error
+
+
+def _print_summary(counts: dict[str, int], *, as_json: bool) -> None:
+    """What this process did: outcomes by kind, and versions."""
+    if as_json:
+        print_json(counts)
+    else:
+        click.echo(", ".join(f"{count:,} {what}" for what, count in counts.items()))

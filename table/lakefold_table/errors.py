@@ -52,7 +52,11 @@ class DamagedError(LakefoldError):
     exit_code = 4
 
 
-class NotATableError(InvalidError):
+class PlaceError(InvalidError):
+    """No table or file can lie here: the path is too long, leads through a file, or leaves its root."""
+
+
+class NotATableError(PlaceError):
     """There is no table at this place: nothing at all, or a folder of something else."""
 
 

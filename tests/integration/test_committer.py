@@ -98,6 +98,10 @@ def test_bad_input_is_answered_put_aside_and_does_not_stop_the_partition(bench: 
         answers = {what: bench.propose(envelope).result for what, envelope in bad.items()}
         nowhere = bench.propose(_foreign(bench.uri("nowhere"), bad["rows 0"])).result
         outside = bench.propose(_foreign("file:///proc/lakefold", bad["rows 0"])).result
+        (bench.root / "file").write_text("no folder")
+        through = bench.propose(_foreign(bench.uri("file"), bad["rows 0"])).result
+        long = bench.propose(_foreign(bench.uri("n" * 300), bad["rows 0"])).result
+        elsewhere = bench.propose(_foreign("memory://lake/table", bad["rows 0"])).result
         (bench.root / "other").mkdir()
         (bench.root / "other" / "notes.txt").write_text("not a table")
         something = bench.propose(creation(bench.uri("other"))).result
@@ -124,6 +128,9 @@ def test_bad_input_is_answered_put_aside_and_does_not_stop_the_partition(bench: 
     assert "no table at" in nowhere.message
     assert isinstance(outside, Invalid)
     assert "roots" in outside.message
+    for place, text in ((through, "is a file"), (long, "shorter"), (elsewhere, "roots")):
+        assert isinstance(place, Invalid)
+        assert text in f"{place.message} {place.hint}"
     assert isinstance(something, Invalid)
     assert "no version of a table" in something.message
     assert [entry.name for entry in (bench.root / "other").iterdir()] == ["notes.txt"]

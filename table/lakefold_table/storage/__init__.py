@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import PlaceError
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import FILE, canonical, place
@@ -45,4 +45,4 @@ def open_storage(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
     if scheme == "memory":
         return MemoryStorage(name)
     hint = "put the table on a local disk (a path or file:///PATH)"
-    raise InvalidError(f"storage for {scheme}:// is not built in this release", where=name, hint=hint)
+    raise PlaceError(f"storage for {scheme}:// is not built in this release", where=name, hint=hint)

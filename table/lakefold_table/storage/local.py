@@ -13,7 +13,7 @@ import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import PlaceError
 from lakefold_table.storage.base import Listed, Put
 from lakefold_table.storage.durable import Calls, DurableFiles, platform_has_unnamed
 from lakefold_table.storage.failures import failure
@@ -177,7 +177,7 @@ class LocalStorage:
         real = os.path.realpath(full)
         if not (real + "/").startswith(self._below):
             hint = "replace the link by what it names, or choose a root above both"
-            raise InvalidError(f"a symbolic link leads out of the root to {real}", where=full, hint=hint)
+            raise PlaceError(f"a symbolic link leads out of the root to {real}", where=full, hint=hint)
         return real
 
     def _place(self, path: str) -> tuple[str, str]:

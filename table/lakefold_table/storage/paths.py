@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, PlaceError
 
 # Names of files that are being written; no store lists them, and nobody may take them for an object's name.
 TEMPORARY: Final = ".tmp"
@@ -16,7 +16,7 @@ def check_path(path: str) -> None:
     """Raise `InvalidError` unless `path` is plain segments joined by `/`, below the root."""
     if not _NO_NAME.isdisjoint(path.split("/")) or "\0" in path:
         hint = "name it relative to the table's root, by plain segments"
-        raise InvalidError("this path is empty or could leave the root", where=ascii(path), hint=hint)
+        raise PlaceError("this path is empty or could leave the root", where=ascii(path), hint=hint)
 
 
 def check_new_path(path: str) -> None:
