@@ -38,8 +38,8 @@ def command(settings: Settings, *, until_caught_up: bool, print_config: bool, as
 
     Goes on where it or another committer left off: the tables and the group's stamped offset say where.
     SIGTERM or Ctrl-C finishes the group in flight and leaves. While a broker or a store is away it keeps
-    trying, and /readyz says why it isn't ready. Serves /livez, /readyz and /metrics on --http-port. Prints what
-    it did when it leaves.
+    trying, and /readyz says why it isn't ready. Serves /livez, /readyz and /metrics on --http-port. Prints
+    what it did when it leaves.
     """
     if print_config:
         print_json(settings.printable())
