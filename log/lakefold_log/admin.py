@@ -6,12 +6,11 @@ outside. Kafka has some 150 error codes; callers need to know which of four thin
 
 from __future__ import annotations
 
-import logging
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 T = TypeVar("T")
-# Where librdkafka's own log lines go; nothing is printed unless the process sets a handler for them. Without
-# one that does nothing, Python prints warnings to stderr by itself.
-LOGGER: Final = logging.getLogger("lakefold_log.kafka")
-LOGGER.addHandler(logging.NullHandler())
 Option = str | int | float | bool
 
 # Options that carry a promise of this package (exactly-once reports, no skipped entry, the right partition).
@@ -53,7 +48,8 @@ FIXED_OPTIONS = frozenset(
 # What suits a local and a remote cluster alike; a user's own options win over these.
 _DEFAULTS: Mapping[str, Option] = {
     "client.id": "lakefold",
-    # A broker that comes back is found within a second, not ten.
+    # A broker that comes back is found within a second, not ten; until then few attempts (see client_log).
+    "reconnect.backoff.ms": 250,
     "reconnect.backoff.max.ms": 1000,
     "socket.keepalive.enable": True,
 }

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from lakefold_log.admin import LOGGER, Admin, client_set_up, error_of
+from lakefold_log.admin import Admin, client_set_up, error_of
+from lakefold_log.client_log import LOGGER
 from lakefold_log.codes import Local
 from lakefold_log.guard import TopicGuard
 from lakefold_log.topics import NOT_YET, describe, watermarks

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
-from lakefold_log.admin import LOGGER, client_set_up, error_of, kafka_error
+from lakefold_log.admin import client_set_up, error_of, kafka_error
+from lakefold_log.client_log import LOGGER
 from lakefold_log.topics import describe
 from lakefold_table.errors import RetryError
 

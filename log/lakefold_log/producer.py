@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from lakefold_log.admin import LOGGER, Admin, client_set_up, error_of, kafka_error
+from lakefold_log.admin import Admin, client_set_up, error_of, kafka_error
+from lakefold_log.client_log import LOGGER
 from lakefold_log.codes import Local
 from lakefold_log.envelope import encode
 from lakefold_log.guard import TopicGuard

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from lakefold_log.admin import LOGGER, Admin, client_set_up, error_of, kafka_error, kafka_errors
+from lakefold_log import stamp as stamps
+from lakefold_log.admin import Admin, client_set_up, error_of, kafka_error, kafka_errors
 from lakefold_log.answers import MAX_TEXT, outcome_message
+from lakefold_log.client_log import LOGGER
 from lakefold_log.topics import describe, settings_of, watermarks
 from lakefold_table.errors import RetryError
 
@@ -39,6 +41,10 @@ _TUNED: Final[dict[str, Option]] = {
     # Two reports one after the other: the broker may still be writing the markers of the first, and
     # librdkafka asks again after this time. Its default of 100 ms would be each report's time under load.
     "retry.backoff.ms": 1,
+    # With so short a time librdkafka gives up looking for the group's coordinator before a broker that starts
+    # has one, then waits, past every time-out, for a connection to change (librdkafka issue 5456, open in
+    # 2.16). Closing idle connections makes them change; `_find_coordinator` keeps it from coming to that.
+    "connections.max.idle.ms": 10_000,
     # Committing sends what is waiting at once; until then outcomes gather into few large requests.
     "linger.ms": 50,
     "compression.type": "lz4",
@@ -48,6 +54,7 @@ _TUNED: Final[dict[str, Option]] = {
 # What Kafka adds to a record: more than enough for its own fields and the names of the headers.
 _RECORD_OVERHEAD: Final = 1024
 _QUEUE_PAUSE_S: Final = 0.05
+_REQUEST_S: Final = 10.0
 _LEAST_WAIT_S: Final = 0.1
 
 
@@ -86,10 +93,11 @@ class Reporter:
         self.log = log
         self._group = group
         self._timeout_s = timeout_s
-        self._admin = Admin(config)
+        self._admin = Admin(config, timeout_s=min(_REQUEST_S, timeout_s))
         self._where = f"{topics.outcomes}/{log.partition}"
         describe(self._admin, topics.outcomes).log_id(log.partition)
         self._largest_letter = int(settings_of(self._admin, topics.dead_letters)["max.message.bytes"])
+        self._coordinator_found = False
         self._producer = self._make(config)
         self._membership = self._group_metadata(config)
         self._unfinished: Literal["", "commit", "abort"] = ""
@@ -124,8 +132,11 @@ class Reporter:
         elif self._unfinished == "abort":
             self._abort(deadline)
         self._sent = report
+        self._find_coordinator()
+        self._coordinator_found = False
         self._send(report, deadline)
         self._commit(deadline)
+        self._coordinator_found = True
         return self.outcomes_offset
 
     def close(self) -> None:
@@ -146,8 +157,10 @@ class Reporter:
     def _make(self, config: KafkaConfig) -> Producer:
         name = f"lakefold-{self._group}-{self.log.topic_id}-{self.log.partition}"
         fixed: dict[str, Option] = {"transactional.id": name, "enable.idempotence": True, "acks": "all"}
+        patience = min(_REQUEST_S, self._timeout_s)
+        tuned: dict[str, Option] = {**_TUNED, "socket.timeout.ms": int(patience * 1000)}
         with client_set_up(config.bootstrap_servers):
-            return Producer(config.client(fixed=fixed, tuned=_TUNED), logger=LOGGER)
+            return Producer(config.client(fixed=fixed, tuned=tuned), logger=LOGGER)
 
     def _group_metadata(self, config: KafkaConfig) -> object:
         """What names the group to the broker: offsets are committed from outside, nobody joins it."""
@@ -158,6 +171,11 @@ class Reporter:
             return consumer.consumer_group_metadata()
         finally:
             consumer.close()
+
+    def _find_coordinator(self) -> None:
+        """Wait, with a time-out that holds, for the group's coordinator: at first and after any failure."""
+        if not self._coordinator_found:
+            stamps.read(self._admin, self._group, self.topics.transactions, self.log.partition)
 
     def _send(self, report: _Report, deadline: float) -> None:
         with kafka_errors("begin a report", self._where):

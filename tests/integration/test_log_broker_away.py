@@ -1,0 +1,68 @@
+"""A broker that is killed costs time and nothing else: everybody keeps trying and goes on where he was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_log import stamp as stamps
+from lakefold_table.errors import RetryError
+from tests.integration.own_log import PATIENCE_S, OwnLog, batches, envelope, take
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from lakefold.local.broker import Broker
+    from tests.integration.conftest import TopicNames
+
+
+def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(
+    own_broker: Broker, topic_names: TopicNames
+) -> None:
+    own = OwnLog.make(own_broker.bootstrap_servers, topic_names)
+    with (
+        own.reader() as reader,
+        own.reporter(timeout_s=3) as reporter,
+        own.proposer(timeout_s=3) as proposer,
+        own.waiter() as waiter,
+    ):
+        own.propose(0, 1)
+        assert batches(take(reader, 2)) == [0, 1]
+        reporter.report([own.committed(0, 1)], [], 1, own.stamp(1))
+        own_broker.kill()
+
+        until(lambda: reader.poll(10, 0.2) or not reader.connected, "the reader to notice")
+        assert reader.last_error
+        with pytest.raises(RetryError, match="within 3 s"):
+            proposer.send_wait(envelope(2))
+        with pytest.raises(RetryError):
+            reporter.report([own.committed(1, 2)], [], 2, own.stamp(2))
+        with pytest.raises(RetryError):
+            waiter.wait(own.committed(1, 2).position, 0.2)
+        with pytest.raises(RetryError):
+            reader.end_offset()
+
+        own_broker.start()
+
+        def reported() -> bool:
+            try:
+                return reporter.report([own.committed(1, 2)], [], 2, own.stamp(2)) > 0
+            except RetryError:
+                return False
+
+        until(reported, "the report", seconds=PATIENCE_S)
+        assert waiter.wait(own.committed(1, 2).position, PATIENCE_S) == own.committed(1, 2)
+        # The reader noticed the return without any message.
+        until(lambda: reader.poll(10, 0.2) == [] and reader.connected, "the reader", seconds=PATIENCE_S)
+        until(lambda: _sent(own), "the proposal", seconds=PATIENCE_S)
+        proposer.send_wait(envelope(4))
+        assert batches(take(reader, 2))[-2:] == [3, 4]
+    assert own.answers() == [own.committed(0, 1), own.committed(1, 2)]
+    assert stamps.read(own.admin, own.group, own.topics.transactions, 0) == (2, own.stamp(2))
+
+
+def _sent(own: OwnLog) -> bool:
+    try:
+        return bool(own.propose(3))
+    except RetryError:
+        return False
