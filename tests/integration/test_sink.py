@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import StreamingQueryException
 
 from lakefold.spark import sink
 from lakefold_ingest.line import close_lines
@@ -141,6 +142,25 @@ def test_what_does_not_fit_is_named_before_anything_is_sent(
     assert watermarks(log.admin, topic_names.transactions, 0) == before
     with pytest.raises(InvalidError, match=r"small \(interval year to month\)"):
         put(spark.range(10).selectExpr("id", "make_ym_interval(1, 2) as small"), 1)
+
+
+def test_a_query_that_fails_says_which_column_is_wrong(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "0.json").write_text('{"id": 1, "more": 2}')
+    put = sink(tmp_path / "t", **told(bootstrap, topic_names))
+    with committer(bootstrap, topic_names, tmp_path):
+        sink(tmp_path / "t", app_id="first", **told(bootstrap, topic_names))(spark.range(1), 0)
+    events = spark.readStream.schema("id long, more long").json(str(tmp_path / "events"))
+    query = (
+        events.writeStream.foreachBatch(put)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(StreamingQueryException, match="more is not in the table"):
+        query.awaitTermination()
 
 
 def test_outside_of_a_query_an_app_id_is_asked_for(
