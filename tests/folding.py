@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold import Folded, Table, Terms, fold
+from lakefold_committer.opening import own_marks
 from lakefold_committer.owned import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
@@ -146,10 +147,11 @@ class MemoryTable:
         return folded.outcomes[0].result
 
     def reopened(self) -> MemoryTable:
-        """The same table, its newest version read back from its bytes."""
+        """The same table, its newest version and its marks read back from its bytes."""
         path = self.state.scheme.path(self.state.version)
         state = FORMAT.decode(path, self.files[path])
-        return MemoryTable(Table(URI, state, self.table.marks), dict(self.files), self.offset)
+        table = Table(URI, state, own_marks(state, URI), self.table.pending)
+        return MemoryTable(table, dict(self.files), self.offset)
 
 
 def created(**options: object) -> MemoryTable:

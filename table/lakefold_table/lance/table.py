@@ -66,7 +66,8 @@ class LanceFormat:
             sizes.update(_own_files(_new_fragments(transaction)))
         if state is None:
             return Needs(frozenset(sizes))
-        told = {read for read in reads if state.version - OLDEST_READ_VERSION <= read <= state.version}
+        oldest = max(1, state.version - OLDEST_READ_VERSION)
+        told = {read for read in reads if oldest <= read <= state.version}
         since = min(told, default=state.version)
         return Needs(
             frozenset(sizes),
@@ -120,7 +121,7 @@ def _scheme(path: str, version: int, where: str) -> Scheme:
 def _asks_for_schema(read: int, state: LanceState) -> bool:
     """Whether an Append's field ids may have changed their meaning, and nothing refuses it before that."""
     history = state.history
-    return 0 < read < history.schema_since and conflict_of(Kind.APPEND, read, history) is None
+    return read < history.schema_since and conflict_of(Kind.APPEND, read, history) is None
 
 
 def _new_fragments(transaction: Transaction) -> Iterable[DataFragment]:
