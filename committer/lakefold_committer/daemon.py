@@ -16,7 +16,8 @@ import structlog
 from lakefold_committer.backoff import Backoff
 from lakefold_committer.grouping import Limits
 from lakefold_committer.owned import OwnedTable
-from lakefold_committer.partition import Pace, PartitionCommitter, Tables
+from lakefold_committer.partition import PartitionCommitter
+from lakefold_committer.parts import Pace, Tables
 from lakefold_log import stamp as stamps
 from lakefold_log.admin import Admin, KafkaConfig
 from lakefold_log.consumer import PartitionReader

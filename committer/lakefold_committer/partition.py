@@ -9,31 +9,28 @@ is folded twice.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
 from lakefold_committer.backoff import Backoff
 from lakefold_committer.grouping import groups_of
+from lakefold_committer.refusals import dead_letters, refused
 from lakefold_log.envelope import UnknownKind, decode
-from lakefold_log.reporter import DeadLetter
 from lakefold_log.stamp import Stamp
-from lakefold_table.entry import Entry, Invalid, Outcome, Position, Rejected, Undecodable
+from lakefold_table.entry import Entry, Invalid, Outcome, Position, Undecodable
 from lakefold_table.errors import PlaceError, RetryError, StopError, VersionExpiredError
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
-    from lakefold_committer.grouping import Limits
     from lakefold_committer.metrics import Metrics
     from lakefold_committer.owned import OwnedTable, Step
+    from lakefold_committer.parts import LogReader, OutcomeReporter, Pace, Tables
     from lakefold_log.consumer import Message
-    from lakefold_table.entry import LogId
-    from lakefold_table.format import AnyFormat
-    from lakefold_table.marks import Marks
+    from lakefold_log.reporter import DeadLetter
 
 T = TypeVar("T")
 
@@ -42,70 +39,6 @@ IDLE_POLL_SECONDS = 0.5
 LAG_EVERY_SECONDS = 5.0
 RESTAMP_SECONDS = 24 * 3600.0
 """The stamped offset is committed again daily, so that the broker doesn't expire it."""
-
-
-class LogReader(Protocol):
-    """The transactions of one partition, in order."""
-
-    @property
-    def log(self) -> LogId:
-        """Which log this is."""
-        ...
-
-    @property
-    def topic(self) -> str:
-        """The topic's name."""
-        ...
-
-    @property
-    def position(self) -> int:
-        """The offset that is read next."""
-        ...
-
-    @property
-    def connected(self) -> bool:
-        """Whether the broker answers."""
-        ...
-
-    def poll(self, max_messages: int, timeout_s: float) -> Sequence[Message]:
-        """The next messages; empty after `timeout_s` seconds without any."""
-        ...
-
-    def end_offset(self) -> int:
-        """The offset after the log's last message."""
-        ...
-
-
-class OutcomeReporter(Protocol):
-    """Where outcomes go, together with the offset that they cover."""
-
-    @property
-    def outcomes_offset(self) -> int:
-        """The offset after the last outcome that is known to stand in the outcomes topic."""
-        ...
-
-    def report(
-        self, outcomes: Sequence[Outcome], dead_letters: Sequence[DeadLetter], next_offset: int, stamp: Stamp
-    ) -> int:
-        """Reports all of it at once or nothing; returns the outcomes topic's offset after the last one."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How much is taken at once: a group's limits, and how long a busy log may wait for a fuller group."""
-
-    limits: Limits
-    max_wait_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """Where tables come from: `refusal` says why a URI may not be folded into, `open` opens a table."""
-
-    table_format: AnyFormat
-    refusal: Callable[[str], Invalid | None]
-    open: Callable[[str], OwnedTable]
 
 
 class PartitionCommitter:
@@ -173,7 +106,7 @@ class PartitionCommitter:
         if outcomes is None:
             return
         self._metrics.fold_seconds.observe(time.monotonic() - started)
-        self._report(outcomes, _dead_letters(messages, outcomes), stop)
+        self._report(outcomes, dead_letters(messages, outcomes), stop)
 
     def _outcomes(self, messages: Sequence[Message], stop: threading.Event) -> list[Outcome] | None:
         """An outcome for each message, in order; None if told to stop while something was not reachable."""
@@ -201,7 +134,7 @@ class PartitionCommitter:
         """The outcomes of one table's entries, its versions published."""
         refusal = self._source.refusal(uri)
         if refusal is not None:
-            return [_refused(entry, refusal) for entry in entries]
+            return [refused(entry, refusal) for entry in entries]
         outcomes: list[Outcome] = []
         for group in groups_of(entries, self._source.table_format, self._pace.limits):
             answered = self._persist(partial(self._fold_group, uri, group), stop)
@@ -214,7 +147,7 @@ class PartitionCommitter:
         try:
             step = self._opened(uri).fold(group)
         except PlaceError as error:
-            return [_refused(entry, Invalid(f"{uri}: {error.message}", error.hint)) for entry in group]
+            return [refused(entry, Invalid(f"{uri}: {error.message}", error.hint)) for entry in group]
         except VersionExpiredError as error:
             raise RetryError(f"versions are being removed: {error.message}", where=error.where) from error
         self._count(step, group)
@@ -222,9 +155,7 @@ class PartitionCommitter:
 
     def _opened(self, uri: str) -> OwnedTable:
         if uri not in self._tables:
-            table = self._source.open(uri)
-            check_log(table.table.marks, self._reader.log, uri)
-            self._tables[uri] = table
+            self._tables[uri] = self._source.open(uri)
         return self._tables[uri]
 
     def _report(
@@ -277,47 +208,3 @@ class PartitionCommitter:
             last=str(group[-1].position),
             manifest_bytes=size,
         )
-
-
-def check_log(marks: Marks, log: LogId, uri: str) -> None:
-    """Raises `StopError` where the table was folded from another log: a condition of the log."""
-    bound = marks.position
-    if bound is None or (bound.log.cluster_id, bound.log.topic_id) == (log.cluster_id, log.topic_id):
-        return
-    raise StopError(
-        f"the table is bound to {bound}, cluster {bound.log.cluster_id}, topic id {bound.log.topic_id}; "
-        f"this log is cluster {log.cluster_id}, topic id {log.topic_id}",
-        where=uri,
-        hint="the topic was made again or the brokers are others: use the log it was folded from",
-    )
-
-
-def _refused(entry: Entry, refusal: Invalid) -> Outcome:
-    return Outcome(
-        entry.position,
-        entry.envelope.table,
-        refusal,
-        entry.uuid,
-        entry.app_id,
-        entry.batch_id,
-        "",
-        entry.envelope.branch,
-    )
-
-
-def _dead_letters(messages: Sequence[Message], outcomes: Sequence[Outcome]) -> list[DeadLetter]:
-    """The messages that were refused, as they came, with the reason."""
-    letters: list[DeadLetter] = []
-    for message, outcome in zip(messages, outcomes, strict=True):
-        if isinstance(outcome.result, Rejected | Invalid):
-            reason, hint = _reason(outcome.result)
-            letters.append(
-                DeadLetter(outcome.position, message.key, message.value, reason, hint, message.headers)
-            )
-    return letters
-
-
-def _reason(result: Rejected | Invalid) -> tuple[str, str]:
-    if isinstance(result, Invalid):
-        return result.message, result.hint
-    return result.conflict.message, "build it again" if result.conflict.retryable else ""

@@ -1,0 +1,84 @@
+"""The parts that one partition's committer is made of: the log before it, the outcomes behind it, the tables.
+
+They are named here by what they do, so that a test or a simulation can stand in any of their places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakefold_committer.grouping import Limits
+    from lakefold_committer.owned import OwnedTable
+    from lakefold_log.consumer import Message
+    from lakefold_log.reporter import DeadLetter
+    from lakefold_log.stamp import Stamp
+    from lakefold_table.entry import Invalid, LogId, Outcome
+    from lakefold_table.format import AnyFormat
+
+
+class LogReader(Protocol):
+    """The transactions of one partition, in order."""
+
+    @property
+    def log(self) -> LogId:
+        """Which log this is."""
+        ...
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """The offset that is read next."""
+        ...
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker answers."""
+        ...
+
+    def poll(self, max_messages: int, timeout_s: float) -> Sequence[Message]:
+        """The next messages; empty after `timeout_s` seconds without any."""
+        ...
+
+    def end_offset(self) -> int:
+        """The offset after the log's last message."""
+        ...
+
+
+class OutcomeReporter(Protocol):
+    """Where outcomes go, together with the offset that they cover."""
+
+    @property
+    def outcomes_offset(self) -> int:
+        """The offset after the last outcome that is known to stand in the outcomes topic."""
+        ...
+
+    def report(
+        self, outcomes: Sequence[Outcome], dead_letters: Sequence[DeadLetter], next_offset: int, stamp: Stamp
+    ) -> int:
+        """Reports all of it at once or nothing; returns the outcomes topic's offset after the last one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much is taken at once: a group's limits, and how long a busy log may wait for a fuller group."""
+
+    limits: Limits
+    max_wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Where tables come from: `refusal` says why a URI may not be folded into, `open` opens a table."""
+
+    table_format: AnyFormat
+    refusal: Callable[[str], Invalid | None]
+    open: Callable[[str], OwnedTable]
