@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakefold.cli import VERBS
 from lakefold.settings import PREFIX, Settings
 from lakefold_committer.metrics import Metrics
 from lakefold_table.lance.conflicts import CONFLICTS
@@ -88,7 +89,19 @@ def metrics() -> str:
     )
 
 
-PAGES = {"conflicts.md": conflicts, "settings.md": settings, "metrics.md": metrics}
+def verbs() -> str:
+    """Each verb of the command line with what it does."""
+    rows = [[f"`lakefold {name}`", verb.summary] for name, verb in VERBS.items() if verb.built]
+    return page(
+        "Verbs of the command line",
+        "lakefold/cli.py",
+        "Each has `--help`; each prints one JSON document (streams: a line each) with `--json`, and logs to\n"
+        "stderr. Exit codes: 0 done, 2 wrong usage, 3 refused, 4 damaged data, 5 try again.",
+        table(["verb", "what it does"], rows),
+    )
+
+
+PAGES = {"conflicts.md": conflicts, "settings.md": settings, "metrics.md": metrics, "verbs.md": verbs}
 
 
 def main() -> int:

@@ -28,13 +28,8 @@ OF_TEXTS: list[Check] = [checks.finished, checks.no_machine_path]
 # The one place where waiting is written down.
 MAY_SLEEP = {"tests/waiting.py"}
 PARTS = {"lakefold", "protos", "table", "log", "ingest", "committer", "reader"}
-CORE_FOLDER = "table/lakefold_table/lance/"
-CORE_MODULES = {
-    "table/lakefold_table/format.py",
-    "table/lakefold_table/marks.py",
-    "committer/lakefold_committer/fold.py",
-    "committer/lakefold_committer/grouping.py",
-}
+CORE_CONTRACT = "The core is pure: no IO, no clock, no randomness, no threads"
+WHOLLY_PURE = "table/lakefold_table/lance/"
 
 
 def complaints(check: Check, sources: list[checks.Source]) -> str:
@@ -57,9 +52,30 @@ def test_tests_wait_for_conditions() -> None:
     assert complaints(checks.no_sleep, tests) == ""
 
 
+def pure_core() -> list[checks.Source]:
+    """The modules of the pure core, as the import contract names them."""
+    contracts = tomllib.loads(tree.one("pyproject.toml").text)["tool"]["importlinter"]["contracts"]
+    names = next(each["source_modules"] for each in contracts if each["name"] == CORE_CONTRACT)
+    paths = "|".join(name.replace(".", "/") for name in names)
+    return [each for each in tree.modules() if re.search(rf"(?:^|/)(?:{paths})(?:/|\.py$)", each.path)]
+
+
 def test_core_calls_no_impure_builtin() -> None:
-    core = [each for each in tree.modules() if each.path.startswith(CORE_FOLDER) or each.path in CORE_MODULES]
-    assert complaints(checks.pure_builtins, core) == ""
+    assert complaints(checks.pure_builtins, pure_core()) == ""
+
+
+def test_linter_and_import_contract_agree_on_the_core() -> None:
+    linted = subprocess.run(
+        ["make", "--no-print-directory", "-f", "-", "core"],
+        cwd=tree.ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+        input="include Makefile\ncore:\n\t@echo $(CORE)\n",
+    ).stdout.split()
+    core = {each.path for each in pure_core()}
+    assert set(linted) == {path for path in core if not path.startswith(WHOLLY_PURE)}
+    assert (tree.ROOT / WHOLLY_PURE / "ruff.toml").exists()
 
 
 def test_documents_name_what_is_there() -> None:
