@@ -10,7 +10,7 @@ from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance import codec
 from lakefold_table.lance.codec import (
     decode_file,
-    decode_origin,
+    decode_head,
     encode_file,
     head_length,
     head_transaction,
@@ -62,7 +62,8 @@ def test_a_file_is_decoded_as_it_was_encoded(index: bytes) -> None:
     assert decoded.fragments == fragments()
     assert decoded.index_section == index
     assert decoded.transaction == transaction()
-    assert decode_origin(file(index)) == (5, transaction())
+    read, made_by = decode_head(file(index))
+    assert (read.version, made_by) == (5, transaction())
 
 
 def test_the_transaction_stands_first() -> None:
@@ -103,7 +104,8 @@ def test_pylance_s_order_and_its_older_field_are_read() -> None:
 def test_a_file_without_transaction() -> None:
     data = with_footer(section(head().SerializeToString()), 0)
     assert decode_file(data).transaction is None
-    assert decode_origin(data) == (5, None)
+    read, made_by = decode_head(data)
+    assert (read.version, made_by) == (5, None)
 
 
 def test_unknown_fields_survive() -> None:

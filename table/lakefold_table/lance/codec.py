@@ -56,19 +56,11 @@ def decode_file(data: bytes, where: str = "") -> ManifestFile:
     return ManifestFile(head, fragments, index, _transaction(data, head, where))
 
 
-def decode_origin(data: bytes, where: str = "") -> tuple[int, Transaction | None]:
-    """The version of a manifest file and the transaction that made it, and nothing more: for old versions.
-
-    The fragments stay unseen, which makes it many times cheaper than `decode_file`. Raises `DamagedError`.
-    """
-    head = _parsed(Manifest(), _manifest_message(data, where), where, "manifest")
-    return head.version, _transaction(data, head, where)
-
-
 def decode_head(data: bytes, where: str = "") -> tuple[Manifest, Transaction | None]:
     """The manifest without its fragments, and the transaction, of a whole file. Raises `DamagedError`.
 
-    For who follows versions: what one added stands in its transaction, so its fragments are not decoded.
+    For who follows versions, or looks back at old ones: what one did stands in its transaction. The fragments
+    are not decoded, which makes it many times cheaper than `decode_file`.
     """
     head, _ = _split(_manifest_message(data, where), where)
     return head, _transaction(data, head, where)

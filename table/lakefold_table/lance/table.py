@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Deed, Needs
-from lakefold_table.lance.codec import decode_file, decode_origin
+from lakefold_table.lance.codec import decode_file, decode_head
 from lakefold_table.lance.conflicts import History, conflict_of
 from lakefold_table.lance.draft import OLDEST_READ_VERSION, LanceDraft
 from lakefold_table.lance.features import check_writable
@@ -46,11 +46,11 @@ class LanceFormat:
     def deed(self, path: str, data: bytes, uri: str = "") -> Deed:
         """What the version in the manifest file at `path` did. Raises `DamagedError` as `decode` does."""
         where = f"{uri}/{path}"
-        version, transaction = decode_origin(data, where)
-        _scheme(path, version, where)
+        head, transaction = decode_head(data, where)
+        _scheme(path, head.version, where)
         kind = kind_of(transaction)
         properties = {} if transaction is None else dict(transaction.transaction_properties)
-        return Deed(version, kind.value, properties, kind is Kind.CLONE)
+        return Deed(head.version, kind.value, properties, kind is Kind.CLONE)
 
     def check_writable(self, state: LanceState, where: str = "") -> None:
         """Raises `InvalidError` where the table uses features that a writer must know and we don't."""
