@@ -1,0 +1,80 @@
+"""The same Append committed by pylance and folded by us, on two copies of one table."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import lance
+from lance.fragment import FragmentMetadata, write_fragments
+
+from lakefold_committer.owned import OwnedTable
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.storage.local import LocalStorage
+from lakefold_table.uri import canonical
+from lakefold_table.versions import Versions
+from tests.folding import FORMAT, entries
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from lakefold_table.entry import Result
+    from lakefold_table.lance.state import LanceState
+
+
+def owned(table: Path) -> OwnedTable:
+    """A committer's table on a local disk."""
+    storage = LocalStorage(table)
+    return OwnedTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), storage.uri)
+
+
+def state(table: Path, version: int | None = None) -> LanceState:
+    """A version as its file says, the newest unless given."""
+    versions = Versions(LocalStorage(table), FORMAT.folder, FORMAT.detect)
+    number = version or versions.latest()
+    return FORMAT.decode(versions.path(number), versions.read(number))
+
+
+def written(table: Path, rows: pa.Table, version: str | None = None) -> list[FragmentMetadata]:
+    """Fragments of at most 10 rows with their data files, not yet part of any version."""
+    dataset = lance.dataset(str(table))
+    return list(
+        write_fragments(rows, dataset, mode="append", max_rows_per_file=10, data_storage_version=version)
+    )
+
+
+def numbered(fragments: Sequence[FragmentMetadata], ids: Sequence[int]) -> list[FragmentMetadata]:
+    """The fragments with ids of their own."""
+    found = []
+    for fragment, number in zip(fragments, ids, strict=True):
+        form = fragment.to_json()
+        form["id"] = number
+        found.append(FragmentMetadata.from_json(json.dumps(form)))
+    return found
+
+
+def proposal(table: Path, fragments: Sequence[FragmentMetadata], read: int, uuid: str = "append") -> Envelope:
+    """The Append of these fragments as an envelope."""
+    envelope = Envelope(table=canonical(str(table)))
+    envelope.lance.uuid, envelope.lance.read_version = uuid, read
+    envelope.lance.append.SetInParent()
+    for fragment in fragments:
+        added = envelope.lance.append.fragments.add(id=fragment.id, physical_rows=fragment.physical_rows)
+        for file in fragment.files:
+            added.files.add(
+                path=file.path,
+                fields=file.fields,
+                column_indices=file.column_indices,
+                file_major_version=file.file_major_version,
+                file_minor_version=file.file_minor_version,
+                file_size_bytes=file.file_size_bytes or 0,
+            )
+    return envelope
+
+
+def fold(table: OwnedTable, envelopes: Sequence[Envelope], offset: int) -> list[Result]:
+    """Folds envelopes at consecutive offsets as one group."""
+    return [outcome.result for outcome in table.fold(entries(envelopes, offset)).outcomes]
