@@ -207,7 +207,8 @@ class Broker:
             if name not in ports or not is_free(ports[name]):
                 ports[name] = free_port()
         (self.directory / "ports.json").write_text(json.dumps(ports))
-        self._properties.write_text(_PROPERTIES.format(data=self._data, **ports))
+        # Not the whole path: a comma in it would part two folders, and Java reads this file as Latin-1.
+        self._properties.write_text(_PROPERTIES.format(data=self._data.name, **ports))
 
     def _format(self, java: list[str]) -> None:
         """Give the data folder its cluster id, once in its life."""
@@ -215,7 +216,11 @@ class Broker:
             return
         tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", _new_cluster_id()]
         done = subprocess.run(
-            [*java, *tool, "-c", str(self._properties)], capture_output=True, text=True, check=False
+            [*java, *tool, "-c", str(self._properties)],
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode != 0:
             message = f"the data folder could not be prepared: {(done.stderr or done.stdout).strip()}"

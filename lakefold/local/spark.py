@@ -25,7 +25,7 @@ def prepare_session(folder: Path, *, cores: int = 2, memory: str = "1g") -> dict
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": memory,
         # Stopping a query in the middle of a batch can overflow the default stack.
-        "spark.driver.extraJavaOptions": f"-Xss8m -Djava.io.tmpdir={folder} -Dderby.system.home={folder}",
+        "spark.driver.extraJavaOptions": f'-Xss8m "-Djava.io.tmpdir={folder}" "-Dderby.system.home={folder}"',
         "spark.jars": ",".join(str(jar) for jar in fetch_jars("spark")),
         "spark.local.dir": str(folder),
         "spark.sql.shuffle.partitions": str(cores),
