@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from typing import TextIO
 
 import structlog
 
@@ -17,9 +18,13 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(
 )
 
 
-def configure(level: str = "info") -> None:
-    """Log from `level` (debug, info, warning, error) on to stderr, for every `structlog.get_logger()`."""
-    terminal = sys.stderr.isatty()
+def configure(level: str = "info", stream: TextIO | None = None) -> None:
+    """Log from `level` (debug, info, warning, error) on, for every `structlog.get_logger()`.
+
+    The lines go to `stream`, else to stderr.
+    """
+    stream = stream or sys.stderr
+    terminal = stream.isatty()
     time = structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if terminal else "iso", utc=not terminal)
     ending: list[structlog.typing.Processor] = (
         [structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)]
@@ -35,17 +40,20 @@ def configure(level: str = "info") -> None:
     structlog.configure(
         processors=[*shared, *ending],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=False,
     )
-    _adopt_standard_logging([*shared, structlog.stdlib.ExtraAdder()], ending, number)
+    _adopt_standard_logging([*shared, structlog.stdlib.ExtraAdder()], ending, number, stream)
 
 
 def _adopt_standard_logging(
-    before: list[structlog.typing.Processor], ending: list[structlog.typing.Processor], level: int
+    before: list[structlog.typing.Processor],
+    ending: list[structlog.typing.Processor],
+    level: int,
+    stream: TextIO,
 ) -> None:
     """Give the lines of libraries (the Kafka client's among them) the same form as our own."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream)
     last = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *ending]
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=last, foreign_pre_chain=before))
     root = logging.getLogger()
