@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
@@ -61,6 +63,12 @@ class Follower:
     def version(self) -> int:
         """The newest version it has seen; 0 before the first."""
         return self.arrivals[-1].version if self.arrivals else 0
+
+    @property
+    def pace(self) -> tuple[int, float]:
+        """The rows of a version and the seconds since the one before: the median of each."""
+        pairs = list(pairwise(self.arrivals)) or [(self.arrivals[0], self.arrivals[0])]
+        return round(median(new.rows for _, new in pairs)), median(new.at - old.at for old, new in pairs)
 
     def look(self, state: State, screen: Screen) -> None:
         """Note the versions that came since the last look. Raises what ended the tail early."""

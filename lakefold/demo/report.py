@@ -55,6 +55,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "total_seconds": round(report.total_seconds, 3),
         "rows_per_second": round(result.rows / result.seconds),
+        "median_batch": {"rows": result.pace[0], "seconds": round(result.pace[1], 3)},
         "versions": len(report.history),
         "transactions": report.transactions,
         "table": str(report.folder.table),
@@ -68,10 +69,11 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def print_report(report: Report) -> None:
     """Print all of it for a person, in plain lines that a terminal can wrap and a person can copy."""
-    _head("Proof: the rows in the table are the rows in the CSV file, each exactly once")
     witnesses = report.result.witnesses
+    _head("Proof: are the rows in the table those of the CSV file, each exactly once?")
     rows = [[each.name, each.saw.rows, str(each.saw), _verdict(each.same)] for each in witnesses]
     print_columns(["seen by", "rows", "checksum of all columns", ""], rows)
+    click.echo("Yes." if all(each.same for each in witnesses) else "NO.")
     _print_history(report)
     _print_figures(report)
     _print_advice(report)
@@ -95,6 +97,8 @@ def _print_figures(report: Report) -> None:
         f"{result.rows:,} rows ({result.size / _MB:.0f} MB of JSON) in {result.seconds:.1f} s, "
         f"the committer's death included: {rows:,.0f} rows/s, {megabytes:.1f} MB/s"
     )
+    batch, pause = result.pace
+    click.echo(f"the median batch: {batch:,} rows every {pause:.1f} s, {batch / pause:,.0f} rows/s")
     click.echo(f"{report.transactions} transactions in {len(report.history)} versions")
     click.echo(f"the whole demo took {report.total_seconds:.0f} s")
 

@@ -65,11 +65,16 @@ class Part(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came out. `size`: bytes of all events; `seconds`: from the query's start to the last row seen."""
+    """What came out.
+
+    `size`: bytes of all events; `seconds`: from the query's start to the last row seen; `pace`: rows and
+    seconds of the median version.
+    """
 
     rows: int
     size: int
     seconds: float
+    pace: tuple[int, float]
     witnesses: Sequence[Witness]
 
 
@@ -92,6 +97,14 @@ class Demo:
         Raises `Interrupted` after a signal, and a `LakefoldError` with the last words of a part that failed.
         Whether the proof holds is for the caller to judge by the result.
         """
+        try:
+            return self._run()
+        except Exception:
+            # Ctrl-C reaches short-lived tools that share our process group: their failure is no failure then.
+            self._signals.check()
+            raise
+
+    def _run(self) -> Result:
         with self._stack as stack:
             watch = stack.enter_context(Watch(self._folder.logs / "watch.log"))
             watch.scratch(self._folder.scratch)
@@ -106,7 +119,8 @@ class Demo:
             seconds = self._stream(replay, committers, follower, job)
             witnesses = self._prove(sent, follower)
             self._stop_in_order(follower, job, committers)
-            return Result(self._state.rows, replay.size, seconds, witnesses)
+            self._state.begin("done")
+            return Result(self._state.rows, replay.size, seconds, follower.pace, witnesses)
 
     def _fetch_jars(self, watch: Watch) -> None:
         """In a process of its own: Java is at work there, which must end with the demo."""

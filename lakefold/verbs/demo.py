@@ -54,11 +54,11 @@ def command(chosen: Path | None, rows: int, port: int, *, as_json: bool) -> None
     from lakefold.demo.report import print_report
 
     report = _run((chosen or Path(".lakefold") / "demo").absolute(), rows, port, as_json=as_json)
-    if as_json:
-        print_json(document(report))
-    else:
+    if not as_json:
         print_report(report)
     judge(report.result.witnesses)
+    if as_json:
+        print_json(document(report))
 
 
 def _run(root: Path, rows: int, port: int, *, as_json: bool) -> Report:
@@ -69,16 +69,22 @@ def _run(root: Path, rows: int, port: int, *, as_json: bool) -> Report:
     from lakefold.demo.screen import screen_for
     from lakefold.demo.signals import Interrupted, Signals
     from lakefold.demo.state import State
+    from lakefold.logs import configure
 
     state = State(rows)
     try:
         with (
             Signals() as signals,
             claim(root) as folder,
+            (folder.logs / "demo.log").open("a") as log,
             screen_for(sys.stderr if as_json else sys.stdout, state) as screen,
         ):
+            # Lines of libraries would tear the picture.
+            configure(stream=log)
             result = Demo(folder, state, screen, signals, port).run()
             return report_of(folder, result, state.elapsed)
     except Interrupted as interrupted:
         click.echo(f"\n{interrupted.number.name}: everything is stopped; the files are in {root}", err=True)
         raise SystemExit(128 + interrupted.number) from None
+    finally:
+        configure()
