@@ -36,7 +36,7 @@ def fold_file(
         )
     refused, entries = _sorted_out(log, uri)
     for group in groups_of(entries, table_format, limits):
-        step = table.preview(group) if dry_run else table.fold(group, publish_refusals=True)
+        step = table.preview(group) if dry_run else table.fold(group)
         last = group[-1].position.offset
         before = [outcome for outcome in refused if outcome.position.offset < last]
         refused = refused[len(before) :]

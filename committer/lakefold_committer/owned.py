@@ -54,16 +54,15 @@ class OwnedTable:
         """The table as it is known now."""
         return self._table
 
-    def fold(self, group: Sequence[Entry], *, publish_refusals: bool = False) -> Step:
+    def fold(self, group: Sequence[Entry]) -> Step:
         """Folds one group and publishes its version; the outcomes hold when this returns.
 
-        `publish_refusals`: make a version even where every new entry is refused, so that the table records
-        it. Raises `RetryError` where the store can't be reached (call again with the same group), `StopError`
-        where another committer owns the table.
+        Raises `RetryError` where the store can't be reached (call again with the same group), `StopError` where
+        another committer owns the table.
         """
         log = group[0].position.log
         while True:
-            folded = self._folded(group, publish_refusals=publish_refusals)
+            folded = self._folded(group)
             if folded.publication is None:
                 if misplaced(self._table.marks, log) is None and self._next_is_there():
                     self._catch_up(log)
@@ -80,19 +79,19 @@ class OwnedTable:
         """Notes that all outcomes given so far have been reported."""
         self._table = self._table.reported()
 
-    def preview(self, group: Sequence[Entry], *, publish_refusals: bool = True) -> Step:
+    def preview(self, group: Sequence[Entry]) -> Step:
         """Folds one group in memory only: outcomes and versions as `fold` would give them.
 
         An object that was used so can't `fold` any more: it takes its previews for versions.
         """
         if self._stored is None:
             self._stored = self._table.version
-        folded = self._folded(group, publish_refusals=publish_refusals)
+        folded = self._folded(group)
         self._published = self._published or folded.publication is not None
         self._table = folded.table
         return Step(folded.outcomes, folded.publication)
 
-    def _folded(self, group: Sequence[Entry], *, publish_refusals: bool) -> Folded:
+    def _folded(self, group: Sequence[Entry]) -> Folded:
         log = group[0].position.log
         check_log(self._table.marks, log, self._table.uri)
         self._table, observed = observe(
@@ -102,10 +101,18 @@ class OwnedTable:
         before = [entry.position.offset for entry in group if entry.position.offset <= covered]
         terms = Terms(
             epoch=self._epoch,
-            must_publish=not self._published or (publish_refusals and len(before) < len(group)),
+            must_publish=self._must_publish(log, anything_new=len(before) < len(group)),
             answers=self._answers_before(log, before),
         )
         return fold(self._format, self._table, group, observed, terms)
+
+    def _must_publish(self, log: LogId, *, anything_new: bool) -> bool:
+        """Whether a version is made even if every entry is refused.
+
+        From Kafka the owner's first one, which fences others. From a file each one that says anything new: no
+        offset is kept beside the table that could say what was answered.
+        """
+        return anything_new if log.is_file else not self._published
 
     def _answers_before(self, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:
         newest = self._table.marks.version if self._stored is None else self._stored

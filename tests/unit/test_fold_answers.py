@@ -155,11 +155,7 @@ def test_a_group_may_begin_among_answered_entries(uri: str) -> None:
 
 def test_a_file_log_says_duplicate_for_what_it_committed_and_the_same_for_what_it_refused(uri: str) -> None:
     table = opened(uri)
-    first = [
-        one
-        for n in range(10)
-        for one in table.fold(entries(ALL[n : n + 1], n, FILE), publish_refusals=True).outcomes
-    ]
+    first = [one for n in range(10) for one in table.fold(entries(ALL[n : n + 1], n, FILE)).outcomes]
     again = fold_in(opened(uri), [10], FILE)
     for before, after in zip(first, again, strict=True):
         if isinstance(before.result, Committed):
@@ -200,7 +196,7 @@ def test_a_preview_gives_the_answers_and_writes_nothing(uri: str) -> None:
     """Whatever the groups, and whatever was folded before."""
     table = opened(uri)
     for n in range(4):
-        table.fold(entries(ALL[n : n + 1], n, FILE), publish_refusals=True)
+        table.fold(entries(ALL[n : n + 1], n, FILE))
     before = versions_at(uri).numbers()
     for sizes in ([10], [1] * 10, [3, 3, 4], [2, 8], [5, 5]):
         groups, start = [], 0
@@ -212,7 +208,7 @@ def test_a_preview_gives_the_answers_and_writes_nothing(uri: str) -> None:
         assert versions_at(uri).numbers() == before
         if sizes == [5, 5]:
             real = opened(uri)
-            done = [one for group in groups for one in real.fold(group, publish_refusals=True).outcomes]
+            done = [one for group in groups for one in real.fold(group).outcomes]
             assert seen == done
 
 

@@ -324,13 +324,23 @@ def test_an_old_version_that_is_damaged_counts_as_gone(store: MemoryStorage) -> 
 def test_a_file_log_records_its_refusals_once() -> None:
     file = LogId(LogId.FILE_CLUSTER, "f", 0)
     table = opened(HERE)
-    step = table.fold(entries([here(creation())], 0, file), publish_refusals=True)
+    step = table.fold(entries([here(creation())], 0, file))
     assert isinstance(step.publication, Publication)
-    step = table.fold(entries([BAD], 1, file), publish_refusals=True)
+    step = table.fold(entries([BAD], 1, file))
     assert isinstance(step.publication, Publication)
-    step = table.fold(entries([BAD], 1, file), publish_refusals=True)
+    step = table.fold(entries([BAD], 1, file))
     assert step.publication is None
     assert isinstance(step.outcomes[0].result, Invalid)
+
+
+@pytest.mark.usefixtures("store")
+def test_a_file_log_folded_again_changes_nothing_whoever_folds_it() -> None:
+    file = LogId(LogId.FILE_CLUSTER, "f", 0)
+    group = entries([here(creation())], 0, file)
+    assert opened(HERE).fold(group).publication is not None
+    again = opened(HERE).fold(group)
+    assert again.publication is None
+    assert again.outcomes[0].result == Duplicate(1)
 
 
 @pytest.mark.usefixtures("store")
