@@ -57,8 +57,8 @@ class OwnedTable:
     def fold(self, group: Sequence[Entry]) -> Step:
         """Folds one group and publishes its version; the outcomes hold when this returns.
 
-        Raises `RetryError` where the store can't be reached (call again with the same group), `StopError` where
-        another committer owns the table.
+        Raises `RetryError` where the store can't be reached (call again with the same group), `StopError`
+        where another committer owns the table.
         """
         log = group[0].position.log
         while True:

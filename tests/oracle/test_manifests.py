@@ -9,7 +9,7 @@ import pytest
 
 from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.lance.codec import decode_file, decode_origin, encode_file
+from lakefold_table.lance.codec import decode_file, decode_head, encode_file
 from lakefold_table.lance.naming import detect
 from lakefold_table.lance.table import LanceFormat
 from tests.oracle.columns import LISTS, SIMPLE, STRUCTS
@@ -61,7 +61,8 @@ def check_file(path: Path) -> None:
     before = read_sections(path)
     manifest = Manifest.FromString(before.manifest)
     assert before.transaction is not None
-    assert decode_origin(path.read_bytes()) == (manifest.version, Transaction.FromString(before.transaction))
+    head, made_by = decode_head(path.read_bytes())
+    assert (head.version, made_by) == (manifest.version, Transaction.FromString(before.transaction))
     again = path.parent / "again"
     again.write_bytes(encoded_again(path.read_bytes()))
     after = read_sections(again)
