@@ -135,11 +135,14 @@ def _with_record(row: HistoryRow, record: Record, seconds: float | None) -> Hist
 
 
 def _seconds(source: Source, step: Step, record: Record) -> float | None:
-    """From the log time of the last entry until the version's file was stored, where an entry was folded."""
+    """From the log time of the last entry until the version's file was stored, where an entry was folded.
+
+    A file's time is some milliseconds coarse and may lie before the log's: then it was at once.
+    """
     if not record.committed or not record.last_time_us:
         return None
     stored = source.storage.stored_at(source.versions.path(step.version))
-    return None if stored is None else (stored - record.last_time_us) / MICROS
+    return None if stored is None else max(0, stored - record.last_time_us) / MICROS
 
 
 def _traffic(source: Source, step: Step) -> _Traffic:
