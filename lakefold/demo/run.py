@@ -53,6 +53,11 @@ _STILL_S: Final = 180.0
 _CATCH_UP_S: Final = 30.0
 _HASTE_S: Final = 5.0
 _STREAMING: Final = "events become rows"
+_INTRODUCTION: Final = (
+    "events lie in a Kafka topic; a Spark query writes each batch of them as Lance files (fragments) and",
+    "proposes one transaction; a log, another topic, puts the transactions in order; the committer folds",
+    "them, in that order, into versions of the table; a reader tails the versions",
+)
 
 
 class Part(Protocol):
@@ -105,6 +110,8 @@ class Demo:
             raise
 
     def _run(self) -> Result:
+        for line in _INTRODUCTION:
+            self._screen.note(line)
         with self._stack as stack:
             watch = stack.enter_context(Watch(self._folder.logs / "watch.log"))
             watch.scratch(self._folder.scratch)
@@ -135,8 +142,15 @@ class Demo:
         )
         self._stack.callback(child.end, _HASTE_S)
         self._stack.callback(child.ask_to_stop)
-        doing = "looking for the jars of Kafka and of Spark's connector, which the first run fetches"
-        self._wait_until(lambda: child.exit_code is not None, doing)
+        told: list[str] = []
+
+        def done() -> bool:
+            for line in child.log.read_text().splitlines()[len(told) :]:
+                told.append(line)
+                self._screen.note(f"jars: {line}")
+            return child.exit_code is not None
+
+        self._wait_until(done, "looking for the jars of Kafka and of Spark's connector")
         if child.exit_code:
             raise child.failure()
 
@@ -230,7 +244,7 @@ class Demo:
         return task.answer()
 
     def _wait_until(self, condition: Callable[[], bool], doing: str) -> None:
-        """Look around until the condition holds. Raises `RetryError` where nothing moves any more."""
+        """Look around until the condition holds. Raises `RetryError` where no part moves any more."""
         self._state.begin(doing)
         while not condition():
             self._look_around()
@@ -245,7 +259,7 @@ class Demo:
 
     def _prove_movement(self) -> None:
         at, moves = self._moved
-        if moves != self._state.moves:
+        if moves != self._state.moves or not self._parts:
             self._moved = time.monotonic(), self._state.moves
         elif time.monotonic() - at > _STILL_S:
             message = f"nothing has moved for {_STILL_S:.0f} s; the demo was {self._state.doing}"
