@@ -77,7 +77,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(CHECK_PYTHON)
 	$(STEP) 'environment: $(VENV) (once; about a minute on a fresh machine)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --progress-bar off --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
