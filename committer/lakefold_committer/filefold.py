@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_committer.fold import outcome_of
 from lakefold_committer.grouping import groups_of
 from lakefold_log.envelope import UnknownKind
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
@@ -57,9 +58,7 @@ def _sorted_out(log: Iterable[Decoded], uri: str) -> tuple[list[Outcome], list[E
             other = Invalid(
                 f"the envelope is for {read.envelope.table}, not for {uri}", "fold each table's file alone"
             )
-            refused.append(
-                Outcome(read.position, read.envelope.table, other, read.uuid, read.app_id, read.batch_id)
-            )
+            refused.append(outcome_of(read, other))
         else:
             entries.append(read)
     return refused, entries

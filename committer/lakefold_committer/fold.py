@@ -86,7 +86,7 @@ def fold(
     """
     elsewhere = misplaced(table.marks, group[0].position.log)
     if elsewhere is not None:
-        outcomes = _outcomes(table, group, [elsewhere] * len(group), table.marks.table_id)
+        outcomes = _outcomes(group, [elsewhere] * len(group), table.marks.table_id)
         return Folded(table, outcomes, None)
     folding = _Folding(table_format.draft(table.state, observed), table, terms)
     results = [folding.answer(entry) for entry in group]
@@ -94,7 +94,7 @@ def fold(
     publishes = any(isinstance(result, Committed) for _, result in news)
     publishes = publishes or (terms.must_publish and table.state is not None)
     if not publishes:
-        outcomes = _outcomes(table, group, results, table.marks.table_id)
+        outcomes = _outcomes(group, results, table.marks.table_id)
         refused = tuple(outcome for outcome in outcomes if folding.is_new_at(outcome.position))
         return Folded(replace(table, pending=(*table.pending, *refused)), outcomes, None)
     return folding.publish(group, results, news)
@@ -181,7 +181,7 @@ class _Folding:
             time_us,
         )
         state, publication = self._draft.finish(stamps)
-        outcomes = _outcomes(base, group, results, table_id)
+        outcomes = _outcomes(group, results, table_id)
         return Folded(Table(base.uri, state, marks), outcomes, publication)
 
     def _answered_before(self, entry: Entry) -> Result:
@@ -199,9 +199,7 @@ class _Folding:
     def _record(
         self, news: Sequence[tuple[Entry, Result]], first: Entry, last: Entry, table_id: str
     ) -> Record:
-        outcomes = _outcomes(
-            self._table, [entry for entry, _ in news], [result for _, result in news], table_id
-        )
+        outcomes = _outcomes([entry for entry, _ in news], [result for _, result in news], table_id)
         refused = [one for one in (*self._table.pending, *outcomes) if not isinstance(one.result, Committed)]
         committed = {entry.position.offset: one for entry, one in news if isinstance(one, Committed)}
         position = first.position
@@ -260,22 +258,22 @@ def _version_uuid(table_id: str, record: Record) -> str:
     return uuid_form(hashlib.sha256(f"version {made_of}".encode()).hexdigest())
 
 
-def _outcomes(
-    table: Table, entries: Sequence[Entry], results: Sequence[Result], table_id: str
-) -> tuple[Outcome, ...]:
-    return tuple(
-        Outcome(
-            entry.position,
-            table.uri,
-            result,
-            _cut(entry.uuid),
-            _cut(entry.app_id),
-            entry.batch_id,
-            table_id,
-            _cut(entry.envelope.branch),
-        )
-        for entry, result in zip(entries, results, strict=True)
+def outcome_of(entry: Entry, result: Result, table_id: str = "") -> Outcome:
+    """The outcome of an entry, with what it calls itself cut to what every version may carry."""
+    return Outcome(
+        entry.position,
+        entry.envelope.table,
+        result,
+        _cut(entry.uuid),
+        _cut(entry.app_id),
+        entry.batch_id,
+        table_id,
+        _cut(entry.envelope.branch),
     )
+
+
+def _outcomes(entries: Sequence[Entry], results: Sequence[Result], table_id: str) -> tuple[Outcome, ...]:
+    return tuple(outcome_of(entry, result, table_id) for entry, result in zip(entries, results, strict=True))
 
 
 def _batches(entries: Sequence[Entry]) -> tuple[Batches, ...]:

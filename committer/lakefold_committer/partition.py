@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 
 from lakefold_committer.backoff import Backoff
+from lakefold_committer.fold import outcome_of
 from lakefold_committer.grouping import groups_of
-from lakefold_committer.refusals import dead_letters, refused
+from lakefold_committer.refusals import dead_letters
 from lakefold_log.envelope import UnknownKind, decode
 from lakefold_log.stamp import Stamp
 from lakefold_table.entry import Entry, Invalid, Outcome, Position, Undecodable
@@ -134,7 +135,7 @@ class PartitionCommitter:
         """The outcomes of one table's entries, its versions published."""
         refusal = self._source.refusal(uri)
         if refusal is not None:
-            return [refused(entry, refusal) for entry in entries]
+            return [outcome_of(entry, refusal) for entry in entries]
         outcomes: list[Outcome] = []
         for group in groups_of(entries, self._source.table_format, self._pace.limits):
             answered = self._persist(partial(self._fold_group, uri, group), stop)
@@ -147,7 +148,7 @@ class PartitionCommitter:
         try:
             step = self._opened(uri).fold(group)
         except PlaceError as error:
-            return [refused(entry, Invalid(f"{uri}: {error.message}", error.hint)) for entry in group]
+            return [outcome_of(entry, Invalid(f"{uri}: {error.message}", error.hint)) for entry in group]
         except VersionExpiredError as error:
             raise RetryError(f"versions are being removed: {error.message}", where=error.where) from error
         self._count(step, group)

@@ -1,31 +1,17 @@
-"""Refusals on their way out: as outcomes, and as dead letters that keep the message as it came."""
+"""Refusals on their way out: as dead letters that keep the message as it came."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lakefold_log.reporter import DeadLetter
-from lakefold_table.entry import Invalid, Outcome, Rejected
+from lakefold_table.entry import Invalid, Rejected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_log.consumer import Message
-    from lakefold_table.entry import Entry
-
-
-def refused(entry: Entry, refusal: Invalid) -> Outcome:
-    """The outcome of an entry that no table was asked about."""
-    return Outcome(
-        entry.position,
-        entry.envelope.table,
-        refusal,
-        entry.uuid,
-        entry.app_id,
-        entry.batch_id,
-        "",
-        entry.envelope.branch,
-    )
+    from lakefold_table.entry import Outcome
 
 
 def dead_letters(messages: Sequence[Message], outcomes: Sequence[Outcome]) -> list[DeadLetter]:

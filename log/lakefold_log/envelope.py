@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -31,6 +32,10 @@ __all__ = [
     "outcome_message",
     "outcome_value",
 ]
+
+
+MAX_TABLE: Final = 4096
+"""The longest name of a table, in characters: no file system and no object store takes a longer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ def classify(
 ) -> Decoded:
     """As `decode`, for an envelope of `size` bytes that is parsed already."""
     table = envelope.table
-    fault = _address_fault(table)
+    fault = _length_fault(table) or _address_fault(table)
     if fault is None and not position.log.is_file and key != table.encode():
         fault = _key_fault(key, table)
     if fault is None:
@@ -96,7 +101,15 @@ def classify(
 
 
 def _undecodable(fault: _Fault, position: Position, time_us: int, table: str, size: int) -> Undecodable:
-    return Undecodable(position, time_us, table, fault.message, fault.hint, size)
+    """What is answered of a message must fit into one, so what it calls its table is cut where it is none."""
+    return Undecodable(position, time_us, table[:MAX_TABLE], fault.message, fault.hint, size)
+
+
+def _length_fault(table: str) -> _Fault | None:
+    """Why a name is none, told without keeping it: a message may be one long name."""
+    if len(table) <= MAX_TABLE:
+        return None
+    return _Fault(f"the table's name has {len(table)} characters", f"use at most {MAX_TABLE}")
 
 
 @lru_cache(maxsize=4096)
@@ -117,7 +130,7 @@ def _key_fault(key: bytes | None, table: str) -> _Fault:
     hint = "the message's key must be the envelope's table in UTF-8"
     if key is None:
         return _Fault("the message has no key", hint)
-    return _Fault(f"the key {_text(key)!r} is unlike the envelope's table {table!r}", hint)
+    return _Fault(f"the key {_text(key[:MAX_TABLE])!r} is unlike the envelope's table {table!r}", hint)
 
 
 def _unknown_kind(envelope: log_pb2.Envelope) -> str:

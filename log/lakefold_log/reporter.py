@@ -51,8 +51,9 @@ _TUNED: Final[dict[str, Option]] = {
     # A dead letter carries a message that the broker took from somebody else, however large.
     "message.max.bytes": 256 << 20,
 }
-# What Kafka adds to a record: more than enough for its own fields and the names of the headers.
+# What Kafka adds to a batch of one record, and to each header: more than enough for the fields around them.
 _RECORD_OVERHEAD: Final = 1024
+_HEADER_OVERHEAD: Final = 10
 _QUEUE_PAUSE_S: Final = 0.05
 _REQUEST_S: Final = 10.0
 _LEAST_WAIT_S: Final = 0.1
@@ -214,15 +215,15 @@ class Reporter:
             self._queue(hand_over, deadline)
 
     def _produce_letter(self, letter: DeadLetter, deadline: float) -> None:
-        headers: list[tuple[str, str | bytes | None]] = [*letter.headers, *_why(letter)]
-        size = sum(len(name) + len(text or "") for name, text in headers) + len(letter.key or b"")
-        value = letter.value
-        if size + len(value) + _RECORD_OVERHEAD > self._largest_letter:
+        why = _why(letter)
+        key, value, headers = letter.key, letter.value, (*letter.headers, *why)
+        if _size(key, value, headers) > self._largest_letter:
             # It must not block the partition. The log keeps the message itself.
-            headers = [*_why(letter), ("lakefold.left-out", str(len(value)))]
-            value = b""
+            value, headers = b"", (*why, ("lakefold.left-out", str(len(value)).encode()))
+            if _size(key, value, headers) > self._largest_letter:
+                key = None
         hand_over = partial(
-            self._producer.produce, self.topics.dead_letters, value, letter.key, headers=headers
+            self._producer.produce, self.topics.dead_letters, value, key, headers=list(headers)
         )
         self._queue(hand_over, deadline)
 
@@ -278,10 +279,16 @@ class Reporter:
         return time.monotonic() + self._timeout_s
 
 
-def _why(letter: DeadLetter) -> list[tuple[str, str]]:
+def _size(key: bytes | None, value: bytes, headers: Headers) -> int:
+    """At most so many bytes are a message of these for the broker."""
+    told = sum(len(name.encode()) + len(text or b"") + _HEADER_OVERHEAD for name, text in headers)
+    return _RECORD_OVERHEAD + len(key or b"") + len(value) + told
+
+
+def _why(letter: DeadLetter) -> Headers:
     """The headers that say why a message lies in the dead letters, and where it stood."""
     place = letter.position
-    return [
+    told = (
         ("lakefold.reason", letter.reason[:MAX_TEXT]),
         ("lakefold.hint", letter.hint[:MAX_TEXT]),
         ("lakefold.cluster-id", place.log.cluster_id),
@@ -289,4 +296,5 @@ def _why(letter: DeadLetter) -> list[tuple[str, str]]:
         ("lakefold.topic", place.topic),
         ("lakefold.partition", str(place.log.partition)),
         ("lakefold.offset", str(place.offset)),
-    ]
+    )
+    return tuple((name, text.encode()) for name, text in told)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import string
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -140,6 +142,26 @@ def test_bad_input_is_answered_put_aside_and_does_not_stop_the_partition(bench: 
     assert position in {one.position.offset for one in refused}
     letters = dead_letters_of(bench.bootstrap, bench.names.dead_letters, len(refused))
     assert b"\xff\xffno envelope" in [value for _, value in letters]
+
+
+def test_no_name_is_too_long_to_be_answered(bench: Bench) -> None:
+    chance = random.Random(3)
+
+    def noise(length: int) -> str:
+        return "".join(chance.choices(string.ascii_lowercase, k=length))
+
+    wordy = Envelope(table="s3://lake/table", app_id=noise(300_000), branch=noise(300_000))
+    wordy.lance.uuid = noise(300_000)
+    wordy.lance.append.SetInParent()
+    long = Envelope(table=f"s3://lake/{noise(450_000)}")
+    sent = [(noise(600_000).encode(), b"\xff"), (long.table.encode(), long.SerializeToString())]
+    sent.append((wordy.table.encode(), wordy.SerializeToString()))
+    for key, value in sent:
+        send_raw(bench.bootstrap, bench.names.transactions, key, value)
+    bench.proposer.send_wait(creation(bench.uri()))
+    fold_to_the_end(bench.bootstrap, bench.names, bench.root)
+    results = [outcome.result for outcome in bench.outcomes()]
+    assert [type(one) for one in results] == [Invalid, Invalid, Invalid, Committed]
 
 
 def test_until_caught_up_folds_what_is_there_and_leaves(bench: Bench) -> None:

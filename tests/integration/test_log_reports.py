@@ -181,6 +181,28 @@ def test_a_message_too_large_for_the_dead_letters_does_not_block(
     assert dict(first.headers)["lakefold.reason"] == b"too large"
 
 
+def test_no_key_reason_or_header_makes_a_dead_letter_too_large(
+    bootstrap: str, topic_names: TopicNames
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    chance = random.Random(2)
+    place = Position(own.log, 0, own.topics.transactions)
+    with own.reporter() as reporter:
+        largest = reporter._largest_letter
+        noise = chance.randbytes(largest - 30_000)
+        reason = "".join(chr(chance.randrange(0x4E00, 0x9FFF)) for _ in range(10_000))
+        headers = (("h", b""),) * 10_000
+        letters = [
+            DeadLetter(place, b"key", noise, reason),
+            DeadLetter(place, b"key", noise, "many headers", "", headers),
+            DeadLetter(place, noise, b"value", reason),
+        ]
+        reporter.report([], letters, 1, own.stamp(1))
+    found = dead_letters(own, 3)
+    assert [(letter.key, letter.value) for letter in found] == [(b"key", b""), (b"key", b""), (None, b"")]
+    assert dict(found[2].headers)["lakefold.reason"].decode() == reason  # type: ignore[union-attr]
+
+
 def test_an_offset_that_another_tool_moved_has_no_stamp(bootstrap: str, topic_names: TopicNames) -> None:
     own = OwnLog.make(bootstrap, topic_names)
     assert stamped(own) is None

@@ -9,6 +9,7 @@ import pytest
 
 from lakefold_log.answers import MAX_EVIDENCE
 from lakefold_log.envelope import (
+    MAX_TABLE,
     UnknownKind,
     decode,
     encode,
@@ -92,6 +93,18 @@ def test_another_spelling_of_the_table_is_refused_with_the_right_one(table: str)
 
 def test_a_table_that_can_have_no_name_is_refused() -> None:
     assert "no canonical URI" in refused(encode(proposal("s3://lake/../x")), b"s3://lake/../x").message
+
+
+@pytest.mark.parametrize("length", [MAX_TABLE + 1, 900_000])
+def test_a_name_of_any_length_is_answered_with_a_short_one(length: int) -> None:
+    name = "s3://lake/".ljust(length, "n")
+    named = refused(encode(proposal(name)), name.encode())
+    assert f"has {length} characters" in named.message
+    keyed = refused(b"\xff\xff", name.encode())
+    unlike = refused(encode(proposal()), name.encode())
+    for found in (named, keyed, unlike):
+        assert len(found.table) <= MAX_TABLE
+        assert len(found.message) < 2 * MAX_TABLE
 
 
 def test_claims_are_not_folded_by_this_release() -> None:
