@@ -21,6 +21,7 @@ class Local(IntEnum):
     INVALID_ARG = -186
     TIMED_OUT = -185
     QUEUE_FULL = -184
+    BAD_COMPRESSION = -198
     FAIL = -196
     TRANSPORT = -195
     AUTHENTICATION = -169

@@ -216,6 +216,13 @@ class PartitionReader:
             self.position = self.position if offset is None else max(offset, self.position)
         elif code in _LOST_PLACE:
             self._lost_place = True
+        elif code == Local.BAD_COMPRESSION:
+            self._failure = StopError(
+                f"messages can't be unpacked: {error.str()}",
+                where=str(Position(self.log, self.position, self.topic)),
+                hint="raise the kafka option receive.message.max.bytes; with the topic's compression.type "
+                "uncompressed the broker refuses such messages",
+            )
         else:
             self.last_error = error.str()
             self._guard.hurry()

@@ -43,6 +43,9 @@ _MISSING_HINT = "start a committer first, it creates topics"
 _PAUSE_S = 0.02
 _KEEP_FOREVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
+# A producer may pack a message of gigabytes into a few kB, which no reader could unpack: its partition would
+# stand still. So the broker unpacks it, and its limit holds for the message itself.
+_FULL_SIZE = {"compression.type": "uncompressed"}
 # From three replicas on, one may be away while a write still reaches two.
 _SAFE_REPLICATION = 3
 
@@ -145,14 +148,15 @@ def ensure_topics(
 ) -> TopicDescription:
     """Make those of the topics that are missing, and prove those that are there. For the committer alone.
 
-    Transactions take the broker's time and are kept for ever; outcomes get as many partitions; dead letters
-    get one. Topics that exist are left as they are. Returns the description of the transactions topic.
+    Transactions take the broker's time, are kept for ever, and none is larger than the broker's limit once it
+    is unpacked; outcomes get as many partitions; dead letters get one. Topics that exist are left as they
+    are. Returns the description of the transactions topic.
     Raises `StopError` naming a setting of an existing topic that would lose entries or take a client's time,
     `InvalidError` where the cluster refuses to make one.
     """
     safe = {"min.insync.replicas": "2"} if replication >= _SAFE_REPLICATION else {}
     settings = {**_BROKER_TIME, **_KEEP_FOREVER, **safe}
-    _create(admin, NewTopic(topics.transactions, partitions, replication, config=settings))
+    _create(admin, NewTopic(topics.transactions, partitions, replication, config={**settings, **_FULL_SIZE}))
     transactions = describe(admin, topics.transactions, wait_s=wait_s)
     _create(admin, NewTopic(topics.outcomes, transactions.partitions, replication, config=settings))
     _create(admin, NewTopic(topics.dead_letters, 1, replication, config=settings))

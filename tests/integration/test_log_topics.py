@@ -21,7 +21,7 @@ from lakefold_log.topics import (
     watermarks,
 )
 from lakefold_table.errors import InvalidError, RetryError, StopError
-from tests.integration.own_log import OwnLog, envelope
+from tests.integration.own_log import OwnLog, batches, envelope, take
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -44,6 +44,37 @@ def test_makes_all_three_with_settings_that_keep_every_entry(bootstrap: str, top
     wanted = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1", "retention.bytes": "-1"}
     for name in (own.topics.transactions, own.topics.outcomes, own.topics.dead_letters):
         assert wanted.items() <= settings_of(own.admin, name).items()
+
+
+def send_packed(bootstrap: str, topic: str, size: int) -> KafkaError | None:
+    """Send one message of so many zeros, a few kB once compressed; what the broker said."""
+    said: list[KafkaError | None] = []
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "compression.type": "zstd", "message.max.bytes": 2 * size}
+    )
+    producer.produce(topic, bytes(size), partition=0, on_delivery=lambda error, _: said.append(error))
+    producer.flush(60)
+    return said[0]
+
+
+def test_a_message_is_no_larger_than_the_limit_however_it_was_packed(
+    bootstrap: str, topic_names: TopicNames
+) -> None:
+    """A broker that keeps a producer's compression takes it, and no reader could go past it."""
+    own = OwnLog.make(bootstrap, topic_names)
+    assert send_packed(bootstrap, own.topics.transactions, 90_000_000) is not None
+    own.propose(0)
+    with own.reader() as reader:
+        assert batches(take(reader, 1)) == [0]
+
+
+def test_a_message_that_cannot_be_unpacked_is_told(bootstrap: str, topic_names: TopicNames) -> None:
+    admin = Admin(KafkaConfig(bootstrap))
+    make(admin, topic_names.transactions, settings={"message.timestamp.type": "LogAppendTime"})
+    own = OwnLog.make(bootstrap, topic_names)
+    assert send_packed(bootstrap, own.topics.transactions, 90_000_000) is None
+    with own.reader() as reader, pytest.raises(StopError, match="can't be unpacked"):
+        take(reader, 1)
 
 
 def test_leaves_existing_topics_alone(bootstrap: str, topic_names: TopicNames) -> None:
