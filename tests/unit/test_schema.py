@@ -1,5 +1,7 @@
 """The views on a Lance schema, and what they refuse."""
 
+import tracemalloc
+
 import pytest
 
 from lakefold_protos.lance.file_pb2 import Field
@@ -123,3 +125,18 @@ def test_a_list_of_fields_that_is_no_schema(fields: list[Field], where: str, fau
 def test_what_is_not_known_is_not_judged() -> None:
     check_structure([field(0, "a", "quaternion"), field(1, "i", parent=0), field(2, "e", "struct")])
     check_structure([*ENTRIES, field(3, "value", parent=1)])
+
+
+def test_a_long_name_above_many_fields_costs_no_memory() -> None:
+    """The dotted names of all of them together would be gigabytes."""
+    schema = [field(0, "n" * 400_000, "struct")]
+    schema += [field(number, f"c{number}", parent=0) for number in range(1, 10_000)]
+    tracemalloc.start()
+    try:
+        check_structure(schema)
+        with pytest.raises(DamagedError):
+            check_structure([*schema, field(10_000, "wrong", "list", 0)])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 50_000_000

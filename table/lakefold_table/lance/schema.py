@@ -145,11 +145,20 @@ def check_structure(fields: Sequence[Field]) -> None:
         if field.parent_id != TOP and field.parent_id not in seen:
             raise DamagedError(_parent_fault(field, fields), where=field.name)
         seen.add(field.id)
-    below, names = children(fields), paths(fields)
+    below = children(fields)
     for field in fields:
         fault = _children_fault(field, below.get(field.id, []), below)
         if fault:
-            raise DamagedError(f"{field.logical_type} {fault}", where=names[field.id])
+            raise DamagedError(f"{field.logical_type} {fault}", where=_path(field, by_id(fields)))
+
+
+def _path(field: Field, known: Mapping[int, Field]) -> str:
+    """The dotted name of one field: those of all together may be long beyond measure."""
+    names = [_quoted(field.name)]
+    while field.parent_id in known:
+        field = known[field.parent_id]
+        names.append(_quoted(field.name))
+    return ".".join(reversed(names))
 
 
 def _parent_fault(field: Field, fields: Iterable[Field]) -> str:
