@@ -22,6 +22,7 @@ from lakefold_log.envelope import UnknownKind, decode
 from lakefold_log.stamp import Stamp
 from lakefold_table.entry import Entry, Invalid, Outcome, Position, Undecodable
 from lakefold_table.errors import PlaceError, RetryError, StopError, VersionExpiredError
+from lakefold_table.uri import place
 
 if TYPE_CHECKING:
     import threading
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from lakefold_committer.parts import LogReader, OutcomeReporter, Pace, Tables
     from lakefold_log.consumer import Message
     from lakefold_log.reporter import DeadLetter
+    from lakefold_table.uri import Place
 
 T = TypeVar("T")
 
@@ -58,7 +60,8 @@ class PartitionCommitter:
         self._source = tables
         self._pace = pace
         self._metrics = metrics
-        self._tables: dict[str, OwnedTable] = {}
+        self._tables: dict[Place, OwnedTable] = {}
+        self._unreported: dict[Place, OwnedTable] = {}
         self._reported_at = time.monotonic()
         self._lag_at = 0.0
         self._outcomes_offset = reporter.outcomes_offset
@@ -112,7 +115,8 @@ class PartitionCommitter:
     def _outcomes(self, messages: Sequence[Message], stop: threading.Event) -> list[Outcome] | None:
         """An outcome for each message, in order; None if told to stop while something was not reachable."""
         outcomes: dict[int, Outcome] = {}
-        by_table: dict[str, list[Entry]] = {}
+        by_table: dict[Place, list[Entry]] = {}
+        places: dict[str, Place] = {}
         log, topic = self._reader.log, self._reader.topic
         for message in messages:
             read = decode(message.value, message.key, Position(log, message.offset, topic), message.time_us)
@@ -123,30 +127,39 @@ class PartitionCommitter:
                     read.position, read.table, Invalid(read.message, read.hint)
                 )
             else:
-                by_table.setdefault(read.envelope.table, []).append(read)
-        for uri, entries in by_table.items():
-            answered = self._fold_table(uri, entries, stop)
+                uri = read.envelope.table
+                if uri not in places:
+                    places[uri] = place(uri)
+                by_table.setdefault(places[uri], []).append(read)
+        for where, entries in by_table.items():
+            answered = self._fold_table(where, entries, stop)
             if answered is None:
                 return None
             outcomes.update((outcome.position.offset, outcome) for outcome in answered)
         return [outcomes[message.offset] for message in messages]
 
-    def _fold_table(self, uri: str, entries: Sequence[Entry], stop: threading.Event) -> list[Outcome] | None:
-        """The outcomes of one table's entries, its versions published."""
-        refusal = self._source.refusal(uri)
+    def _fold_table(
+        self, where: Place, entries: Sequence[Entry], stop: threading.Event
+    ) -> list[Outcome] | None:
+        """The outcomes of one table's entries, its versions published.
+
+        They may spell its name in several ways: two that fold one table would fence each other.
+        """
+        refusal = self._source.refusal(entries[0].envelope.table)
         if refusal is not None:
             return [outcome_of(entry, refusal) for entry in entries]
         outcomes: list[Outcome] = []
         for group in groups_of(entries, self._source.table_format, self._pace.limits):
-            answered = self._persist(partial(self._fold_group, uri, group), stop)
+            answered = self._persist(partial(self._fold_group, where, group), stop)
             if answered is None:
                 return None
             outcomes += answered
         return outcomes
 
-    def _fold_group(self, uri: str, group: Sequence[Entry]) -> Sequence[Outcome]:
+    def _fold_group(self, where: Place, group: Sequence[Entry]) -> Sequence[Outcome]:
+        uri = group[0].envelope.table
         try:
-            step = self._opened(uri).fold(group)
+            step = self._opened(where, uri).fold(group)
         except PlaceError as error:
             return [outcome_of(entry, Invalid(f"{uri}: {error.message}", error.hint)) for entry in group]
         except VersionExpiredError as error:
@@ -154,10 +167,12 @@ class PartitionCommitter:
         self._count(step, group)
         return step.outcomes
 
-    def _opened(self, uri: str) -> OwnedTable:
-        if uri not in self._tables:
-            self._tables[uri] = self._source.open(uri)
-        return self._tables[uri]
+    def _opened(self, where: Place, uri: str) -> OwnedTable:
+        table = self._tables.get(where)
+        if table is None:
+            table = self._tables[where] = self._source.open(uri)
+        self._unreported[where] = table
+        return table
 
     def _report(
         self, outcomes: Sequence[Outcome], letters: Sequence[DeadLetter], stop: threading.Event
@@ -172,8 +187,12 @@ class PartitionCommitter:
             return
         self._outcomes_offset = reported
         self._reported_at = time.monotonic()
-        for table in self._tables.values():
+        for where, table in self._unreported.items():
             table.reported()
+            if table.table.state is None:
+                # Messages may name any number of tables that are not there.
+                del self._tables[where]
+        self._unreported.clear()
         self._metrics.report_seconds.observe(self._reported_at - started)
         for outcome in outcomes:
             self._metrics.outcomes.labels(type(outcome.result).__name__.lower()).inc()

@@ -1,0 +1,148 @@
+"""One partition, from messages to outcomes, without a broker: which tables are kept, and by what name."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from structlog.testing import capture_logs
+
+from lakefold_committer.grouping import Limits
+from lakefold_committer.metrics import Metrics
+from lakefold_committer.owned import OwnedTable
+from lakefold_committer.partition import PartitionCommitter
+from lakefold_committer.parts import Pace, Tables
+from lakefold_log.envelope import encode
+from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Outcome
+from lakefold_table.storage import open_storage
+from lakefold_table.uri import canonical, place
+from lakefold_table.versions import Versions
+from tests.folding import FORMAT, append, changed, creation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from lakefold_log.reporter import DeadLetter
+    from lakefold_log.stamp import Stamp
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+LOG = LogId("cluster", "topic-id", 0)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Log lines go nowhere, wherever a test before sent them."""
+    with capture_logs():
+        yield
+
+
+@dataclass
+class Message:
+    """A message as the log gives it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes
+    time_us: int = 0
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass
+class Log:
+    """A partition that hands out its messages some at a time."""
+
+    polls: list[list[Message]]
+    log: LogId = LOG
+    topic: str = "transactions"
+    position: int = 0
+    connected: bool = True
+
+    def poll(self, max_messages: int, timeout_s: float) -> Sequence[Message]:
+        del max_messages, timeout_s
+        messages = self.polls.pop(0) if self.polls else []
+        self.position += len(messages)
+        return messages
+
+    def end_offset(self) -> int:
+        return self.position + sum(map(len, self.polls))
+
+
+@dataclass
+class Reports:
+    """Where outcomes go."""
+
+    outcomes_offset: int = 0
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def report(
+        self, outcomes: Sequence[Outcome], dead_letters: Sequence[DeadLetter], next_offset: int, stamp: Stamp
+    ) -> int:
+        del dead_letters, next_offset, stamp
+        self.outcomes += outcomes
+        self.outcomes_offset = len(self.outcomes)
+        return self.outcomes_offset
+
+
+def messages(*polls: Sequence[Envelope]) -> Log:
+    """A log of these envelopes, which come in these portions."""
+    made: list[list[Message]] = []
+    for envelopes in polls:
+        first = sum(map(len, made))
+        made.append(
+            [
+                Message(first + number, envelope.table.encode(), encode(envelope))
+                for number, envelope in enumerate(envelopes)
+            ]
+        )
+    return Log(made)
+
+
+def opened(uri: str) -> OwnedTable:
+    """A table on the local disk, whose data files nobody looks at."""
+    storage = open_storage(uri)
+    return OwnedTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), uri, check_sizes=False)
+
+
+def folded(log: Log) -> tuple[list[Outcome], PartitionCommitter]:
+    """All outcomes of the log, in the order of their report, and who folded it."""
+    reports = Reports()
+    tables = Tables(FORMAT, lambda _: None, opened)
+    committer = PartitionCommitter(log, reports, tables, Pace(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
+    committer.run(threading.Event(), log.end_offset())
+    return reports.outcomes, committer
+
+
+def at(uri: str, envelope: Envelope) -> Envelope:
+    """The proposal for another table."""
+    return changed(envelope, lambda one: setattr(one, "table", uri))
+
+
+def test_two_spellings_of_one_table_are_folded_as_one(tmp_path: Path) -> None:
+    plain = canonical(tmp_path / "table")
+    encoded = f"{plain[:-1]}%65"
+    assert canonical(encoded) == encoded
+    assert place(encoded) == place(plain)
+    log = messages(
+        [at(plain, creation())],
+        [at(plain, append("a")), at(encoded, append("b")), at(plain, append("c"))],
+        [at(encoded, append("a")), at(plain, append("d"))],
+    )
+    outcomes, _ = folded(log)
+    assert [outcome.position.offset for outcome in outcomes] == list(range(6))
+    kinds = [type(outcome.result) for outcome in outcomes]
+    assert kinds == [Committed, Committed, Committed, Committed, Duplicate, Committed]
+    assert [outcome.table for outcome in outcomes] == [plain, plain, encoded, plain, encoded, plain]
+
+
+def test_tables_that_are_not_there_are_not_kept(tmp_path: Path) -> None:
+    there, nowhere = canonical(tmp_path / "table"), [canonical(tmp_path / f"no-{n}") for n in range(50)]
+    log = messages(
+        [at(there, creation()), *(at(uri, append()) for uri in nowhere)],
+        [at(there, append("x")), at(nowhere[0], creation())],
+    )
+    outcomes, committer = folded(log)
+    assert [type(one.result) for one in outcomes] == [Committed, *[Invalid] * 50, Committed, Committed]
+    assert committer._tables.keys() == {place(there), place(nowhere[0])}
