@@ -11,7 +11,8 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.lance.columns import KNOWN_VERSIONS, some
 from lakefold_table.lance.data_files import FILE_VERSIONS
 from lakefold_table.lance.features import Flag, set_flag
-from lakefold_table.lance.schema import RESERVED_NAMES, TOP, check_structure, is_known_type
+from lakefold_table.lance.logical_types import is_known_type
+from lakefold_table.lance.schema import RESERVED_NAMES, TOP, check_structure
 from lakefold_table.lance.validity import reserved_key_fault
 
 if TYPE_CHECKING:

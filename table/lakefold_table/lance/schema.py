@@ -125,11 +125,6 @@ def is_nested(logical_type: str) -> bool:
     return logical_type in NESTED or logical_type.startswith(FIXED_SIZE_LIST_OF_STRUCTS)
 
 
-def is_known_type(logical_type: str) -> bool:
-    """Whether this release knows what the type is."""
-    return is_nested(logical_type) or logical_type.partition(":")[0] in LEAVES
-
-
 def check_structure(fields: Sequence[Field]) -> None:
     """Prove that the flat list is a forest and that nested types have the children they need.
 
