@@ -68,7 +68,8 @@ lock: ## resolve requirements.lock again (needs uv on the PATH)
 	@uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header --quiet --output-file requirements.lock
 
-clean: ## remove the environment, caches and the local broker's files
+clean: ## stop the local broker; remove the environment, caches and the broker's files
+	@if test -x $(BIN)/lakefold; then $(BIN)/lakefold down > /dev/null; fi
 	@rm -rf $(VENV) .lakefold .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -70,6 +70,7 @@ class Settings(BaseModel):
     storage_options: dict[str, str] = Field(
         {}, description="an option of the object store, as pylance takes it; repeatable"
     )
+    http_host: str = Field("0.0.0.0", description="the address that metrics and health are served on")  # noqa: S104 - probes of an orchestrator come from outside the process's host; it serves nothing else
     http_port: int = Field(8080, ge=0, le=65_535, description="the port of metrics and health; 0 = off")
     group_max_entries: int = Field(4096, ge=1, description="a group is full at so many entries")
     group_max_bytes: int = Field(16_777_216, ge=1, description="a group is full at so many bytes")
@@ -178,7 +179,7 @@ def _setting_error(error: ValidationError, origins: Mapping[str, str]) -> Settin
 
 
 def _describe(name: str) -> str:
-    return f"{name} is {Settings.model_fields[name].description}"
+    return f"{name}: {Settings.model_fields[name].description}"
 
 
 def _flag_name(name: str) -> str:

@@ -19,12 +19,15 @@ from lakefold_ingest.sink import Sink
 from lakefold_log.admin import KafkaConfig
 from lakefold_log.topics import Topics
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
+from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
     from pathlib import Path
+
+    from lakefold.settings import Settings as FrontSettings
 
 __all__ = ["sink"]
 
@@ -48,7 +51,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
 ) -> Sink:
     """A function for `foreachBatch` that appends each batch to a Lance table, exactly once.
 
-        events.writeStream.foreachBatch(sink("s3://lake/flights", "broker:9092"))
+        events.writeStream.foreachBatch(sink("/data/flights", "broker:9092"))
 
     Executors write the rows as Lance files; the driver sends one transaction a batch to the log, where a
     committer folds it into the table. A batch that Spark runs again after a crash is known by its key, and
@@ -57,36 +60,35 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     table's nullable columns may be left out. What doesn't fit fails the batch with the columns named,
     before anything is sent.
 
-    - `table`: a URI or path.
-    - `bootstrap_servers`, `transactions_topic`, `outcomes_topic`, `kafka` (librdkafka's options),
-      `storage_options` (as pylance takes them): what isn't given comes from `LAKEFOLD_…` environment
-      variables, then from the TOML file `config`; the brokers at last from the `lakefold up` of this
-      folder. - `app_id`: who numbers the batches. Without it the streaming query's id serves, which lies
-      in its checkpoint. Two sinks into one table within one `foreachBatch` need an `app_id` each, else the
-      second is a duplicate. - `wait`: "commit" returns when the batch is in the table, "log" when the log
-      has it for good. - `timeout`: seconds to wait for the outcome. A batch that isn't answered by then
-      may be in the log; run again, it is folded once. Creating the table waits for its outcome with "log"
-      too. - `stable_row_ids`, `data_storage_version`: of a table that is made; an existing one keeps its
-      own. - `max_rows_per_file`, `max_bytes_per_file`: where each task begins another file; bytes as in
-      memory.
+    `table` is a URI or path; this release writes to a local disk. `bootstrap_servers`, `transactions_topic`,
+    `outcomes_topic`, `kafka` (librdkafka's options) and `storage_options` (as pylance takes them): what isn't
+    given comes from `LAKEFOLD_…` environment variables, then from the TOML file `config`; the brokers at last
+    from the `lakefold up` of this folder.
+
+    `app_id`: who numbers the batches. Without it the streaming query's id serves, which lies in its
+    checkpoint. Two sinks into one table within one `foreachBatch` need an `app_id` each, else the second is a
+    duplicate.
+
+    `wait`: "commit" returns when the batch is in the table, "log" when the log has it for good. `timeout`:
+    seconds to wait for each. A batch that isn't answered by then may be in the log; run again, it is folded
+    once. Creating the table waits for its outcome with "log" too.
+
+    `stable_row_ids`, `data_storage_version`: of a table that is made; an existing one keeps its own.
+    `max_rows_per_file`, `max_bytes_per_file`: where each task begins another file; bytes as in memory.
 
     The function raises what fails the query: `InvalidError` for rows that don't fit or a refusal for good
     (a refusal that a newer schema caused is tried once again on the spot), `RetryError` where the log or
     the committer gave no answer, `StopError` where the topic is another one than before.
+    In Spark's long trace look for `lakefold_table.errors`. `sink` itself raises `PlaceError` where no table
+    can be written at `table` in this release.
     """
-    named = {
-        "bootstrap_servers": bootstrap_servers,
-        "transactions_topic": transactions_topic,
-        "outcomes_topic": outcomes_topic,
-        "kafka": None if kafka is None else dict(kafka),
-        "storage_options": None if storage_options is None else dict(storage_options),
-    }
-    settings = read_settings({name: value for name, value in named.items() if value is not None}, config)
-    names = (settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
+    given = {"bootstrap_servers": bootstrap_servers, "kafka": kafka, "storage_options": storage_options}
+    topics = {"transactions_topic": transactions_topic, "outcomes_topic": outcomes_topic}
+    settings = _settings(config, **given, **topics)
     told = Settings(
-        table=canonical(table),
+        table=_writable(canonical(table), settings.storage_options),
         kafka=KafkaConfig(settings.brokers(), settings.kafka),
-        topics=Topics(*names),
+        topics=Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic),
         wait=wait,
         timeout_s=timeout,
         storage_options=settings.storage_options,
@@ -96,3 +98,19 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
         max_bytes_per_file=max_bytes_per_file,
     )
     return Sink(told, app_id)
+
+
+def _settings(config: Path | None, **named: str | Mapping[str, str] | None) -> FrontSettings:
+    """What was named, and for the rest what the environment and the file `config` say."""
+    said = {
+        name: value if isinstance(value, str) else dict(value)
+        for name, value in named.items()
+        if value is not None
+    }
+    return read_settings(said, config)
+
+
+def _writable(uri: str, storage_options: Mapping[str, str]) -> str:
+    """The URI, once it is known that this release can write there."""
+    open_storage(uri, storage_options)
+    return uri

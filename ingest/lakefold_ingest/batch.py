@@ -4,12 +4,12 @@ Exactly once rests on two things only: the key (app id, batch id) is the same wh
 again, and the committer folds a key once. So every step may fail or be repeated at any point:
 
 - Before the rows are written the table's marks are asked whether the batch is folded already; then nothing is
-  written at all. That only saves work; the committer would answer Duplicate. - A batch without rows is not
-  proposed: its rows are all in the table. A later run of the same batch that does have rows is folded,
-  because a key that was never sent is a gap, and gaps can be filled. - A refusal changed nothing, so the
-  batch may be sent again under its key, built on the version that refused it. That is done once, by
-  running the batch again: the usual cause is a schema that changed under a running query, and the files
-  must be written for the new one. A second refusal is the caller's to see.
+  written at all. That only saves work; the committer would answer Duplicate.
+- A batch without rows is not proposed: its rows are all in the table. A later run of the same batch that does
+  have rows is folded, because a key that was never sent is a gap, and gaps can be filled.
+- A refusal changed nothing, so the batch may be sent again under its key, built on the version that refused
+  it. That is done once, by running the batch again: the usual cause is a schema that changed under a running
+  query, and the files must be written for the new one. A second refusal is the caller's to see.
 """
 
 from __future__ import annotations

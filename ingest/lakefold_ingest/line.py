@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -72,7 +73,9 @@ class Line:
         chosen = self._proposer.partition_for(envelope.table) if partition is None else partition
         waiter = self._waiter(envelope, chosen)
         with waiter.lock:
-            waiter.outcomes.stand()
+            with suppress(RetryError):
+                # It only saves reading; a broker that is away just now is waited for by the send.
+                waiter.outcomes.stand()
             position = self.send(envelope, chosen)
             try:
                 return Answer(position, waiter.outcomes.wait(position, timeout_s))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakefold_committer.metrics import Metrics
 
 PACE = ("group_max_entries", "group_max_bytes", "group_max_wait")
-WORK = ("partitions", "group", "roots", "http_port", "topic_partitions", "topic_replication")
+WORK = ("partitions", "group", "roots", "http_host", "http_port", "topic_partitions", "topic_replication")
 
 
 @click.command(
@@ -36,7 +36,8 @@ WORK = ("partitions", "group", "roots", "http_port", "topic_partitions", "topic_
 def command(settings: Settings, *, until_caught_up: bool, print_config: bool, as_json: bool) -> None:
     """Fold proposals in the order of the log, publish versions, report what became of each.
 
-    Goes on where it or another committer left off: the tables and the group's stamped offset say where.
+    Goes on where it or another committer left off: the tables and the group's stamped offset say where. The
+    newest committer of a group wins: an older one on the same partitions stops with exit code 5.
     SIGTERM or Ctrl-C finishes the group in flight and leaves. While a broker or a store is away it keeps
     trying, and /readyz says why it isn't ready. Serves /livez, /readyz and /metrics on --http-port. Prints
     what it did when it leaves.
@@ -68,18 +69,18 @@ def command(settings: Settings, *, until_caught_up: bool, print_config: bool, as
         signal.signal(number, lambda *_: committer.stop())
     with ExitStack() as stack:
         if settings.http_port:
-            stack.enter_context(_health(settings.http_port, metrics, committer))
+            stack.enter_context(_health(settings, metrics, committer))
         committer.run(until_caught_up=until_caught_up)
     _print_summary(metrics.summary(), as_json=as_json)
 
 
-def _health(port: int, metrics: Metrics, committer: Committer) -> HealthServer:
+def _health(settings: Settings, metrics: Metrics, committer: Committer) -> HealthServer:
     from lakefold_committer.health import HealthServer
 
     try:
-        return HealthServer("", port, metrics, lambda: committer.trouble)
+        return HealthServer(settings.http_host, settings.http_port, metrics, lambda: committer.trouble)
     except OSError as error:
-        message = f"port {port} can't be served: {error.strerror}"
+        message = f"port {settings.http_port} can't be served: {error.strerror}"
         raise SettingError(message, where="http_port", hint="choose another, or 0 for none") from error
 
 

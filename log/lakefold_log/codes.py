@@ -28,5 +28,6 @@ class Local(IntEnum):
     UNSUPPORTED_FEATURE = -165
     STATE = -172
     FENCED = -144
+    NOENT = -156
     AUTO_OFFSET_RESET = -140
     LOG_TRUNCATION = -139

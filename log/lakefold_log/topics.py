@@ -36,6 +36,8 @@ NOT_YET = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
         Local.UNKNOWN_PARTITION,
         Local.UNKNOWN_TOPIC,
+        # No leader is found while the only broker is away.
+        Local.NOENT,
     },
 )
 NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, Local.UNKNOWN_TOPIC})

@@ -43,7 +43,7 @@ class StopError(LakefoldError):
 class InvalidError(LakefoldError):
     """What was asked for is wrong and stays wrong: mend the request."""
 
-    exit_code = 3
+    exit_code = 2
 
 
 class DamagedError(LakefoldError):

@@ -75,8 +75,8 @@ def test_show_another_version(table: Folded, capsys: pytest.CaptureFixture[str])
     assert documents(capsys, "show", table.uri, "--as-of", second["timestamp"]) == [second]
     told(capsys, "show", table.uri, "--tag", "x", code=2)
     told(capsys, "show", table.uri, "--version", "1", "--as-of", "2026-01-01", code=2)
-    told(capsys, "show", table.uri, "--version", "99", code=3)
-    told(capsys, "show", table.uri, "--as-of", "noon", code=3)
+    told(capsys, "show", table.uri, "--version", "99", code=2)
+    told(capsys, "show", table.uri, "--as-of", "noon", code=2)
 
 
 def test_show_a_table_that_no_committer_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +98,7 @@ def test_log(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     assert (found[0]["operation"], found[0]["rows_out"], found[0]["positions"]) == ("delete", 1, None)
     assert (found[1]["rows_in"], found[1]["files_in"], found[1]["positions"]["last_offset"]) == (12, 2, 2)
     assert isinstance(found[1]["seconds_to_visible"], float)
-    told(capsys, "log", table.uri, "--from", "3", "--to", "2", code=3)
+    told(capsys, "log", table.uri, "--from", "3", "--to", "2", code=2)
 
 
 def test_tail(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +113,7 @@ def test_tail(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert documents(capsys, "tail", table.uri, "--from", found[0]["cursor"]) == found[1:]
     assert documents(capsys, "tail", table.uri, "--from", "latest") == []
-    told(capsys, "tail", table.uri, "--from", "x", code=3)
+    told(capsys, "tail", table.uri, "--from", "x", code=2)
 
 
 def test_tail_shows_the_last_versions_where_nothing_says_where_to_start(
@@ -145,14 +145,14 @@ def test_tail_says_where_rows_cannot_be_told(tmp_path: Path, capsys: pytest.Capt
 
 def test_a_place_without_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for verb in ("show", "log", "tail"):
-        answer = json.loads(told(capsys, verb, str(tmp_path / "nowhere"), "--json", code=3))
+        answer = json.loads(told(capsys, verb, str(tmp_path / "nowhere"), "--json", code=2))
         assert answer["error"]["kind"] == "NotATableError"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_version_that_is_gone(table: Folded, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lance.dataset(str(tmp_path / "t")).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
-    answer = json.loads(told(capsys, "tail", table.uri, "--from", "1", "--json", code=3))
+    answer = json.loads(told(capsys, "tail", table.uri, "--from", "1", "--json", code=2))
     assert answer["error"]["kind"] == "VersionExpiredError"
     assert "the oldest one left is 4" in answer["error"]["hint"]
 

@@ -86,7 +86,7 @@ def test_wrong_usage_exits_with_2(args: list[str], capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (InvalidError("no", where="here", hint="do"), 3),
+        (InvalidError("no", where="here", hint="do"), 2),
         (DamagedError("no", where="here", hint="do"), 4),
         (RetryError("no", where="here", hint="do"), 5),
         (StopError("no", where="here", hint="do"), 5),
