@@ -61,8 +61,9 @@ def check_file(path: Path) -> None:
     before = read_sections(path)
     manifest = Manifest.FromString(before.manifest)
     assert before.transaction is not None
-    head, made_by = decode_head(path.read_bytes())
-    assert (head.version, made_by) == (manifest.version, Transaction.FromString(before.transaction))
+    head, transaction = decode_head(path.read_bytes())
+    assert (head.version, len(head.fragments)) == (manifest.version, 0)
+    assert transaction == Transaction.FromString(before.transaction)
     again = path.parent / "again"
     again.write_bytes(encoded_again(path.read_bytes()))
     after = read_sections(again)
