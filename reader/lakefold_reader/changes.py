@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from lakefold_log.record import decode_record, position_at
 from lakefold_reader.effect import Effect, effect_of
 from lakefold_reader.source import counts_rows, explained, guarded, read_state
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import DamagedError, InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -149,11 +149,19 @@ class Change:
 
     def _id_of(self, fragment: DataFragment) -> int:
         """The id that a fragment of the transaction has in the version: found by its first file."""
-        return self._ids[_first_file(fragment)]
+        found = self._ids.get(_first_file(fragment)) if fragment.files else None
+        if found is None:
+            raise DamagedError(
+                f"version {self.version} doesn't hold a fragment of its own transaction",
+                where=self._source.uri,
+                hint="open the version and read it whole",
+            )
+        return found
 
     @cached_property
     def _ids(self) -> dict[tuple[int, str], int]:
-        return {_first_file(one): one.id for one in read_state(self._source, self.version).fragments}
+        fragments = read_state(self._source, self.version).fragments
+        return {_first_file(one): one.id for one in fragments if one.files}
 
 
 def _first_file(fragment: DataFragment) -> tuple[int, str]:

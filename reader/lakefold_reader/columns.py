@@ -107,7 +107,8 @@ class Source:
 
 
 def schema_of(head: Manifest) -> TableSchema:
-    """The schema that a manifest holds."""
+    """The schema that a manifest holds. Raises `DamagedError` where its fields have no meaning together."""
+    check_structure(head.fields)
     return TableSchema(tuple(head.fields), dict(head.schema_metadata))
 
 

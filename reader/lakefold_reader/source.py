@@ -6,6 +6,7 @@ did, whatever the size of the table. Any other version is read whole, but its fr
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -39,6 +40,7 @@ TRANSACTIONS = "_transactions"
 TOLD_BY_HEAD = frozenset({Kind.APPEND, Kind.RESERVE_FRAGMENTS})
 """What keeps the schema, so that such a version needs no more than its transaction."""
 Batch = TypeVar("Batch")
+MICROSECONDS = re.compile(r"[0-9]{1,20}")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -176,8 +178,11 @@ def counts_rows(fragment: DataFragment) -> bool:
 
 
 def time_of(time_us: int) -> datetime:
-    """Microseconds since 1970 as a time in UTC."""
-    return EPOCH + timedelta(microseconds=time_us)
+    """Microseconds since 1970 as a time in UTC. Raises `DamagedError` beyond the years 1 to 9999."""
+    try:
+        return EPOCH + timedelta(microseconds=time_us)
+    except OverflowError as error:
+        raise DamagedError(f"the version's time is none: {time_us} µs since 1970") from error
 
 
 def _start(storage: Storage, path: str) -> tuple[bytes, bool]:
@@ -195,7 +200,7 @@ def _own_step(version: int, start: bytes) -> Step | None:
     if transaction is None or not is_own(transaction.transaction_properties, version):
         return None
     properties = transaction.transaction_properties
-    if kind_of(transaction) not in TOLD_BY_HEAD or not properties[TIME].isdecimal():
+    if kind_of(transaction) not in TOLD_BY_HEAD or not MICROSECONDS.fullmatch(properties[TIME]):
         return None
     return Step(version, int(properties[TIME]), properties[TABLE_ID], None, transaction, own=True, head=None)
 

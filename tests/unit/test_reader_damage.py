@@ -1,0 +1,93 @@
+"""What a reader says of versions that make no sense: an error of ours, never a traceback or wrong rows."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_log.record import TIME
+from lakefold_reader.snapshot import table_of
+from lakefold_reader.source import read_step, source_on
+from lakefold_reader.tail import tail_of
+from lakefold_table.errors import DamagedError
+from lakefold_table.lance.codec import encode_file
+from lakefold_table.lance.fragments import Fragments, Numbered
+from lakefold_table.storage.memory import MemoryStorage
+from tests.folding import FORMAT, column
+from tests.foreign import commit
+from tests.tables import Folded, fragments_only
+
+if TYPE_CHECKING:
+    from lakefold_protos.lance.table_pb2 import Manifest
+    from lakefold_reader.source import Source
+
+COUNTER = itertools.count()
+
+
+@pytest.fixture
+def source() -> Source:
+    """A table of two versions."""
+    storage = MemoryStorage(f"memory://damage-{next(COUNTER)}/t")
+    Folded(storage).fold(fragments_only(storage.uri, 2))
+    return source_on(storage)
+
+
+@pytest.mark.parametrize("seconds", [2**62, -(2**62), 253_402_300_800])
+def test_a_time_beyond_all_years(source: Source, seconds: int) -> None:
+    def change(head: Manifest) -> None:
+        head.timestamp.seconds = seconds
+
+    commit(source.uri, "update_config", change)
+    with pytest.raises(DamagedError, match="time is none"):
+        _ = table_of(source).timestamp
+    with pytest.raises(DamagedError, match="time is none"):
+        list(table_of(source).history())
+    with pytest.raises(DamagedError, match="time is none"):
+        list(tail_of(source, 2))
+
+
+@pytest.mark.parametrize("parent", [7, 9])
+def test_columns_that_are_their_own_parents(source: Source, parent: int) -> None:
+    fields = [column("x", 7, "struct", parent=parent), column("y", 9, "struct", parent=7)]
+
+    def change(head: Manifest) -> None:
+        del head.fields[:]
+        head.fields.extend([column("c", 0), *fields])
+
+    commit(source.uri, "project", change)
+    with pytest.raises(DamagedError):
+        repr(table_of(source))
+    with pytest.raises(DamagedError):
+        list(tail_of(source, 2))
+
+
+@pytest.mark.parametrize("files", [0, 1])
+def test_an_append_that_its_version_does_not_hold(source: Source, files: int) -> None:
+    """Its own files are named otherwise in the list of fragments, or none are."""
+    state = FORMAT.decode(source.versions.path(2), source.versions.read(2))
+    assert state.transaction is not None
+    fragments = list(state.fragments)
+    for fragment in fragments:
+        del fragment.files[files:]
+        for file in fragment.files:
+            file.path = f"other-{file.path}"
+    listed = Fragments().added([Numbered(one.id, one.SerializeToString(), 1) for one in fragments])
+    source.storage.put(source.versions.path(2), encode_file(state.head, listed, b"", state.transaction))
+    (change,) = tail_of(source, 1)
+    with pytest.raises(DamagedError, match="fragment of its own transaction"):
+        change._id_of(state.transaction.append.fragments[0])
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "-1", "٣", ""])
+def test_a_head_whose_time_is_no_number_is_not_trusted(source: Source, text: str) -> None:
+    state = FORMAT.decode(source.versions.path(2), source.versions.read(2))
+    assert state.transaction is not None
+    state.transaction.transaction_properties[TIME] = text
+    data = encode_file(state.head, state.fragments, b"", state.transaction)
+    source.storage.put(source.versions.path(2), data)
+    step = read_step(source, 2)
+    assert step is not None
+    assert step.head is not None
+    assert step.time_us == state.time_us
