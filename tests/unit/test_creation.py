@@ -140,6 +140,11 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
     "dotted name": (schema(column("a.b", 0)), "can't have the names ['a.b']", "no dot"),
     "Lance's name": (schema(A, column("_rowid", 1)), "can't have the names ['_rowid']", "_rowaddr"),
     "unknown type": (schema(A, column("b", 1, "int65")), "logical types ['int65'] are not known", "Lance"),
+    "a name with a NUL": (
+        schema(column("s", 0, "struct"), column("a\0", 1, parent=0)),
+        "hold a NUL",
+        "rename",
+    ),
     "no type": (schema(column("a", 0, "")), "logical types [''] are not known", "Lance stores"),
     "our key in the config": (
         lambda e: e.lance.overwrite.config_upsert_values.update({"lakefold.x": "1"}),

@@ -99,6 +99,9 @@ def _schema_fault(fields: Sequence[Field]) -> Invalid | None:
             f"columns can't have the names {some(wrong)}",
             f"a name is not empty, has no dot and is none of {', '.join(sorted(RESERVED_NAMES))}",
         )
+    cut = [field.name for field in fields if "\0" in field.name]
+    if cut:
+        return Invalid(f"the names {some(cut)} hold a NUL", "no Lance client can open such a table: rename")
     unknown = {field.logical_type for field in fields if not is_known_type(field.logical_type)}
     if unknown:
         return Invalid(f"the logical types {some(unknown)} are not known", "use the types that Lance stores")
