@@ -118,6 +118,14 @@ def test_row_ids_follow_the_order_of_the_proposal() -> None:
     assert numbering.first_ids == (1, 3)
 
 
+def test_the_row_ids_end() -> None:
+    assert Numbering(live(), None, 2**64 - 5, stable=True).fault(proposed(0)) is None
+    fault = Numbering(live(), None, 2**64 - 3, stable=True).fault(proposed(0))
+    assert fault is not None
+    assert "no row ids left" in fault.message
+    assert Numbering(live(), None, 2**64 - 1, stable=False).fault(proposed(0)) is None
+
+
 @pytest.mark.parametrize("number", [1, 127, 128, 300, 2**14 - 1, 2**14, 2**32 - 1, 2**64 - 1])
 def test_numbers_are_written_as_protobuf_does(number: int) -> None:
     assert b"\x08" + varint(number) == DataFragment(id=number).SerializeToString()

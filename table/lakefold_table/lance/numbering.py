@@ -23,6 +23,7 @@ MAX_FRAGMENT_ID = 2**32 - 2
 """The highest id given; behind 2^32 - 1 pylance can't count on (tried)."""
 MAX_STEP = 2**24
 """How far one proposal may move the highest id. Ids are never given back: a slip must not use them all up."""
+MAX_ROW_ID = 2**64 - 1
 SEVEN_BITS, MORE = 0x7F, 0x80
 
 
@@ -51,6 +52,9 @@ class Numbering:
         after = self._next + len(fragments) - len(given)
         if after - 1 > MAX_FRAGMENT_ID:
             return Invalid("the table has no fragment ids left", "copy it into a new table")
+        rows = sum(fragment.physical_rows for fragment in fragments)
+        if self._stable and self.next_row_id + rows > MAX_ROW_ID:
+            return Invalid("the table has no row ids left", "copy it into a new table")
         if not given:
             return None
         ids = set(given)
