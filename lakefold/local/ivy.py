@@ -19,7 +19,7 @@ from lakefold_table.errors import RetryError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakefold.local.jars import Jar
+    from lakefold.local.pins import Jar
 
 
 def retrieve(jars: Sequence[Jar], repository: Repository, *, scratch: Path, cache: Path, into: Path) -> None:

@@ -14,43 +14,18 @@ import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from lakefold.local.ivy import retrieve
 from lakefold.local.maven import find_repository
+from lakefold.local.pins import pinned_jars
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-JarSet = Literal["broker", "spark"]
-"""`broker`: Kafka and all it needs to run. `spark`: the Kafka connector of the pinned Spark release."""
-
-LOCK_FILE = Path(__file__).with_name("jars.lock")
-
-
-@dataclass(frozen=True, slots=True)
-class Jar:
-    """One line of `jars.lock`: a Maven coordinate and the SHA-256 of the jar, in hex."""
-
-    group: str
-    artifact: str
-    revision: str
-    sha256: str
-
-    @property
-    def file_name(self) -> str:
-        """The name of the file that holds it."""
-        return f"{self.artifact}-{self.revision}.jar"
-
-
-def pinned_jars(name: JarSet) -> list[Jar]:
-    """Give the jars that `jars.lock` lists under `name`."""
-    lines = (line.split() for line in LOCK_FILE.read_text().splitlines() if not line.startswith("#"))
-    pins = ((*coordinate.split(":"), sha256) for owner, coordinate, sha256 in lines if owner == name)
-    return [Jar(group, artifact, revision, sha256) for group, artifact, revision, sha256 in pins]
+    from lakefold.local.pins import Jar, JarSet
 
 
 def cache_folder() -> Path:

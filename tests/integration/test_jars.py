@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold.local.jars import fetch_jars, pinned_jars
+from lakefold.local.jars import fetch_jars
+from lakefold.local.pins import pinned_jars
 from lakefold.local.ports import free_port
 from lakefold_table.errors import DamagedError, RetryError
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold.errors import SetupError
-from lakefold.local.jars import JarSet, fetch_jars, pinned_jars
+from lakefold.local.jars import fetch_jars
 from lakefold.local.java import find_java
 from lakefold.local.maven import CENTRAL, Repository, find_repository, proxy_options
+from lakefold.local.pins import JarSet, pinned_jars
 
 if TYPE_CHECKING:
     from pathlib import Path

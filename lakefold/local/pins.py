@@ -1,0 +1,34 @@
+"""Which jars are fetched: the list in `jars.lock`, each with its version and its hash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+JarSet = Literal["broker", "spark"]
+"""`broker`: Kafka and all it needs to run. `spark`: the Kafka connector of the pinned Spark release."""
+
+LOCK_FILE = Path(__file__).with_name("jars.lock")
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One line of `jars.lock`: a Maven coordinate and the SHA-256 of the jar, in hex."""
+
+    group: str
+    artifact: str
+    revision: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """The name of the file that holds it."""
+        return f"{self.artifact}-{self.revision}.jar"
+
+
+def pinned_jars(name: JarSet) -> list[Jar]:
+    """Give the jars that `jars.lock` lists under `name`."""
+    lines = (line.split() for line in LOCK_FILE.read_text().splitlines() if not line.startswith("#"))
+    pins = ((*coordinate.split(":"), sha256) for owner, coordinate, sha256 in lines if owner == name)
+    return [Jar(group, artifact, revision, sha256) for group, artifact, revision, sha256 in pins]
