@@ -73,7 +73,7 @@ class Settings(BaseModel):
     http_host: str = Field("0.0.0.0", description="the address that metrics and health are served on")  # noqa: S104 - probes of an orchestrator come from outside the process's host; it serves nothing else
     http_port: int = Field(8080, ge=0, le=65_535, description="the port of metrics and health; 0 = off")
     group_max_entries: int = Field(4096, ge=1, description="a group is full at so many entries")
-    group_max_bytes: int = Field(16_777_216, ge=1, description="a group is full at so many bytes")
+    group_max_bytes: int = Field(4_194_304, ge=1, description="a group is full at so many bytes")
     group_max_wait: float = Field(
         0.005, ge=0, le=60, description="a group is full after so many seconds; an idle log never waits"
     )

@@ -58,7 +58,7 @@ class Options:
     topic_replication: int = 1
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     group_max_entries: int = 4096
-    group_max_bytes: int = 16 * 1024 * 1024
+    group_max_bytes: int = 4 * 1024 * 1024
     group_max_wait_s: float = 0.005
 
     @property

@@ -16,7 +16,7 @@ import structlog
 
 from lakefold_committer.backoff import Backoff
 from lakefold_committer.fold import outcome_of
-from lakefold_committer.grouping import groups_of
+from lakefold_committer.grouping import groups_of, portions_of
 from lakefold_committer.refusals import dead_letters
 from lakefold_log.envelope import UnknownKind, decode
 from lakefold_log.stamp import Stamp
@@ -76,11 +76,13 @@ class PartitionCommitter:
         """
         self.trouble = ""
         while not stop.is_set() and (until is None or self._reader.position < until):
-            messages = self._poll()
-            if messages:
-                self._answer(messages, stop)
-            elif time.monotonic() - self._reported_at > RESTAMP_SECONDS:
-                self._report([], [], stop)
+            portions = portions_of(self._poll(), self._pace.limits.max_bytes)
+            for portion, last in portions:
+                # Behind the last one the reader may have passed what carries no message.
+                if not self._answer(portion, self._reader.position if last else portion[-1].offset + 1, stop):
+                    break
+            if not portions and time.monotonic() - self._reported_at > RESTAMP_SECONDS:
+                self._report([], [], self._reader.position, stop)
             self.trouble = "" if self._reader.connected else "the broker is not reachable"
             if not self.trouble and time.monotonic() - self._lag_at > LAG_EVERY_SECONDS:
                 self._measure_lag()
@@ -104,28 +106,45 @@ class PartitionCommitter:
         self._busy = len(messages) > 1
         return messages
 
-    def _answer(self, messages: Sequence[Message], stop: threading.Event) -> None:
-        started = time.monotonic()
-        outcomes = self._outcomes(messages, stop)
-        if outcomes is None:
-            return
-        self._metrics.fold_seconds.observe(time.monotonic() - started)
-        self._report(outcomes, dead_letters(messages, outcomes), stop)
+    def _answer(self, messages: Sequence[Message], next_offset: int, stop: threading.Event) -> bool:
+        """Folds and reports these messages; `next_offset` is where a successor goes on then.
 
-    def _outcomes(self, messages: Sequence[Message], stop: threading.Event) -> list[Outcome] | None:
-        """An outcome for each message, in order; None if told to stop while something was not reachable."""
-        outcomes: dict[int, Outcome] = {}
-        by_table: dict[Place, list[Entry]] = {}
-        places: dict[str, Place] = {}
+        False if told to stop while something was not reachable. Raises `StopError` at a proposal of an
+        unknown kind, once what stands before it is answered.
+        """
+        started = time.monotonic()
+        reads, unknown = self._decoded(messages)
+        known = messages[: len(reads)]
+        outcomes = self._outcomes(reads, stop)
+        if outcomes is None:
+            return False
+        self._metrics.fold_seconds.observe(time.monotonic() - started)
+        end = next_offset if unknown is None else unknown.position.offset
+        reported = not known or self._report(outcomes, dead_letters(known, outcomes), end, stop)
+        if unknown is not None:
+            raise StopError(unknown.message, where=str(unknown.position), hint=unknown.hint)
+        return reported
+
+    def _decoded(self, messages: Sequence[Message]) -> tuple[list[Entry | Undecodable], UnknownKind | None]:
+        """What the messages are, up to the first proposal of a kind that this release doesn't know."""
         log, topic = self._reader.log, self._reader.topic
+        reads: list[Entry | Undecodable] = []
         for message in messages:
             read = decode(message.value, message.key, Position(log, message.offset, topic), message.time_us)
             if isinstance(read, UnknownKind):
-                raise StopError(read.message, where=str(read.position), hint="run a release that knows it")
+                return reads, read
+            reads.append(read)
+        return reads, None
+
+    def _outcomes(self, reads: Sequence[Entry | Undecodable], stop: threading.Event) -> list[Outcome] | None:
+        """An outcome for each of them, in order; None if told to stop while something was not reachable."""
+        outcomes: dict[int, Outcome] = {}
+        by_table: dict[Place, list[Entry]] = {}
+        places: dict[str, Place] = {}
+        for read in reads:
             if isinstance(read, Undecodable):
-                outcomes[message.offset] = Outcome(
-                    read.position, read.table, Invalid(read.message, read.hint)
-                )
+                fault = Invalid(read.message, read.hint)
+                outcomes[read.position.offset] = Outcome(read.position, read.table, fault)
             else:
                 uri = read.envelope.table
                 if uri not in places:
@@ -136,7 +155,7 @@ class PartitionCommitter:
             if answered is None:
                 return None
             outcomes.update((outcome.position.offset, outcome) for outcome in answered)
-        return [outcomes[message.offset] for message in messages]
+        return [outcomes[read.position.offset] for read in reads]
 
     def _fold_table(
         self, where: Place, entries: Sequence[Entry], stop: threading.Event
@@ -175,16 +194,20 @@ class PartitionCommitter:
         return table
 
     def _report(
-        self, outcomes: Sequence[Outcome], letters: Sequence[DeadLetter], stop: threading.Event
-    ) -> None:
+        self,
+        outcomes: Sequence[Outcome],
+        letters: Sequence[DeadLetter],
+        next_offset: int,
+        stop: threading.Event,
+    ) -> bool:
+        """Reports these outcomes; False if told to stop while no broker was reachable."""
         started = time.monotonic()
         log = self._reader.log
-        stamp = Stamp(log.cluster_id, log.topic_id, self._reader.position, self._outcomes_offset)
-        reported = self._persist(
-            lambda: self._reporter.report(outcomes, letters, self._reader.position, stamp), stop
-        )
+        stamp = Stamp(log.cluster_id, log.topic_id, next_offset, self._outcomes_offset)
+        report = partial(self._reporter.report, outcomes, letters, next_offset, stamp)
+        reported = self._persist(report, stop)
         if reported is None:
-            return
+            return False
         self._outcomes_offset = reported
         self._reported_at = time.monotonic()
         for where, table in self._unreported.items():
@@ -196,6 +219,7 @@ class PartitionCommitter:
         self._metrics.report_seconds.observe(self._reported_at - started)
         for outcome in outcomes:
             self._metrics.outcomes.labels(type(outcome.result).__name__.lower()).inc()
+        return True
 
     def _persist(self, attempt: Callable[[], T], stop: threading.Event) -> T | None:
         """Makes the same attempt again while something is not reachable; None if told to stop meanwhile."""

@@ -164,6 +164,22 @@ def test_no_name_is_too_long_to_be_answered(bench: Bench) -> None:
     assert [type(one) for one in results] == [Invalid, Invalid, Invalid, Committed]
 
 
+def test_what_stands_before_a_proposal_of_an_unknown_kind_is_answered_what_follows_waits(
+    bench: Bench,
+) -> None:
+    bench.proposer.send_wait(creation(bench.uri()))
+    fold_to_the_end(bench.bootstrap, bench.names, bench.root)
+    bench.proposer.send_wait(append(bench.uri(), rows([1]), 1, "app", 0))
+    newer = Envelope(table=bench.uri()).SerializeToString() + b"\x5a\x00"
+    unknown = send_raw(bench.bootstrap, bench.names.transactions, bench.uri().encode(), newer)
+    bench.proposer.send_wait(append(bench.uri(), rows([2]), 1, "app", 1))
+    with running_committer(bench.bootstrap, bench.names, bench.root) as committer:
+        assert committer.process.wait(60) == 5
+        assert f"@{unknown}" in committer.log.read_text()
+    assert [one.position.offset for one in bench.outcomes()] == [0, 1]
+    assert ids_in(bench.uri()) == [1]
+
+
 def test_until_caught_up_folds_what_is_there_and_leaves(bench: Bench) -> None:
     bench.proposer.send_wait(creation(bench.uri()))
     fold_to_the_end(bench.bootstrap, bench.names, bench.root)
