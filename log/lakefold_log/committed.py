@@ -25,18 +25,22 @@ if TYPE_CHECKING:
 _PAUSE_S: Final = 0.02
 
 
-def committed(admin: Admin, group: str, places: Sequence[TopicPartition]) -> list[TopicPartition]:
+def committed(
+    admin: Admin, group: str, places: Sequence[TopicPartition], *, stable: bool = True
+) -> list[TopicPartition]:
     """The group's committed offset and its metadata for each of `places`, in their order.
 
     An offset below zero means that there is none; a place may carry an `error` of its own, which passes while
     a Kafka transaction commits that offset. Joins no group; waits for the group's coordinator as long as one
-    of `admin`'s questions may take. Raises `RetryError` where that is too short or no broker answers.
+    of `admin`'s questions may take. `stable` waits for such a transaction, without it the offset is the one
+    from before. Raises `RetryError` where that is too short or no broker answers.
     """
     if not places:
         return []
     where = admin.config.bootstrap_servers
     # `read_committed` is what keeps an offset back that a transaction has not settled yet.
-    fixed: dict[str, Option] = {"group.id": group, "isolation.level": "read_committed"}
+    isolation = "read_committed" if stable else "read_uncommitted"
+    fixed: dict[str, Option] = {"group.id": group, "isolation.level": isolation}
     fixed |= {"enable.auto.commit": False, "log_level": 0}
     with client_set_up(where):
         consumer = Consumer(admin.config.client(fixed=fixed))

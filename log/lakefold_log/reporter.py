@@ -4,59 +4,49 @@ They go to Kafka in one Kafka transaction, by one transactional producer per par
 producer for the partition fences this one, so that a committer that was thought dead can't answer any more;
 and whoever waits reads only what was committed. What a report says was published before, so losing one loses
 no fact: the next committer gives the same answers from the table.
+
+Where the answer to a commit is lost, the group's offset tells: each report's stamp carries a number of its
+own, and what is read back says which report was the last.
 """
 
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+import uuid
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from itertools import count
+from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import TopicPartition
 
-from lakefold_log import stamp as stamps
-from lakefold_log.admin import Admin, client_set_up, error_of, kafka_error, kafka_errors
+from lakefold_log.admin import Admin
 from lakefold_log.answers import MAX_TEXT, outcome_message
-from lakefold_log.client_log import LOGGER
+from lakefold_log.committed import committed
+from lakefold_log.session import Session
 from lakefold_log.topics import describe, settings_of, watermarks
-from lakefold_table.errors import RetryError
+from lakefold_table.errors import RetryError, StopError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
     from typing import Self
 
-    from confluent_kafka import Message
+    from confluent_kafka import KafkaError, Message
 
-    from lakefold_log.admin import KafkaConfig, Option
+    from lakefold_log.admin import KafkaConfig
     from lakefold_log.consumer import Headers
     from lakefold_log.stamp import Stamp
     from lakefold_log.topics import Topics
     from lakefold_table.entry import LogId, Outcome, Position
-    from lakefold_table.errors import LakefoldError
 
-_TUNED: Final[dict[str, Option]] = {
-    # Two reports one after the other: the broker may still be writing the markers of the first, and
-    # librdkafka asks again after this time. Its default of 100 ms would be each report's time under load.
-    "retry.backoff.ms": 1,
-    # With so short a time librdkafka gives up looking for the group's coordinator before a broker that starts
-    # has one, then waits, past every time-out, for a connection to change (librdkafka issue 5456, open in
-    # 2.16). Closing idle connections makes them change; `_find_coordinator` keeps it from coming to that.
-    "connections.max.idle.ms": 10_000,
-    # Committing sends what is waiting at once; until then outcomes gather into few large requests.
-    "linger.ms": 50,
-    "compression.type": "lz4",
-    # A dead letter carries a message that the broker took from somebody else, however large.
-    "message.max.bytes": 256 << 20,
-}
 # What Kafka adds to a batch of one record, and to each header: more than enough for the fields around them.
 _RECORD_OVERHEAD: Final = 1024
 _HEADER_OVERHEAD: Final = 10
-_QUEUE_PAUSE_S: Final = 0.05
-_REQUEST_S: Final = 10.0
-_LEAST_WAIT_S: Final = 0.1
+# How long the brokers may take for one question about the group; an offset held back longer hangs.
+_QUESTION_S: Final = 3.0
+
+_Mark = tuple[int, str | None]
+"""The group's committed offset and its metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +82,25 @@ class Reporter:
     ) -> None:
         self.topics = topics
         self.log = log
+        self.outcomes_offset = 0
+        self._config = config
         self._group = group
         self._timeout_s = timeout_s
-        self._admin = Admin(config, timeout_s=min(_REQUEST_S, timeout_s))
+        self._admin = Admin(config, timeout_s=min(_QUESTION_S, timeout_s))
         self._where = f"{topics.outcomes}/{log.partition}"
         describe(self._admin, topics.outcomes).log_id(log.partition)
+        self._letters = describe(self._admin, topics.dead_letters).partitions
         self._largest_letter = int(settings_of(self._admin, topics.dead_letters)["max.message.bytes"])
-        self._coordinator_found = False
-        self._producer = self._make(config)
-        self._membership = self._group_metadata(config)
-        self._unfinished: Literal["", "commit", "abort"] = ""
-        self._sent: _Report | None = None
-        self._call(self._producer.init_transactions, "take over the reports", self._deadline())
-        # Nobody else can add outcomes from here on.
-        self.outcomes_offset = watermarks(self._admin, topics.outcomes, log.partition).end
-        self._delivered = self.outcomes_offset
+        self._instance = uuid.uuid4().hex[:12]
+        self._numbers = count(1)
+        self._delivered = 0
+        self._stopped: StopError | None = None
+        # What the group's offset was before the last report, and is; what that report was; what may be.
+        self._before: _Mark | None = None
+        self._done: _Report | None = None
+        self._doubtful: tuple[_Report, _Mark] | None = None
+        self._owed: _Report | None = None
+        self._mark = self._take_over(self._deadline())
 
     def report(
         self,
@@ -124,28 +118,18 @@ class Reporter:
         arguments, and nothing is reported twice. Raises `StopError` where another reporter took over.
         """
         report = _Report(tuple(outcomes), tuple(dead_letters), next_offset, stamp)
-        deadline = self._deadline()
-        if self._unfinished == "commit":
-            # The answer to the last commit was lost; it may have been done.
-            self._commit(deadline)
-            if report == self._sent:
-                return self.outcomes_offset
-        elif self._unfinished == "abort":
-            self._abort(deadline)
-        self._sent = report
-        self._find_coordinator()
-        self._coordinator_found = False
-        self._send(report, deadline)
-        self._commit(deadline)
-        self._coordinator_found = True
-        return self.outcomes_offset
+        if self._stopped is not None:
+            raise self._stopped
+        try:
+            return self._report(report, self._deadline())
+        except StopError as error:
+            # Trying again would fence the one who took over.
+            self._stopped = error
+            raise
 
     def close(self) -> None:
         """Let go of what was not reported; it stays invisible, and the next reporter ends it."""
-        with suppress(KafkaException):
-            # A fenced producer raises here what it has raised already when it was asked to report.
-            self._producer.purge()
-            self._producer.poll(0)
+        self._session.close()
 
     def __enter__(self) -> Self:
         return self
@@ -155,56 +139,122 @@ class Reporter:
     ) -> None:
         self.close()
 
-    def _make(self, config: KafkaConfig) -> Producer:
+    def _report(self, report: _Report, deadline: float) -> int:
+        if not self._session.usable and self._renew(deadline) == report:
+            return self.outcomes_offset
+        if self._owed is not None:
+            self._transact(self._owed, deadline)
+            self._owed = None
+        self._transact(report, deadline)
+        return self.outcomes_offset
+
+    def _transact(self, report: _Report, deadline: float) -> None:
+        session = self._session
+        name = f"{self._instance}-{next(self._numbers)}"
+        mark = (report.next_offset, report.stamp.metadata(report.next_offset, report=name))
+        self._delivered = self.outcomes_offset
+        session.begin(deadline)
+        self._send_outcomes(report.outcomes)
+        for letter in report.dead_letters:
+            self._send_letter(letter)
+        session.send_offset(self._place(*mark))
+        self._doubtful = (report, mark)
+        try:
+            session.commit()
+        except RetryError:
+            if session.usable:
+                self._doubtful = None
+            raise
+        self.outcomes_offset = self._delivered
+        self._settle(report, mark)
+
+    def _settle(self, report: _Report, mark: _Mark) -> None:
+        self._before, self._mark, self._done, self._doubtful = self._mark, mark, report, None
+
+    def _renew(self, deadline: float) -> _Report | None:
+        """A new session after the last one was lost; returns the doubtful report if it was committed.
+
+        Raises `StopError` where the group's offset was moved by somebody else meanwhile.
+        """
+        self._session.close()
+        mark = self._take_over(deadline)
+        doubtful, self._doubtful = self._doubtful, None
+        if doubtful is not None and mark == doubtful[1]:
+            self._settle(*doubtful)
+            if doubtful[0] is self._owed:
+                self._owed = None
+            return doubtful[0]
+        if self._done is not None and mark == self._before:
+            # The broker lost the end of the last report, and taking over has aborted it: give it again.
+            self._owed, self._done, self._mark = self._done, None, mark
+        elif mark != self._mark:
+            message = f"the offset of group {self._group} was moved to {mark[0]} by another process"
+            raise StopError(message, where=self._where, hint="let one committer fold each partition")
+        return None
+
+    def _take_over(self, deadline: float) -> _Mark:
+        """A new session; returns the group's offset as it stands when nobody else reports any more."""
         name = f"lakefold-{self._group}-{self.log.topic_id}-{self.log.partition}"
-        fixed: dict[str, Option] = {"transactional.id": name, "enable.idempotence": True, "acks": "all"}
-        patience = min(_REQUEST_S, self._timeout_s)
-        tuned: dict[str, Option] = {**_TUNED, "socket.timeout.ms": int(patience * 1000)}
-        with client_set_up(config.bootstrap_servers):
-            return Producer(config.client(fixed=fixed, tuned=tuned), logger=LOGGER)
-
-    def _group_metadata(self, config: KafkaConfig) -> object:
-        """What names the group to the broker: offsets are committed from outside, nobody joins it."""
-        options = config.client(fixed={"group.id": self._group, "enable.auto.commit": False, "log_level": 0})
-        with client_set_up(config.bootstrap_servers):
-            consumer = Consumer(options)
+        self._session = Session(self._config, name, self._group, self._where, deadline)
         try:
-            return consumer.consumer_group_metadata()
-        finally:
-            consumer.close()
+            if self._hangs():
+                self._end_hanging(deadline)
+            mark = self._group_mark(deadline)
+            self.outcomes_offset = self._end(read_committed=True)
+        except BaseException:
+            self._session.close()
+            raise
+        return mark
 
-    def _find_coordinator(self) -> None:
-        """Wait, with a time-out that holds, for the group's coordinator: at first and after any failure."""
-        if not self._coordinator_found:
-            stamps.read(self._admin, self._group, self.topics.transactions, self.log.partition)
+    def _hangs(self) -> bool:
+        """Whether outcomes are held back although the session has settled what was open."""
+        return self._end(read_committed=True) < self._end(read_committed=False)
 
-    def _send(self, report: _Report, deadline: float) -> None:
-        with kafka_errors("begin a report", self._where):
-            self._producer.begin_transaction()
-        self._unfinished = "abort"
+    def _end_hanging(self, deadline: float) -> None:
+        """Write an abort marker to every partition that a report goes to.
+
+        A broker that is killed after it decided a transaction, and has no other replica to lead meanwhile,
+        forgets to mark the partitions when it comes back (tried with 4.3): their readers, and those of the
+        group's offset, would wait for ever. The next marker of the same producer ends that.
+        """
+        self._session.begin(deadline)
+        self._session.send(self.topics.outcomes, b"", None, self.log.partition)
+        for partition in range(self._letters):
+            self._session.send(self.topics.dead_letters, b"", None, partition)
+        self._session.send_offset(self._place(0, ""))
+        self._session.abort()
+
+    def _group_mark(self, deadline: float) -> _Mark:
+        """The group's offset and its metadata, once no transaction holds them back."""
+        while True:
+            found = self._committed(stable=True)
+            if found is not None:
+                return found
+            if self._committed(stable=False) is not None and self._committed(stable=True) is None:
+                self._end_hanging(deadline)
+            if time.monotonic() >= deadline:
+                raise RetryError("the group's offset is held back", where=self._where)
+
+    def _committed(self, *, stable: bool) -> _Mark | None:
         try:
-            self._produce_outcomes(report.outcomes, deadline)
-            for letter in report.dead_letters:
-                self._produce_letter(letter, deadline)
-        except KafkaException as caught:
-            raise self._given_up(kafka_error(caught), "send a report", deadline) from caught
-        place = TopicPartition(
-            self.topics.transactions,
-            self.log.partition,
-            report.next_offset,
-            report.stamp.metadata(report.next_offset),
-        )
-        self._call(
-            lambda left: self._producer.send_offsets_to_transaction([place], self._membership, left),
-            "send the stamped offset",
-            deadline,
-        )
+            found = committed(self._admin, self._group, [self._place(0, "")], stable=stable)[0]
+        except RetryError:
+            return None
+        return None if found.error is not None else (found.offset, found.metadata)
 
-    def _produce_outcomes(self, outcomes: Sequence[Outcome], deadline: float) -> None:
+    def _end(self, *, read_committed: bool) -> int:
+        found = watermarks(
+            self._admin, self.topics.outcomes, self.log.partition, read_committed=read_committed
+        )
+        return found.end
+
+    def _place(self, offset: int, metadata: str | None) -> TopicPartition:
+        return TopicPartition(self.topics.transactions, self.log.partition, offset, metadata)
+
+    def _send_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         last = len(outcomes) - 1
         for index, outcome in enumerate(outcomes):
-            hand_over = partial(
-                self._producer.produce,
+            self._session.send(
                 self.topics.outcomes,
                 outcome_message(outcome).SerializeToString(),
                 outcome.table.encode(),
@@ -212,9 +262,8 @@ class Reporter:
                 # One partition keeps the order, so the last one's offset says it for all.
                 on_delivery=self._on_last_outcome if index == last else None,
             )
-            self._queue(hand_over, deadline)
 
-    def _produce_letter(self, letter: DeadLetter, deadline: float) -> None:
+    def _send_letter(self, letter: DeadLetter) -> None:
         why = _why(letter)
         key, value, headers = letter.key, letter.value, (*letter.headers, *why)
         if _size(key, value, headers) > self._largest_letter:
@@ -222,58 +271,12 @@ class Reporter:
             value, headers = b"", (*why, ("lakefold.left-out", str(len(value)).encode()))
             if _size(key, value, headers) > self._largest_letter:
                 key = None
-        hand_over = partial(
-            self._producer.produce, self.topics.dead_letters, value, key, headers=list(headers)
-        )
-        self._queue(hand_over, deadline)
-
-    def _queue(self, hand_over: Callable[[], None], deadline: float) -> None:
-        """Hand one message to the client, waiting where its queue is full."""
-        while True:
-            try:
-                hand_over()
-            except BufferError as caught:
-                if time.monotonic() >= deadline:
-                    raise RetryError("the report's queue stays full", where=self._where) from caught
-                self._producer.poll(_QUEUE_PAUSE_S)
-            else:
-                return
+        self._session.send(self.topics.dead_letters, value, key, headers=headers)
 
     def _on_last_outcome(self, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
         if error is None and offset is not None:
             self._delivered = offset + 1
-
-    def _commit(self, deadline: float) -> None:
-        self._unfinished = "commit"
-        self._call(self._producer.commit_transaction, "commit a report", deadline)
-        self._unfinished = ""
-        self.outcomes_offset = self._delivered
-
-    def _abort(self, deadline: float) -> None:
-        self._unfinished = "abort"
-        self._call(self._producer.abort_transaction, "abort a report", deadline)
-        self._unfinished = ""
-        self._delivered = self.outcomes_offset
-
-    def _call(self, step: Callable[[float], None], doing: str, deadline: float) -> None:
-        """Take one step of the transaction, and the same again as long as Kafka says that this may help."""
-        while True:
-            try:
-                return step(max(deadline - time.monotonic(), _LEAST_WAIT_S))
-            except KafkaException as caught:
-                error = kafka_error(caught)
-                if error.retriable() and not error.fatal() and time.monotonic() < deadline:
-                    continue
-                raise self._given_up(error, doing, deadline) from caught
-
-    def _given_up(self, error: KafkaError, doing: str, deadline: float) -> LakefoldError:
-        """What to raise for an error that ended a step; a transaction that can't go on is ended first."""
-        if error.txn_requires_abort() and not error.fatal():
-            self._abort(deadline)
-            text = f"{doing}: Kafka aborted it: {error.str()} ({error.name()})"
-            return RetryError(text, where=self._where, hint="nothing of it is visible; report again")
-        return error_of(error, doing, self._where)
 
     def _deadline(self) -> float:
         return time.monotonic() + self._timeout_s

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lakefold_log.admin import Admin
 
 _OFFSET: Final = "offset"
+_REPORT: Final = "report"
 _PAUSE_S: Final = 0.005
 
 
@@ -38,9 +39,12 @@ class Stamp:
     low_watermark: int
     outcomes_offset: int
 
-    def metadata(self, offset: int) -> str:
-        """The text that goes with the committed `offset`, and names it: copied to another it is no proof."""
-        return json.dumps({_OFFSET: offset, **asdict(self)}, separators=(",", ":"))
+    def metadata(self, offset: int, *, report: str = "") -> str:
+        """The text that goes with the committed `offset`, and names it: copied to another it is no proof.
+
+        `report` tells one report from another with the same stamp.
+        """
+        return json.dumps({_OFFSET: offset, **asdict(self), _REPORT: report}, separators=(",", ":"))
 
     @classmethod
     def of(cls, metadata: str | None, offset: int) -> Stamp | None:
@@ -51,12 +55,10 @@ class Stamp:
             return None
         if not isinstance(found, dict) or found.keys() != _KINDS.keys():
             return None
-        if (
-            any(type(found[name]) is not kind for name, kind in _KINDS.items())
-            or found.pop(_OFFSET) != offset
-        ):
+        if any(type(found[name]) is not kind for name, kind in _KINDS.items()):
             return None
-        return cls(**found)
+        del found[_REPORT]
+        return cls(**found) if found.pop(_OFFSET) == offset else None
 
 
 _KINDS: Final = {
@@ -65,6 +67,7 @@ _KINDS: Final = {
     "topic_id": str,
     "low_watermark": int,
     "outcomes_offset": int,
+    _REPORT: str,
 }
 
 

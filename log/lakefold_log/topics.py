@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -39,6 +40,11 @@ NOT_YET = frozenset(
         # No leader is found while the only broker is away.
         Local.NOENT,
     },
+)
+# A client that lived through a broker's restart remembers a leader that is none, and asks it for ever (tried
+# with librdkafka 2.16) until its metadata is fetched again.
+_STALE = frozenset(
+    {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, *NOT_YET},
 )
 NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, Local.UNKNOWN_TOPIC})
 _MISSING_HINT = "start a committer first, it creates topics"
@@ -207,7 +213,7 @@ def _patiently(admin: Admin, ask: Callable[[], T], doing: str, name: str, wait_s
             raise admin.no_answer(doing) from caught
         except KafkaException as caught:
             error = kafka_error(caught)
-            if error.code() not in NOT_YET:
+            if error.code() not in _STALE:
                 raise error_of(error, doing, name) from caught
             if time.monotonic() >= deadline:
                 if error.code() in NO_TOPIC:
@@ -216,3 +222,5 @@ def _patiently(admin: Admin, ask: Callable[[], T], doing: str, name: str, wait_s
                     ) from caught
                 raise RetryError(f"{doing}: {error.str()}", where=name) from caught
             time.sleep(_PAUSE_S)
+            with suppress(KafkaException):
+                admin.client.list_topics(timeout=admin.timeout_s)

@@ -13,6 +13,7 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from lakefold.local.broker import Broker
+    from lakefold_log.reporter import Reporter
     from tests.integration.conftest import TopicNames
 
 
@@ -36,29 +37,62 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(
         with pytest.raises(RetryError, match="within 3 s"):
             proposer.send_wait(envelope(2))
         with pytest.raises(RetryError):
-            reporter.report([own.committed(1, 2)], [], 2, own.stamp(2))
+            reporter.report([own.committed(1, 1)], [], 2, own.stamp(2))
         with pytest.raises(RetryError):
-            waiter.wait(own.committed(1, 2).position, 0.2)
+            waiter.wait(own.committed(1, 1).position, 0.2)
         with pytest.raises(RetryError):
             reader.end_offset()
 
         own_broker.start()
 
-        def reported() -> bool:
-            try:
-                return reporter.report([own.committed(1, 2)], [], 2, own.stamp(2)) > 0
-            except RetryError:
-                return False
-
-        until(reported, "the report", seconds=PATIENCE_S)
-        assert waiter.wait(own.committed(1, 2).position, PATIENCE_S) == own.committed(1, 2)
+        until(lambda: _reported(reporter, own, 1), "the report", seconds=PATIENCE_S)
+        assert waiter.wait(own.committed(1, 1).position, PATIENCE_S) == own.committed(1, 1)
         # The reader noticed the return without any message.
         until(lambda: reader.poll(10, 0.2) == [] and reader.connected, "the reader", seconds=PATIENCE_S)
         until(lambda: _sent(own), "the proposal", seconds=PATIENCE_S)
         proposer.send_wait(envelope(4))
         assert batches(take(reader, 2))[-2:] == [3, 4]
-    assert own.answers() == [own.committed(0, 1), own.committed(1, 2)]
+    assert own.answers() == [own.committed(0, 1), own.committed(1, 1)]
     assert stamps.read(own.admin, own.group, own.topics.transactions, 0) == (2, own.stamp(2))
+
+
+@pytest.mark.parametrize("survives", [True, False], ids=["same reporter", "next reporter"])
+def test_a_report_right_before_the_kill_is_seen_once(
+    own_broker: Broker, topic_names: TopicNames, *, survives: bool
+) -> None:
+    # A broker without replicas may forget to write the end of a transaction that it has decided.
+    own = OwnLog.make(own_broker.bootstrap_servers, topic_names)
+    reporter = own.reporter()
+    reporter.report([own.committed(0, 1)], [], 1, own.stamp(1))
+    own_broker.kill()
+    own_broker.start()
+    if not survives:
+        reporter.close()
+        found = until(lambda: _next_reporter(own), "the next reporter", seconds=PATIENCE_S)
+        assert found is not None
+        reporter = found
+        if stamps.read(own.admin, own.group, own.topics.transactions, 0) is None:
+            # What no stamp proves is read and answered again.
+            until(lambda: _reported(reporter, own, 0), "the report", seconds=PATIENCE_S)
+    until(lambda: _reported(reporter, own, 1), "the report", seconds=PATIENCE_S)
+    reporter.close()
+    assert own.answers() == [own.committed(0, 1), own.committed(1, 1)]
+    assert stamps.read(own.admin, own.group, own.topics.transactions, 0) == (2, own.stamp(2))
+
+
+def _next_reporter(own: OwnLog) -> Reporter | None:
+    try:
+        return own.reporter()
+    except RetryError:
+        return None
+
+
+def _reported(reporter: Reporter, own: OwnLog, offset: int) -> bool:
+    try:
+        reporter.report([own.committed(offset, 1)], [], offset + 1, own.stamp(offset + 1))
+    except RetryError:
+        return False
+    return True
 
 
 def _sent(own: OwnLog) -> bool:

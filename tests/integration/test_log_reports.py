@@ -106,9 +106,9 @@ def test_whoever_reports_next_fences_the_one_before(bootstrap: str, topic_names:
 def test_what_a_dead_reporter_left_half_done_is_never_seen(bootstrap: str, topic_names: TopicNames) -> None:
     own = OwnLog.make(bootstrap, topic_names)
     dead = own.reporter()
-    dead._producer.begin_transaction()
-    dead._produce_outcomes([own.committed(0, 666)], dead._deadline())
-    assert dead._producer.flush(30) == 0
+    dead._session.begin(dead._deadline())
+    dead._send_outcomes([own.committed(0, 666)])
+    assert dead._session._producer.flush(30) == 0
     with own.reporter() as successor, own.waiter() as waiter:
         assert stamped(own) is None
         successor.report([own.committed(0, 1)], [], 1, own.stamp(1))
@@ -134,7 +134,7 @@ def test_an_aborted_report_can_be_sent_again(bootstrap: str, topic_names: TopicN
             lambda: settings_of(own.admin, own.topics.dead_letters)["max.message.bytes"] == "2000",
             "the limit",
         )
-        with pytest.raises(RetryError, match="Kafka aborted it"):
+        with pytest.raises(RetryError, match="Kafka aborted the transaction"):
             reporter.report([own.committed(0, 666)], [letter], 2, own.stamp(2))
         assert own.answers() == []
         assert stamped(own) is None
