@@ -93,7 +93,6 @@ class Session:
         on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
         """Hand a message to the client, waiting where its queue is full; `commit` makes sure of it."""
-        told: list[tuple[str, str | bytes | None]] = list(headers)
         while True:
             try:
                 self._producer.produce(
