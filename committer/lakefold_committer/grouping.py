@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakefold_log.consumer import Message
     from lakefold_table.entry import Entry
     from lakefold_table.format import AnyFormat
 
@@ -22,24 +21,6 @@ class Limits:
 
     max_entries: int
     max_bytes: int
-
-
-def portions_of(messages: Sequence[Message], max_bytes: int) -> list[tuple[Sequence[Message], bool]]:
-    """The messages of one poll, cut so that few large ones are decoded at once; each with "is the last".
-
-    Decoded, a message may take a hundred times its size: what is decoded together is bounded, whoever sent
-    it.
-    """
-    portions: list[Sequence[Message]] = []
-    start, size = 0, 0
-    for index, message in enumerate(messages):
-        if index > start and size + len(message.value) > max_bytes:
-            portions.append(messages[start:index])
-            start, size = index, 0
-        size += len(message.value)
-    if start < len(messages):
-        portions.append(messages[start:])
-    return [(portion, number == len(portions)) for number, portion in enumerate(portions, start=1)]
 
 
 def groups_of(entries: Sequence[Entry], table_format: AnyFormat, limits: Limits) -> Iterator[Sequence[Entry]]:

@@ -16,7 +16,8 @@ import structlog
 
 from lakefold_committer.backoff import Backoff
 from lakefold_committer.fold import outcome_of
-from lakefold_committer.grouping import groups_of, portions_of
+from lakefold_committer.grouping import groups_of
+from lakefold_committer.portions import portions_of
 from lakefold_committer.refusals import dead_letters
 from lakefold_log.envelope import UnknownKind, decode
 from lakefold_log.stamp import Stamp

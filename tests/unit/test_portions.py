@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefold_committer.grouping import portions_of
+from lakefold_committer.portions import portions_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
