@@ -22,6 +22,7 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from lakefold_log.consumer import Message
+    from lakefold_log.reporter import Reporter
     from tests.integration.conftest import TopicNames
 
 
@@ -141,6 +142,53 @@ def test_an_aborted_report_can_be_sent_again(bootstrap: str, topic_names: TopicN
         reporter.report([own.committed(0, 1)], [], 2, own.stamp(2))
     assert own.answers() == [own.committed(0, 1)]
     assert stamped(own) == (2, own.stamp(2))
+
+
+def lose_the_answer(reporter: Reporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the next commit be done, and its answer be lost."""
+    session = reporter._session
+    commit = session.commit
+
+    def lost() -> None:
+        commit()
+        session.usable = False
+        raise RetryError("the answer is lost")
+
+    monkeypatch.setattr(session, "commit", lost)
+
+
+def test_a_report_whose_answer_was_lost_is_not_given_twice(
+    bootstrap: str, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    with own.reporter() as reporter:
+        lose_the_answer(reporter, monkeypatch)
+        with pytest.raises(RetryError, match="lost"):
+            reporter.report([own.committed(0, 1)], [], 1, own.stamp(1))
+        after = reporter.report([own.committed(0, 1)], [], 1, own.stamp(1))
+        assert after == reporter.outcomes_offset > 0
+        lose_the_answer(reporter, monkeypatch)
+        with pytest.raises(RetryError, match="lost"):
+            reporter.report([own.committed(1, 1)], [], 2, own.stamp(2))
+        # The caller went on instead of asking again.
+        assert reporter.report([own.committed(2, 1)], [], 3, own.stamp(3)) > after
+    assert own.answers() == [own.committed(offset, 1) for offset in range(3)]
+    assert stamped(own) == (3, own.stamp(3))
+
+
+def test_a_lost_session_is_not_replaced_where_somebody_else_moved_the_offset(
+    bootstrap: str, topic_names: TopicNames
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    with own.reporter() as reporter:
+        reporter.report([], [], 5, own.stamp(5))
+        reporter._session.usable = False
+        moved = ConsumerGroupTopicPartitions(own.group, [TopicPartition(own.topics.transactions, 0, 2)])
+        own.admin.client.alter_consumer_group_offsets([moved])[own.group].result()
+        for _ in range(2):
+            with pytest.raises(StopError, match="moved to 2 by another process"):
+                reporter.report([own.committed(5, 1)], [], 6, own.stamp(6))
+    assert own.answers() == []
 
 
 def test_a_dead_letter_keeps_the_message_and_says_why(bootstrap: str, topic_names: TopicNames) -> None:
