@@ -111,8 +111,9 @@ class Reporter:
     ) -> int:
         """Report in one Kafka transaction; returns the offset after the last outcome ever reported here.
 
-        `next_offset` is committed as the group's offset, with the stamp. All of it is visible when this
-        returns, or none ever if the process dies. Empty lists renew the offset alone.
+        `next_offset` is committed as the group's offset, with the stamp. When this returns, all of it is
+        decided, and visible a moment later; if the process dies before, all or none of it. Empty lists renew
+        the offset alone.
 
         Raises `RetryError` where that is not settled in time or Kafka aborted it: call again with the same
         arguments, and nothing is reported twice. Raises `StopError` where another reporter took over.

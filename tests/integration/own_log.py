@@ -11,7 +11,7 @@ from lakefold_log.outcomes import OutcomeWaiter, read_outcomes
 from lakefold_log.producer import Proposer, transaction_uuid
 from lakefold_log.reporter import Reporter
 from lakefold_log.stamp import Stamp
-from lakefold_log.topics import Topics, ensure_topics
+from lakefold_log.topics import Topics, ensure_topics, watermarks
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.entry import Committed, Outcome, Position
 from tests.waiting import until
@@ -85,7 +85,16 @@ class OwnLog:
         return Stamp(self.log.cluster_id, self.log.topic_id, low_watermark, outcomes_offset)
 
     def answers(self, start: int = 0) -> list[Outcome]:
-        """The outcomes that whoever waits can see."""
+        """The outcomes that whoever waits can see, once what was committed has been marked so."""
+        topic = self.topics.outcomes
+
+        def settled() -> bool:
+            visible, written = (
+                watermarks(self.admin, topic, 0, read_committed=committed).end for committed in (True, False)
+            )
+            return visible == written
+
+        until(settled, "the outcomes to be settled", seconds=PATIENCE_S)
         return [outcome for _, outcome in read_outcomes(self.config, self.topics, 0, start)]
 
 

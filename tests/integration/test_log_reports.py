@@ -68,6 +68,7 @@ def test_a_waiter_stands_where_only_later_answers_come(bootstrap: str, topic_nam
     own = OwnLog.make(bootstrap, topic_names)
     with own.waiter() as early, own.reporter() as reporter:
         reporter.report([own.committed(offset, 1) for offset in range(1500)], [], 1500, own.stamp(1500))
+        until(lambda: len(own.answers()) == 1500, "the outcomes")
         with own.waiter() as late:
             early.stand()
             reporter.report([own.committed(1500, 2)], [], 1501, own.stamp(1501))
