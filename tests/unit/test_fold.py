@@ -225,8 +225,10 @@ def test_a_single_entry_keeps_its_own_transaction() -> None:
         "1",
     )
     assert table.state.head.tag == "release"
-    table.fold(append("g"))
+    table.fold(append("g", read=1))
     assert table.state.head.tag == ""
+    assert table.state.transaction is not None
+    assert table.state.transaction.read_version == 2
 
 
 def test_a_merged_transaction_has_a_name_of_its_own() -> None:

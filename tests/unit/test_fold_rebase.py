@@ -147,8 +147,8 @@ DROPPED = SCHEMA[:1]
 
 
 def reading(fields: Sequence[Field] | None, now: Sequence[Field] = SCHEMA) -> MemoryTable | Conflict:
-    """An Append read at version 6, whose schema was `fields`, before a change at version 8 to `now`."""
-    table = after({Kind.PROJECT_KEEPING_NULLABILITY: 8}, fields=now)
+    """An Append read at version 6, whose schema was `fields`, right before a change at version 7 to `now`."""
+    table = after({Kind.PROJECT_KEEPING_NULLABILITY: 7}, fields=now)
     folded = table.fold_group(entries([append(read=6)], 100), TERMS, Observed(schemas={6: fields}))
     result = folded.outcomes[0].result
     return result.conflict if isinstance(result, Rejected) else table
@@ -163,7 +163,7 @@ def test_a_field_id_that_meant_another_column_is_refused(before: tuple[Field, ..
     assert isinstance(found, Conflict)
     assert found.retryable
     assert found.field_ids == (1,)
-    assert found.other_version == 8
+    assert found.other_version == 7
     assert "field ids [1] mean other columns than at version 6" in found.message
     assert "schema of version 10" in found.message
 

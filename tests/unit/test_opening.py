@@ -165,6 +165,7 @@ def test_a_clone_is_a_table_of_its_own(uri: str, later: int) -> None:
         commit(uri, "append")
     table = open_it(uri)
     assert (table.version, table.marks) == (4 + later, Marks())
+    assert history(table) == History(4 + later, {})
 
 
 def test_newer_rules_are_left_to_newer_committers(uri: str) -> None:

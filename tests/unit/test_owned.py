@@ -108,6 +108,19 @@ def test_twins_that_fold_the_same_both_go_on_until_they_differ() -> None:
 
 
 @pytest.mark.usefixtures("store")
+def test_a_twin_that_met_the_other_one_shows_its_new_epoch_before_it_refuses() -> None:
+    begun()
+    one, other = opened(HERE), opened(HERE)
+    for twin in (one, other):
+        fold_one(twin, named("f"), 1)
+    fold_one(one, named("g"), 2)
+    answers = fold_at(other, [named("g"), BAD], 2)
+    assert [type(answer.result) for answer in answers] == [Committed, Invalid]
+    assert epoch() == 3
+    assert versions_at(HERE).latest() == 4
+
+
+@pytest.mark.usefixtures("store")
 def test_a_twin_whose_refusal_the_other_one_answered_differently_stops() -> None:
     """What each saw of the store may differ; only one answer may get out."""
     begun()
