@@ -2,202 +2,225 @@
 
 A manifest lists every fragment of its table. Decoding or encoding that list for each version would make a
 commit's cost grow with the table, so the list is kept as chunks of bytes, each already in the form the
-manifest wants (`Manifest.fragments`, field 2, one record after the other). A new version adds a chunk and
-shares the rest.
+manifest wants (`Manifest.fragments`, field 2, one record after the other). A new version encodes the chunks
+that its change falls into and shares the rest.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_protos.lance.views_pb2 import FragmentsView
+from lakefold_table.lance.chunks import (
+    CHUNK_BYTES,
+    MAX_CHUNK_BYTES,
+    NOTHING,
+    Chunk,
+    Edit,
+    Numbered,
+    Tally,
+    chunks_of,
+    cut,
+    encode_records,
+    parsed,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-CHUNK_BYTES = 256 * 1024
+__all__ = ["CHUNK_BYTES", "MAX_CHUNK_BYTES", "Fragments", "Numbered", "fragments_of"]
 
-
-class Numbered(NamedTuple):
-    """One fragment that has its id: `encoded` is the whole DataFragment message, id included."""
-
-    id: int
-    encoded: bytes
-    physical_rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Some neighbouring fragments of the list: `encoded` holds them as records of `Manifest.fragments`."""
-
-    encoded: bytes
-    count: int
-    first_id: int
-    last_id: int
-    physical_rows: int
-    deleted_rows: int
-
-    def records(self) -> list[bytes]:
-        """The fragments one by one, still encoded."""
-        return list(FragmentsView.FromString(self.encoded).fragments)
-
-    def decode(self) -> list[DataFragment]:
-        """The fragments as messages."""
-        return [DataFragment.FromString(data) for data in self.records()]
-
-    def joined(self, other: Chunk) -> Chunk:
-        """Joins this chunk and the one that follows it."""
-        return Chunk(
-            self.encoded + other.encoded,
-            self.count + other.count,
-            self.first_id,
-            other.last_id,
-            self.physical_rows + other.physical_rows,
-            self.deleted_rows + other.deleted_rows,
-        )
-
-
-def encode_records(fragments: Sequence[bytes]) -> bytes:
-    """Encoded DataFragments as the records of `Manifest.fragments`."""
-    return FragmentsView(fragments=fragments).SerializeToString()
+_last_id = attrgetter("last_id")
 
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """All fragments of one version, ascending by id. Never changed: a new one shares its chunks."""
+    """All fragments of one version, ascending by id. Never changed: a new one shares its chunks.
+
+    No two neighbouring chunks are together as short as `CHUNK_BYTES`; none is longer than `MAX_CHUNK_BYTES`,
+    unless it is one fragment. `tally` is the sum of theirs.
+    """
 
     chunks: tuple[Chunk, ...] = ()
+    tally: Tally = NOTHING
+
+    @classmethod
+    def of(cls, fragments: Iterable[Numbered]) -> Fragments:
+        """The list of these fragments, in any order. Raises `ValueError` where two have one id."""
+        return cls().added(sorted(fragments, key=_by_id))
 
     @property
     def count(self) -> int:
         """How many fragments there are."""
-        return sum(chunk.count for chunk in self.chunks)
+        return self.tally.fragments
 
     @property
     def physical_rows(self) -> int:
         """All rows that lie in the data files, deleted ones included."""
-        return sum(chunk.physical_rows for chunk in self.chunks)
+        return self.tally.physical_rows
 
     @property
     def deleted_rows(self) -> int:
-        """Rows that deletion files mark as deleted."""
-        return sum(chunk.deleted_rows for chunk in self.chunks)
+        """Rows that deletion files mark as deleted, as far as they tell how many."""
+        return self.tally.deleted_rows
+
+    @property
+    def has_deletions(self) -> bool:
+        """Whether any fragment has a deletion file."""
+        return self.tally.deletion_files > 0
+
+    @property
+    def size(self) -> int:
+        """The encoded size in bytes."""
+        return self.tally.size
 
     @property
     def last_id(self) -> int:
         """The highest id in the list, -1 where it is empty."""
         return self.chunks[-1].last_id if self.chunks else -1
 
-    @property
-    def size(self) -> int:
-        """The encoded size in bytes."""
-        return sum(len(chunk.encoded) for chunk in self.chunks)
-
     def __iter__(self) -> Iterator[DataFragment]:
-        """Each fragment as a message; decodes the whole list, so never on the way of a commit."""
+        """Each fragment as a message; decodes the whole list, so never on the way of a small commit."""
         for chunk in self.chunks:
             yield from chunk.decode()
 
+    def ids(self) -> Iterator[int]:
+        """All ids, ascending; nothing is decoded for it."""
+        return chain.from_iterable(chunk.ids for chunk in self.chunks)
+
     def taken(self, ids: Collection[int]) -> set[int]:
-        """Those of `ids` that live fragments bear; decodes only the chunks that they fall into, each once."""
-        found: set[int] = set()
-        for chunk in self.chunks:
-            near = {number for number in ids if chunk.first_id <= number <= chunk.last_id}
-            if near:
-                found |= near.intersection(fragment.id for fragment in chunk.decode())
-        return found
+        """Those of `ids` that live fragments bear; nothing is decoded for it."""
+        return {number for number in ids if self._find(number) is not None}
+
+    def records(self, ids: Collection[int]) -> dict[int, bytes]:
+        """The fragments with these ids, encoded as written; an id that no fragment bears is left out."""
+        places = [(number, place) for number in ids if (place := self._find(number))]
+        opened = {index: self.chunks[index].records() for index in {index for _, (index, _) in places}}
+        return {number: opened[index][at] for number, (index, at) in places}
+
+    def get(self, ids: Collection[int]) -> dict[int, DataFragment]:
+        """The fragments with these ids; an id that no fragment bears is left out. Decodes no others."""
+        return {number: DataFragment.FromString(data) for number, data in self.records(ids).items()}
 
     def added(self, fragments: Sequence[Numbered]) -> Fragments:
-        """With these fragments, ascending among themselves; ids below the last one are put in their place."""
-        if not fragments:
+        """With these fragments, ascending among themselves; ids below the last one are put in their place.
+
+        Raises `ValueError` where they don't ascend, or an id is taken.
+        """
+        return self.changed({}, (), fragments)
+
+    def changed(
+        self, replaced: Mapping[int, Numbered], removed: Collection[int] = (), added: Sequence[Numbered] = ()
+    ) -> Fragments:
+        """With some fragments replaced by others of the same id, some removed, and some added.
+
+        A fragment that is both replaced and removed is removed (format facts, section 5.5). Chunks in which
+        nothing changes are shared; fragments beside a change keep their bytes. Raises `KeyError` where one to
+        be replaced or removed is not in the list, `ValueError` where an added id is taken.
+        """
+        if not (replaced or removed or added):
             return self
-        if fragments[0].id > self.last_id:
-            return Fragments(_settled((*self.chunks, _chunk_of(fragments))))
-        return Fragments(_with_inserted(self.chunks, fragments))
+        edits, behind = self._edits(replaced, set(removed), added)
+        parts = {index: self.chunks[index].edited(edit) for index, edit in edits.items()}
+        new = chunks_of(behind)
+        tally = self.tally
+        for index in parts:
+            tally = tally.minus(self.chunks[index].tally)
+        for chunk in chain(new, *parts.values()):
+            tally = tally.plus(chunk.tally)
+        return Fragments(_spliced(self.chunks, parts, new), tally)
 
+    def _find(self, number: int) -> tuple[int, int] | None:
+        """Where a fragment is: the index of its chunk, and its own in that."""
+        index = self._place(number)
+        if index == len(self.chunks):
+            return None
+        ids = self.chunks[index].ids
+        at = bisect_left(ids, number)
+        return (index, at) if ids[at] == number else None
 
-def _chunk_of(fragments: Sequence[Numbered]) -> Chunk:
-    return Chunk(
-        encode_records([fragment.encoded for fragment in fragments]),
-        len(fragments),
-        fragments[0].id,
-        fragments[-1].id,
-        sum(fragment.physical_rows for fragment in fragments),
-        0,
-    )
+    def _place(self, number: int) -> int:
+        """The index of the first chunk that doesn't end before this id."""
+        return bisect_left(self.chunks, number, key=_last_id)
 
+    def _edits(
+        self, replaced: Mapping[int, Numbered], removed: set[int], added: Sequence[Numbered]
+    ) -> tuple[dict[int, Edit], list[Numbered]]:
+        """The edit of each chunk by its index, and what comes behind the last chunk."""
+        edits: dict[int, Edit] = {}
+        behind: list[Numbered] = []
+        for number, fragment in replaced.items():
+            if fragment.id != number:
+                raise ValueError(f"fragment {number} can't be replaced by fragment {fragment.id}")
+            if number not in removed:
+                edits.setdefault(self._live_place(number), Edit()).replaced.append(fragment)
+        for number in removed:
+            edits.setdefault(self._live_place(number), Edit()).removed.append(number)
+        last = self.last_id
+        for fragment in added:
+            if fragment.id > last:
+                behind.append(fragment)
+            else:
+                edits.setdefault(self._place(fragment.id), Edit()).added.append(fragment)
+        return edits, behind
 
-def _settled(chunks: tuple[Chunk, ...]) -> tuple[Chunk, ...]:
-    """Joins short chunks at the end, so that their number grows with the logarithm of the versions.
-
-    A byte is copied only into a chunk at least half as long again: the work for one version stays bounded by
-    its own change times that logarithm, and by `CHUNK_BYTES` in one step.
-    """
-    settled = list(chunks)
-    while len(settled) > 1:
-        last, before = settled[-1], settled[-2]
-        if (
-            len(before.encoded) > 2 * len(last.encoded)
-            or len(before.encoded) + len(last.encoded) > CHUNK_BYTES
-        ):
-            break
-        settled[-2:] = [before.joined(last)]
-    return tuple(settled)
-
-
-def _with_inserted(chunks: tuple[Chunk, ...], fragments: Sequence[Numbered]) -> tuple[Chunk, ...]:
-    """Puts fragments among those that are there; only the chunks they fall into are decoded."""
-    result: list[Chunk] = []
-    waiting = list(fragments)
-    for chunk in chunks:
-        mine = [fragment for fragment in waiting if fragment.id <= chunk.last_id]
-        waiting = waiting[len(mine) :]
-        result.append(_merged(chunk, mine) if mine else chunk)
-    return tuple(result) if not waiting else _settled((*result, _chunk_of(waiting)))
-
-
-def _merged(chunk: Chunk, fragments: Sequence[Numbered]) -> Chunk:
-    """A chunk with more fragments, each in its place; those that were there keep their bytes."""
-    present = [
-        Numbered(one.id, data, one.physical_rows)
-        for one, data in zip(chunk.decode(), chunk.records(), strict=True)
-    ]
-    merged = _chunk_of(sorted([*present, *fragments], key=lambda fragment: fragment.id))
-    return replace(merged, deleted_rows=chunk.deleted_rows)
+    def _live_place(self, number: int) -> int:
+        index = self._place(number)
+        if index == len(self.chunks):
+            raise KeyError(number)
+        return index
 
 
 def fragments_of(encoded: Sequence[bytes]) -> Fragments:
-    """The list of a manifest just read, in chunks. Parses each fragment once (for its id and row counts).
+    """The list of a manifest just read, in chunks. Decodes each fragment once (for its id and row counts).
 
     Raises `ValueError` where the ids don't ascend: what is looked up in such a list is silently wrong.
     """
     chunks: list[Chunk] = []
-    start, size = 0, 0
-    for end, data in enumerate(encoded, start=1):
-        size += len(data)
-        if size >= CHUNK_BYTES or end == len(encoded):
-            chunks.append(_parsed_chunk(encoded[start:end], chunks[-1].last_id if chunks else -1))
-            start, size = end, 0
-    return Fragments(tuple(chunks))
+    tally = NOTHING
+    for part in cut(encoded):
+        chunks.append(parsed(encode_records(part), chunks[-1].last_id if chunks else -1))
+        tally = tally.plus(chunks[-1].tally)
+    return Fragments(tuple(chunks), tally)
 
 
-def _parsed_chunk(encoded: Sequence[bytes], last_id: int) -> Chunk:
-    fragments = [DataFragment.FromString(data) for data in encoded]
-    for fragment in fragments:
-        if fragment.id <= last_id:
-            raise ValueError(f"fragment {fragment.id} stands after fragment {last_id}: their ids must ascend")
-        last_id = fragment.id
-    return Chunk(
-        encode_records(encoded),
-        len(fragments),
-        fragments[0].id,
-        fragments[-1].id,
-        sum(fragment.physical_rows for fragment in fragments),
-        sum(
-            fragment.deletion_file.num_deleted_rows
-            for fragment in fragments
-            if fragment.HasField("deletion_file")
-        ),
-    )
+def _spliced(
+    chunks: tuple[Chunk, ...], parts: Mapping[int, Sequence[Chunk]], behind: Sequence[Chunk]
+) -> tuple[Chunk, ...]:
+    """The chunks, with those at the indices of `parts` replaced by these, and more behind them.
+
+    Neighbours that became short are joined. Chunks that were neighbours before are long enough together, so
+    only the first of each untouched run is looked at.
+    """
+    result: list[Chunk] = []
+    done = 0
+    for index in sorted(parts):
+        _push_run(result, chunks[done:index])
+        for chunk in parts[index]:
+            _push(result, chunk)
+        done = index + 1
+    _push_run(result, chunks[done:])
+    for chunk in behind:
+        _push(result, chunk)
+    return tuple(result)
+
+
+def _push_run(result: list[Chunk], chunks: Sequence[Chunk]) -> None:
+    if chunks:
+        _push(result, chunks[0])
+        result += chunks[1:]
+
+
+def _push(result: list[Chunk], chunk: Chunk) -> None:
+    if result and result[-1].tally.size + chunk.tally.size <= CHUNK_BYTES:
+        result[-1] = result[-1].joined(chunk)
+    else:
+        result.append(chunk)
+
+
+def _by_id(fragment: Numbered) -> int:
+    return fragment.id

@@ -1,0 +1,235 @@
+"""Neighbouring fragments as bytes that versions share, and what must be known of them without decoding.
+
+A chunk is the unit of a change: to replace one fragment, its chunk is encoded again, all others are shared.
+So its size is a balance. A change costs by the bytes of a chunk, a version by the number of chunks; at
+`CHUNK_BYTES` both are small beside the rest of a commit, up to some hundred thousand fragments.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
+from lakefold_protos.lance.views_pb2 import FragmentsView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+CHUNK_BYTES = 16 * 1024
+"""Neighbours that are together no longer than this become one chunk."""
+MAX_CHUNK_BYTES = 2 * CHUNK_BYTES
+"""A chunk that grew longer is cut, unless it is one fragment. The gap between the two keeps a chunk that
+grows and shrinks from being cut and joined again and again."""
+U32 = 2**32
+
+
+class Tally(NamedTuple):
+    """What some fragments add up to. `size` is in bytes, as records of `Manifest.fragments`."""
+
+    fragments: int = 0
+    size: int = 0
+    physical_rows: int = 0
+    deleted_rows: int = 0
+    deletion_files: int = 0
+
+    def plus(self, other: Tally) -> Tally:
+        """These fragments and others."""
+        return Tally(*map(int.__add__, self, other))
+
+    def minus(self, other: Tally) -> Tally:
+        """These fragments without some of them."""
+        return Tally(*map(int.__sub__, self, other))
+
+
+NOTHING = Tally()
+
+
+class Numbered(NamedTuple):
+    """One fragment that has its id: `encoded` is the whole DataFragment message, id included.
+
+    `deleted_rows` is what its deletion file says: 0 where there is none, or where it doesn't tell. Then only
+    `has_deletion_file` shows that there is one. `Numbered.of` fills all of it.
+    """
+
+    id: int
+    encoded: bytes
+    physical_rows: int
+    deleted_rows: int = 0
+    has_deletion_file: bool = False
+
+    @classmethod
+    def of(cls, fragment: DataFragment) -> Numbered:
+        """The fragment, encoded in the one way that is the same on every machine."""
+        return counted(fragment, fragment.SerializeToString(deterministic=True))
+
+    @property
+    def tally(self) -> Tally:
+        """What the list grows by when this fragment is added."""
+        files = int(self.has_deletion_file or self.deleted_rows > 0)
+        return Tally(1, record_size(self.encoded), self.physical_rows, self.deleted_rows, files)
+
+
+@dataclass(slots=True)
+class Edit:
+    """What happens to one chunk. `replaced`, `removed`: fragments it has; `added`: ones it doesn't have."""
+
+    replaced: list[Numbered] = field(default_factory=list)
+    removed: list[int] = field(default_factory=list)
+    added: list[Numbered] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some neighbouring fragments, at least one: `encoded` holds them as records of `Manifest.fragments`.
+
+    `ids`: theirs, ascending; a range wherever they have no gap, so that they take no memory.
+    """
+
+    encoded: bytes
+    ids: Sequence[int]
+    tally: Tally
+
+    @property
+    def first_id(self) -> int:
+        """The lowest id."""
+        return self.ids[0]
+
+    @property
+    def last_id(self) -> int:
+        """The highest id."""
+        return self.ids[-1]
+
+    def records(self) -> Sequence[bytes]:
+        """The fragments one by one, still encoded."""
+        return FragmentsView.FromString(self.encoded).fragments
+
+    def decode(self) -> Sequence[DataFragment]:
+        """The fragments as messages."""
+        return Manifest.FromString(self.encoded).fragments
+
+    def joined(self, other: Chunk) -> Chunk:
+        """The chunk and the one that follows it as one."""
+        return Chunk(self.encoded + other.encoded, _after(self.ids, other.ids), self.tally.plus(other.tally))
+
+    def edited(self, edit: Edit) -> list[Chunk]:
+        """What becomes of the chunk: none where it is emptied, several where it grew too long.
+
+        Fragments that are not part of the edit keep their bytes. Raises `KeyError` where one to be replaced
+        or removed is not here, `ValueError` where one to be added is.
+        """
+        records = dict(zip(self.ids, self.records(), strict=True))
+        tally = self.tally
+        for one in edit.replaced:
+            tally = tally.minus(_tally_of(records[one.id])).plus(one.tally)
+            records[one.id] = one.encoded
+        for number in edit.removed:
+            tally = tally.minus(_tally_of(records.pop(number)))
+        for one in edit.added:
+            if one.id in records:
+                raise ValueError(f"two fragments with id {one.id}")
+            tally = tally.plus(one.tally)
+            records[one.id] = one.encoded
+        ids = sorted(records) if edit.added else list(records)
+        return _chunks(ids, [records[number] for number in ids], tally)
+
+
+def _chunks(ids: Sequence[int], records: Sequence[bytes], tally: Tally) -> list[Chunk]:
+    if not ids:
+        return []
+    if len(ids) > 1 and tally.size > MAX_CHUNK_BYTES:
+        return [parsed(encode_records(part)) for part in cut(records)]
+    encoded = encode_records(records)
+    return [Chunk(encoded, _compact(ids), tally._replace(size=len(encoded)))]
+
+
+def chunks_of(fragments: Sequence[Numbered]) -> list[Chunk]:
+    """New chunks of fragments that ascend by id. Raises `ValueError` where they don't."""
+    chunks = []
+    start = 0
+    for part in cut([one.encoded for one in fragments]):
+        some = fragments[start : start + len(part)]
+        before = fragments[start - 1].id if start else -1
+        encoded = encode_records(part)
+        tally = Tally(*map(sum, zip(*(one.tally for one in some), strict=True)))
+        ids = [one.id for one in some]
+        _check_ascending(ids, before)
+        chunks.append(Chunk(encoded, _compact(ids), tally))
+        start += len(part)
+    return chunks
+
+
+def parsed(encoded: bytes, before: int = -1) -> Chunk:
+    """The chunk that these records are; `before` is the id of the fragment in front of them.
+
+    Decodes each fragment whole, so that what is broken in one is found when a manifest is read. Raises
+    `DecodeError` there, `ValueError` where the ids don't ascend: what is looked up in such a list is silently
+    wrong.
+    """
+    ids: list[int] = []
+    rows = deleted = files = 0
+    for fragment in Manifest.FromString(encoded).fragments:
+        ids.append(fragment.id)
+        rows += fragment.physical_rows
+        if fragment.HasField("deletion_file"):
+            files += 1
+            deleted += fragment.deletion_file.num_deleted_rows
+    _check_ascending(ids, before)
+    return Chunk(encoded, _compact(ids), Tally(len(ids), len(encoded), rows, deleted, files))
+
+
+def cut(records: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Cuts encoded fragments into parts that make chunks: at most `CHUNK_BYTES` each, or one fragment."""
+    start = size = 0
+    for at, record in enumerate(records):
+        more = record_size(record)
+        if size and size + more > CHUNK_BYTES:
+            yield records[start:at]
+            start, size = at, 0
+        size += more
+    if size:
+        yield records[start:]
+
+
+def encode_records(fragments: Sequence[bytes]) -> bytes:
+    """Encoded DataFragments as the records of `Manifest.fragments`."""
+    return FragmentsView(fragments=fragments).SerializeToString()
+
+
+def record_size(fragment: bytes) -> int:
+    """How many bytes an encoded fragment takes as a record: its tag, its length, itself."""
+    length = len(fragment)
+    return 1 + max(1, (length.bit_length() + 6) // 7) + length
+
+
+def counted(fragment: DataFragment, encoded: bytes) -> Numbered:
+    """A fragment with the bytes that it was decoded from."""
+    deletion = fragment.deletion_file.num_deleted_rows
+    return Numbered(
+        fragment.id, encoded, fragment.physical_rows, deletion, fragment.HasField("deletion_file")
+    )
+
+
+def _tally_of(encoded: bytes) -> Tally:
+    return counted(DataFragment.FromString(encoded), encoded).tally
+
+
+def _check_ascending(ids: Sequence[int], before: int) -> None:
+    for number in ids:
+        if number <= before:
+            raise ValueError(f"fragment {number} stands after fragment {before}: their ids must ascend")
+        before = number
+
+
+def _compact(ids: Sequence[int]) -> Sequence[int]:
+    """Ascending ids in little memory."""
+    if ids[-1] - ids[0] == len(ids) - 1:
+        return range(ids[0], ids[-1] + 1)
+    return array("I" if ids[-1] < U32 else "Q", ids)
+
+
+def _after(ids: Sequence[int], more: Sequence[int]) -> Sequence[int]:
+    if isinstance(ids, range) and isinstance(more, range) and ids.stop == more.start:
+        return range(ids.start, more.stop)
+    return _compact([*ids, *more])

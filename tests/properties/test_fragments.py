@@ -1,0 +1,109 @@
+"""The list of fragments under any changes: the fragments and bytes of a plain dict, in bounded chunks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_table.lance.chunks import CHUNK_BYTES, MAX_CHUNK_BYTES, encode_records
+from lakefold_table.lance.fragments import Fragments, Numbered, fragments_of
+
+MOST_IDS = 3_000
+SIZES = st.sampled_from([0, 1, 40, 300, 2_000, CHUNK_BYTES - 60, CHUNK_BYTES, 3 * CHUNK_BYTES])
+Change = tuple[dict[int, Numbered], set[int], list[Numbered]]
+
+
+def fragment(number: int, rows: int, filler: int, deleted: int | None) -> Numbered:
+    """`filler` makes the record long; `deleted` is None without a deletion file, 0 where it doesn't tell."""
+    one = DataFragment(id=number, physical_rows=rows)
+    one.files.add(path="x" * filler, fields=[0])
+    if deleted is not None:
+        one.deletion_file.num_deleted_rows = deleted
+    return Numbered.of(one)
+
+
+@st.composite
+def changes(draw: st.DrawFn, present: frozenset[int]) -> Change:
+    """A change of a list that has these ids."""
+
+    def some(ids: list[int]) -> list[int]:
+        return draw(st.lists(st.sampled_from(ids), unique=True, max_size=12)) if ids else []
+
+    def runs(ids: list[int]) -> list[int]:
+        """Many neighbours at once, which no list drawn one by one would be."""
+        start = draw(st.integers(0, len(ids)))
+        return ids[start : start + draw(st.sampled_from([0, 0, 3, 200, 1_000]))]
+
+    def made(numbers: list[int]) -> list[Numbered]:
+        size, deleted = draw(SIZES), draw(st.sampled_from([None, None, 0, 2]))
+        size = min(size, 200) if len(numbers) > 20 else size
+        return [fragment(number, 3 + number % 5, size, deleted) for number in numbers]
+
+    live, free = sorted(present), sorted(set(range(MOST_IDS)) - present)
+    replaced = {one.id: one for one in made(sorted({*some(live), *runs(live)}))}
+    return replaced, {*some(live), *runs(live)}, made(sorted({*some(free), *runs(free)}))
+
+
+def check_bounds(fragments: Fragments) -> None:
+    sizes = [len(chunk.encoded) for chunk in fragments.chunks]
+    long = [chunk for chunk in fragments.chunks if len(chunk.encoded) > MAX_CHUNK_BYTES]
+    assert all(len(chunk.ids) == 1 for chunk in long)
+    assert all(one + other > CHUNK_BYTES for one, other in pairwise(sizes))
+    assert all(chunk.ids for chunk in fragments.chunks)
+
+
+def check_equal(fragments: Fragments, model: dict[int, Numbered]) -> None:
+    """Bytes, ids and sums are those of the model, and of the same list read anew."""
+    ids = sorted(model)
+    encoded = b"".join(chunk.encoded for chunk in fragments.chunks)
+    assert encoded == encode_records([model[number].encoded for number in ids])
+    assert list(fragments.ids()) == ids
+    assert fragments.tally == fragments_of([model[number].encoded for number in ids]).tally
+    assert fragments.size == len(encoded)
+    assert fragments.physical_rows == sum(one.physical_rows for one in model.values())
+    assert fragments.deleted_rows == sum(one.deleted_rows for one in model.values())
+    assert fragments.has_deletions == any(one.has_deletion_file for one in model.values())
+    for chunk in fragments.chunks:
+        assert [one.id for one in chunk.decode()] == list(chunk.ids)
+
+
+def check_shared(before: Fragments, after: Fragments, change: Change) -> None:
+    """What is new in the chunks lies beside the change: the touched chunks, and a neighbour on each side."""
+    replaced, removed, added = change
+    places = {before._place(number) for number in (*replaced, *removed, *(one.id for one in added))}
+    beside = {place + step for place in places for step in (-1, 0, 1)}
+    kept = {id(chunk) for chunk in after.chunks}
+    for index, chunk in enumerate(before.chunks):
+        assert id(chunk) in kept or index in beside
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_changes_give_the_list_of_a_plain_dict(data: st.DataObject) -> None:
+    model: dict[int, Numbered] = {}
+    fragments = Fragments()
+    for _ in range(data.draw(st.integers(1, 8), label="steps")):
+        change = data.draw(changes(frozenset(model)), label="change")
+        replaced, removed, added = change
+        later = fragments.changed(replaced, removed, added)
+        model |= replaced
+        model = {number: one for number, one in model.items() if number not in removed}
+        model |= {one.id: one for one in added}
+        check_bounds(later)
+        check_equal(later, model)
+        check_shared(fragments, later, change)
+        fragments = later
+
+
+@given(st.sets(st.integers(0, 400)), st.sets(st.integers(0, 400)), SIZES)
+@settings(deadline=None)
+def test_fragments_are_found_by_their_ids(live: set[int], wanted: set[int], filler: int) -> None:
+    made = {number: fragment(number, 3, min(filler, 2_000), None) for number in live}
+    fragments = Fragments.of(made.values())
+    found = fragments.get(wanted)
+    assert set(found) == fragments.taken(wanted) == live & wanted
+    assert all(one.SerializeToString(deterministic=True) == made[key].encoded for key, one in found.items())
+    assert fragments.records(wanted) == {number: made[number].encoded for number in live & wanted}
