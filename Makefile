@@ -53,12 +53,12 @@ test-integration: .java setup ## the tests that start a real broker and Spark, o
 bench: .java setup ## measure committer, stream and latency beside their peers; results under benchmarks/results
 	@$(BIN)/python -m benchmarks
 
-docs: setup ## what is generated is fresh: protobuf code, the pages of docs/reference
+docs: setup ## what is generated is fresh: protobuf code, docs/conflicts.md, the pages of docs/reference
 	$(STEP) 'generated files'
 	@$(BIN)/python protos/generate.py --check
 	@$(BIN)/python docs/generate.py --check
 
-generate: setup ## write again what is generated: protobuf code, the pages of docs/reference
+generate: setup ## write again what is generated: protobuf code, docs/conflicts.md, the pages of docs/reference
 	@$(BIN)/python protos/generate.py
 	@$(BIN)/python docs/generate.py
 

@@ -1,4 +1,4 @@
-"""Writes the pages of `docs/reference/` from the code, so that they can't say anything else than it does.
+"""Writes the pages of the documents that say what the code says, from the code: they can't say anything else.
 
 `python docs/generate.py` writes them; with `--check` it writes nothing and fails where a page differs from
 what would be written.
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from lakefold.cli import VERBS
 from lakefold.settings import PREFIX, Settings
 from lakefold_committer.metrics import Metrics
-from lakefold_table.lance.conflicts import CONFLICTS
+from lakefold_table.lance.conflicts import RULES
 from lakefold_table.lance.operations import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-REFERENCE = Path(__file__).resolve().parent / "reference"
+DOCS = Path(__file__).resolve().parent
 MADE_FROM = "<!-- Written by docs/generate.py; edit {source} instead. -->\n"
 
 
@@ -37,20 +37,22 @@ def page(title: str, source: str, text: str, body: str) -> str:
 
 def conflicts() -> str:
     """Which operation can't stand beside which."""
-    words = {None: "compatible", True: "retryable", False: "incompatible"}
     names = {kind: f"`{kind}`" for kind in Kind} | {Kind.UNKNOWN: "a version without a transaction"}
-    rows = [
-        [name, *(words[CONFLICTS[kind].get(other)] for kind in CONFLICTS)] for other, name in names.items()
-    ]
+
+    def cell(ours: Kind, theirs: Kind) -> str:
+        rules = RULES[ours].get(theirs, ())
+        return "; ".join(f"{rule.severity.name.lower()}: {rule.when}" for rule in rules) or "compatible"
+
+    rows = [[name, *(cell(kind, other) for kind in RULES)] for other, name in names.items()]
     return page(
         "Which operations can stand beside which",
-        "table/lakefold_table/lance/conflicts.py",
+        "table/lakefold_table/lance/conflicts/matrix.py",
         "A transaction built on version R and folded on version V is held against everything in (R, V].\n"
         "A column is the operation being folded, a row what came in between. *Compatible*: it is rebased\n"
         "and committed. *Retryable*: Rejected; built again on the newest version it may pass.\n"
         "*Incompatible*: Rejected; it may mean something else by now. An operation without a column isn't\n"
         "folded by this release and is answered Invalid; an Overwrite is folded where it creates the table.",
-        table(["in between", *(f"`{kind}`" for kind in CONFLICTS)], rows),
+        table(["in between", *(f"`{kind}`" for kind in RULES)], rows),
     )
 
 
@@ -101,7 +103,12 @@ def verbs() -> str:
     )
 
 
-PAGES = {"conflicts.md": conflicts, "settings.md": settings, "metrics.md": metrics, "verbs.md": verbs}
+PAGES = {
+    "conflicts.md": conflicts,
+    "reference/settings.md": settings,
+    "reference/metrics.md": metrics,
+    "reference/verbs.md": verbs,
+}
 
 
 def main() -> int:
@@ -113,16 +120,16 @@ def main() -> int:
     stale = [name for name, text in pages.items() if _found(name) != text]
     if check:
         for name in stale:
-            print(f"docs/reference/{name} is not what the code says: run `make generate`", file=sys.stderr)
+            print(f"docs/{name} is not what the code says: run `make generate`", file=sys.stderr)
         return 1 if stale else 0
-    REFERENCE.mkdir(exist_ok=True)
     for name in stale:
-        (REFERENCE / name).write_text(pages[name], encoding="utf-8")
+        (DOCS / name).parent.mkdir(exist_ok=True)
+        (DOCS / name).write_text(pages[name], encoding="utf-8")
     return 0
 
 
 def _found(name: str) -> str:
-    path = REFERENCE / name
+    path = DOCS / name
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 

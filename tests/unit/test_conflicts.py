@@ -3,7 +3,7 @@
 import pytest
 
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.lance.conflicts import CONFLICTS, History, conflict_of
+from lakefold_table.lance.conflicts import RULES, History, conflict_of
 from lakefold_table.lance.operations import FOLDED, SCHEMA_CHANGING, Kind, kind_of
 
 OK, RETRY, NEVER = None, True, False
@@ -57,7 +57,7 @@ def test_what_was_read_does_not_conflict(other: Kind) -> None:
 
 def test_each_kind_that_is_folded_onto_a_table_has_rules() -> None:
     """An Overwrite is folded only where there is no table yet."""
-    assert set(CONFLICTS) == FOLDED - {Kind.OVERWRITE}
+    assert set(RULES) == FOLDED - {Kind.OVERWRITE}
 
 
 def test_an_incompatible_conflict_goes_before_a_retryable_one() -> None:

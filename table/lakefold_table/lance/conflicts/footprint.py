@@ -1,0 +1,106 @@
+"""What a transaction touches, as far as the conflict rules ask: a small value that outlives the transaction.
+
+Up to ten thousand versions are remembered by their footprints, so one holds ids, keys and digests, and never
+the fragments themselves: an Append of a thousand fragments leaves nothing but its kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as Bitmap
+
+    from lakefold_table.lance.operations import Kind
+
+NO_IDS: frozenset[int] = frozenset()
+NO_KEYS: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChanges:
+    """What an update of a map of keys does: the keys it sets, those it deletes, and whether all others go."""
+
+    sets: frozenset[str] = NO_KEYS
+    deletes: frozenset[str] = NO_KEYS
+    replaces: bool = False
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """All keys it names."""
+        return self.sets | self.deletes
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPrint:
+    """One index that a CreateIndex adds. `fragments`: those it covers, None where that isn't told."""
+
+    uuid: str
+    name: str
+    fields: frozenset[int]
+    fragments: Bitmap | None
+    type_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The keys of the rows that an Update inserts: hashes, or a Bloom filter of them (`bloom`).
+
+    `fields`: ids of the columns that make the key, in their order.
+    """
+
+    fields: tuple[int, ...]
+    hashes: frozenset[int] = NO_IDS
+    bloom: bytes | None = None
+    shape: tuple[int, int, float] = (0, 0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Indexing:
+    """What a CreateIndex adds, and how many entries it removes."""
+
+    added: tuple[IndexPrint, ...] = ()
+    removed: int = 0
+
+    def named(self, name: str) -> IndexPrint | None:
+        """The first new index of this name."""
+        return next((one for one in self.added if one.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a transaction touches. Which fields are filled depends on its kind; the others stay empty.
+
+    `touched`: ids of the fragments it changes, replaces or removes; `removed`: those of them that are gone
+    afterwards. `files`: for fragments it changes a digest of their data files, so that two views of one
+    fragment can be compared. `rows`: the row offsets it deletes or moves, by fragment id, None where nobody
+    told. `moves_rows`: it writes rows of changed fragments into new ones; `rewrites_columns`: it changes them
+    in place. `fields`: ids of the fields whose values it changes, by fragment id where it says so (`values`).
+    `schema`: ids of the fields that a Project leaves. `covered`: the row offsets that overlays cover, by
+    fragment id, None for all. `groups`: ids of the fragments that a Rewrite makes into others, by group.
+    `carries_reuse`: it brings a fragment-reuse index. `shards`: newest generation merged, by shard id.
+    """
+
+    kind: Kind
+    touched: frozenset[int] = NO_IDS
+    removed: frozenset[int] = NO_IDS
+    files: Mapping[int, bytes] = field(default_factory=dict)
+    rows: Mapping[int, Bitmap] | None = None
+    moves_rows: bool = False
+    rewrites_columns: bool = False
+    fields: frozenset[int] = NO_IDS
+    values: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    schema: frozenset[int] = NO_IDS
+    covered: Mapping[int, Bitmap | None] = field(default_factory=dict)
+    groups: tuple[frozenset[int], ...] = ()
+    carries_reuse: bool = False
+    indexing: Indexing | None = None
+    config: KeyChanges | None = None
+    table_metadata: KeyChanges | None = None
+    schema_metadata: bool = False
+    field_metadata: frozenset[int] = NO_IDS
+    inserted: Filter | None = None
+    shards: Mapping[str, int] = field(default_factory=dict)
+    bases: tuple[tuple[int, str | None, str], ...] = ()

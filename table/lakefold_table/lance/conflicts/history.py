@@ -1,0 +1,165 @@
+"""What is known of the versions after some version: enough to judge a proposal that was built on an old one.
+
+Most rules ask for nothing but the other operation's kind, so for each kind the newest version is enough,
+which the marks carry from committer to committer. Where a rule asks for more, the footprints of that kind's
+versions are kept, as many as a proposal may lie behind; kinds of which no rule asks more (an Append) leave
+none. Before `detailed_since` only kinds are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lakefold_table.entry import Conflict
+from lakefold_table.lance.conflicts.footprint import Footprint
+from lakefold_table.lance.conflicts.judging import judge, worse
+from lakefold_table.lance.conflicts.matrix import DETAILED, RULES
+from lakefold_table.lance.conflicts.verdicts import COMPATIBLE
+from lakefold_table.lance.operations import SCHEMA_CHANGING, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from lakefold_table.lance.conflicts.verdicts import Verdict
+
+OLDEST_READ_VERSION = 10_000
+"""How many versions a proposal may lie behind (architecture, The log), and so how many are remembered."""
+
+BLOCK = 100
+"""How many footprints lie in one tuple: one more copies fewer than that."""
+
+Step = tuple[int, Footprint]
+"""A version and what it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The steps of one kind, oldest first. One more costs the same however many there are."""
+
+    blocks: tuple[tuple[Step, ...], ...] = ((),)
+
+    def added(self, step: Step, oldest: int) -> Chain:
+        """With a newer step; forgets blocks that lie wholly before the version `oldest`."""
+        blocks = self.blocks if len(self.blocks[-1]) < BLOCK else (*self.blocks, ())
+        while len(blocks) > 1 and blocks[0][-1][0] < oldest:
+            blocks = blocks[1:]
+        return Chain((*blocks[:-1], (*blocks[-1], step)))
+
+    def before(self, older: list[Step]) -> Chain:
+        """With older steps, oldest first."""
+        steps = [*older, *(step for block in self.blocks for step in block)]
+        cut = tuple(tuple(steps[at : at + BLOCK]) for at in range(0, len(steps), BLOCK))
+        return Chain(cut or ((),))
+
+    def after(self, version: int) -> Iterator[Step]:
+        """The steps after this version, newest first."""
+        for block in reversed(self.blocks):
+            for step in reversed(block):
+                if step[0] <= version:
+                    return
+                yield step
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """For each kind of operation the newest version that was one, complete for the versions after `since`.
+
+    `detailed_since`: the footprints of all versions after it are known; None where none is.
+    """
+
+    since: int
+    latest: Mapping[Kind, int]
+    detailed_since: int | None = None
+    chains: Mapping[Kind, Chain] = field(default_factory=dict, repr=False)
+
+    def extended(self, version: int, did: Footprint | Kind) -> History:
+        """With the version that comes next. Where only its kind is told, the footprints begin behind it."""
+        if isinstance(did, Kind):
+            return History(self.since, {**self.latest, did: version})
+        began = version - 1 if self.detailed_since is None else self.detailed_since
+        oldest = version - OLDEST_READ_VERSION
+        chains = self.chains
+        if did.kind in DETAILED:
+            chains = {**chains, did.kind: chains.get(did.kind, Chain()).added((version, did), oldest)}
+        return History(self.since, {**self.latest, did.kind: version}, max(began, oldest - 1), chains)
+
+    def reaching(self, since: int, older: Mapping[Kind, int]) -> History:
+        """With the operations of the versions from `since` (not included) to where this history began."""
+        return replace(self, since=since, latest={**older, **self.latest})
+
+    def detailed(self, older: Iterable[Step]) -> History:
+        """With the footprints of the versions before those that are known, newest first and without a gap.
+
+        The first one is the version `detailed_since`; where no footprint is known yet, the newest version.
+        """
+        steps = list(older)
+        if not steps:
+            return self
+        latest: dict[Kind, int] = {}
+        found: dict[Kind, list[Step]] = {}
+        for version, footprint in steps:
+            latest.setdefault(footprint.kind, version)
+            if footprint.kind in DETAILED:
+                found.setdefault(footprint.kind, []).append((version, footprint))
+        chains = {kind: self.chains.get(kind, Chain()).before(each[::-1]) for kind, each in found.items()}
+        since = steps[-1][0] - 1
+        newest = {kind: max(version, self.latest.get(kind, 0)) for kind, version in latest.items()}
+        return History(min(self.since, since), {**self.latest, **newest}, since, {**self.chains, **chains})
+
+    @property
+    def schema_since(self) -> int:
+        """The oldest version from which field ids are known to mean what they mean now."""
+        return max((self.latest[kind] for kind in SCHEMA_CHANGING if kind in self.latest), default=self.since)
+
+    def needs_details(self, ours: Footprint, read_version: int) -> int | None:
+        """The version after which footprints must be known to judge this proposal; None where all is told."""
+        return read_version if any(self._untold(ours.kind, read_version)) else None
+
+    def verdict(self, ours: Footprint, read_version: int) -> Verdict:
+        """What becomes of a proposal built on `read_version`.
+
+        An incompatible conflict goes before a retryable one: trying again must not be advised where it is
+        wrong. Of equal ones the newest is named. What `needs_details` asked for and nobody could tell is a
+        retryable conflict.
+        """
+        verdict: Verdict = COMPATIBLE
+        for kind, rules in RULES[ours.kind].items():
+            newest = self.latest.get(kind, 0)
+            if newest <= read_version:
+                continue
+            if not any(rule.reads_theirs for rule in rules):
+                verdict = worse(verdict, judge(ours, Footprint(kind), newest))
+                continue
+            for version, theirs in self._steps(kind, read_version):
+                verdict = worse(verdict, judge(ours, theirs, version))
+        for kind in self._untold(ours.kind, read_version):
+            verdict = worse(verdict, self._untold_conflict(ours.kind, kind))
+        return verdict
+
+    def _steps(self, kind: Kind, read_version: int) -> Iterator[Step]:
+        return self.chains[kind].after(read_version) if kind in self.chains else iter(())
+
+    def _untold(self, ours: Kind, read_version: int) -> Iterator[Kind]:
+        """The kinds whose rules ask for footprints that aren't known."""
+        if self.detailed_since is None or read_version < self.detailed_since:
+            for kind, rules in RULES[ours].items():
+                if self.latest.get(kind, 0) > read_version and any(rule.reads_theirs for rule in rules):
+                    yield kind
+
+    def _untold_conflict(self, ours: Kind, theirs: Kind) -> Conflict:
+        newest = self.latest[theirs]
+        version = newest if self.detailed_since is None else min(newest, self.detailed_since)
+        return Conflict(
+            retryable=True,
+            message=f"the {ours} can't follow versions of which nobody can tell what they touched, up to "
+            f"version {version}, a {theirs} perhaps among them; build it again on the newest version",
+            other_version=version,
+            other_operation=theirs.value,
+        )
+
+
+def conflict_of(kind: Kind, read_version: int, history: History) -> Conflict | None:
+    """What a transaction of this kind, built on `read_version`, can't stand beside; None if nothing."""
+    verdict = history.verdict(Footprint(kind), read_version)
+    return verdict if isinstance(verdict, Conflict) else None

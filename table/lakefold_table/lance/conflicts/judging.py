@@ -1,0 +1,73 @@
+"""Holds one proposal against one operation that came before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_table.entry import Conflict
+from lakefold_table.lance.columns import some
+from lakefold_table.lance.conflicts.matrix import RULES
+from lakefold_table.lance.conflicts.rule import Severity
+from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Compatible, Rebase
+
+if TYPE_CHECKING:
+    from lakefold_table.lance.conflicts.footprint import Footprint
+    from lakefold_table.lance.conflicts.rule import Met, Rule
+    from lakefold_table.lance.conflicts.verdicts import Verdict
+    from lakefold_table.lance.operations import Kind
+
+MAX_EVIDENCE = 1000
+"""How many ids or keys of each sort an outcome lists."""
+
+ADVICE = {
+    Severity.RETRYABLE: "build it again on the newest version",
+    Severity.INCOMPATIBLE: "building it again may mean something else",
+}
+
+
+def judge(ours: Footprint, theirs: Footprint, version: int) -> Verdict:
+    """What becomes of `ours` after `theirs`, which became `version` (format facts, 5.2 to 5.5).
+
+    A conflict that a writer must not simply try again goes before one that it may.
+    """
+    verdict: Verdict = COMPATIBLE
+    for rule in RULES[ours.kind].get(theirs.kind, ()):
+        met = rule.condition(ours, theirs, version)
+        if met is not None:
+            verdict = worse(verdict, _verdict(rule, met, ours.kind, theirs.kind, version))
+    return verdict
+
+
+def worse(one: Verdict, other: Verdict) -> Verdict:
+    """The verdict of two that counts for both: of equal conflicts the newest, of rebases both."""
+    if isinstance(one, Rebase) and isinstance(other, Rebase):
+        return one.joined(other)
+    return max(one, other, key=_weight)
+
+
+def _weight(verdict: Verdict) -> tuple[int, int]:
+    if isinstance(verdict, Conflict):
+        return (2 if verdict.retryable else 3), verdict.other_version
+    return (0 if isinstance(verdict, Compatible) else 1), 0
+
+
+def _verdict(rule: Rule, met: Met, ours: Kind, theirs: Kind, version: int) -> Verdict:
+    if rule.severity is Severity.REBASE:
+        return met.rebase
+    return Conflict(
+        retryable=rule.severity is Severity.RETRYABLE,
+        message=f"the {ours} can't follow the {theirs} of version {version}: {rule.when}{_shown(met)}; "
+        f"{ADVICE[rule.severity]}",
+        other_version=version,
+        other_operation=theirs.value,
+        fragment_ids=tuple(sorted(met.fragment_ids)[:MAX_EVIDENCE]),
+        field_ids=tuple(sorted(met.field_ids)[:MAX_EVIDENCE]),
+        keys=tuple(sorted(met.keys)[:MAX_EVIDENCE]),
+    )
+
+
+def _shown(met: Met) -> str:
+    ids = {"fragments": met.fragment_ids, "fields": met.field_ids}
+    parts = [f"{name} {some(values)}" for name, values in ids.items() if values]
+    parts += [f"keys {some(met.keys)}"] if met.keys else []
+    return f" ({', '.join(parts)})" if parts else ""

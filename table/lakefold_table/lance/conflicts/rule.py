@@ -1,0 +1,59 @@
+"""What a conflict rule is: when it applies, how bad that is, and what the writer should do about it.
+
+The sentences of a rule are part of it: they make the evidence of an outcome and the page of the documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from lakefold_table.lance.conflicts.verdicts import Rebase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold_table.lance.conflicts.footprint import Footprint
+
+
+class Severity(IntEnum):
+    """How much trouble a rule means. The worse one counts where several apply."""
+
+    REBASE = 1
+    RETRYABLE = 2
+    INCOMPATIBLE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A rule applies: the evidence. `rebase` is what a rule of that severity asks for."""
+
+    fragment_ids: frozenset[int] = frozenset()
+    field_ids: frozenset[int] = frozenset()
+    keys: frozenset[str] = frozenset()
+    rebase: Rebase = Rebase()  # noqa: RUF009 - a value that never changes
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One reason why two operations can't simply stand side by side.
+
+    `when` completes "the one can't follow the other where ...". `reads_theirs`: the condition asks for more
+    of theirs than its kind.
+    """
+
+    severity: Severity
+    when: str
+    condition: Callable[[Footprint, Footprint, int], Met | None]
+    reads_theirs: bool = True
+
+    @property
+    def always(self) -> bool:
+        """Whether the two kinds alone decide."""
+        return self.condition is always
+
+
+def always(_ours: Footprint, _theirs: Footprint, _version: int) -> Met:
+    """The condition of rules that apply to any two operations of their kinds."""
+    return Met()
