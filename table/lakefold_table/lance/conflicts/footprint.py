@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from collections.abc import Set as Bitmap
+    from collections.abc import Set as AbstractSet
 
     from lakefold_table.lance.operations import Kind
 
@@ -40,7 +40,7 @@ class IndexPrint:
     uuid: str
     name: str
     fields: frozenset[int]
-    fragments: Bitmap | None
+    fragments: AbstractSet[int] | None
     type_url: str = ""
 
 
@@ -87,13 +87,13 @@ class Footprint:
     touched: frozenset[int] = NO_IDS
     removed: frozenset[int] = NO_IDS
     files: Mapping[int, bytes] = field(default_factory=dict)
-    rows: Mapping[int, Bitmap] | None = None
+    rows: Mapping[int, AbstractSet[int]] | None = None
     moves_rows: bool = False
     rewrites_columns: bool = False
     fields: frozenset[int] = NO_IDS
     values: Mapping[int, frozenset[int]] = field(default_factory=dict)
     schema: frozenset[int] = NO_IDS
-    covered: Mapping[int, Bitmap | None] = field(default_factory=dict)
+    covered: Mapping[int, AbstractSet[int] | None] = field(default_factory=dict)
     groups: tuple[frozenset[int], ...] = ()
     carries_reuse: bool = False
     indexing: Indexing | None = None
