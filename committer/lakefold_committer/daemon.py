@@ -180,7 +180,8 @@ class Committer:
     def _open(self, uri: str) -> OwnedTable:
         storage = open_storage(uri, self._options.storage_options)
         table_format = LanceFormat()
-        table = OwnedTable(table_format, Versions(storage, table_format.folder, table_format.detect), uri)
+        versions = Versions(storage, table_format.folder, table_format.detect)
+        table = OwnedTable(table_format, versions, uri, roots=self._options.roots)
         LOG.info("opened", table=uri, version=table.table.version, table_id=table.table.marks.table_id)
         return table
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.opening import own_properties, read_deed, read_state
+from lakefold_committer.opening import own_properties, read_deed
 from lakefold_log.record import decode_record
-from lakefold_table.errors import DamagedError, PlaceError, VersionExpiredError
+from lakefold_table.errors import DamagedError, VersionExpiredError
 from lakefold_table.format import Observed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from lakefold_committer.bringing import Bringer
     from lakefold_committer.fold import Table
     from lakefold_table.entry import Entry, LogId, Result
-    from lakefold_table.format import AnyFormat, Deed, State
-    from lakefold_table.storage.base import Storage
+    from lakefold_table.format import AnyFormat, Deed
     from lakefold_table.versions import Versions
 
 
 def observe(
-    table_format: AnyFormat, versions: Versions, table: Table, group: Sequence[Entry], *, check_sizes: bool
+    table_format: AnyFormat, versions: Versions, bringer: Bringer, table: Table, group: Sequence[Entry]
 ) -> tuple[Table, Observed]:
     """What the format needs to fold this group, and the table knowing what older versions did."""
     needs = table_format.needs(table.state, group)
@@ -29,9 +29,12 @@ def observe(
         deeds = _deeds(table_format, versions, table.state.told_since, needs.operations_since)
         table = replace(table, state=table_format.informed(table.state, deeds))
         needs = table_format.needs(table.state, group)
-    sizes = _sizes(versions.storage, needs.sizes) if check_sizes else {}
-    schemas = {version: _schema(table_format, versions, version) for version in needs.versions}
-    return table, Observed(sizes, schemas)
+    return table, Observed(
+        bringer.sizes(needs.sizes),
+        bringer.contents(needs.contents),
+        bringer.schemas(needs.schemas),
+        bringer.states(needs.states),
+    )
 
 
 def answers_before(versions: Versions, newest: int, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:
@@ -57,24 +60,6 @@ def answers_before(versions: Versions, newest: int, log: LogId, offsets: Sequenc
     return found
 
 
-def _sizes(storage: Storage, paths: Collection[str]) -> Mapping[str, int | None]:
-    """The size of each file; one whose path the store refuses counts as missing.
-
-    Such a path is too long, or a link in it leaves the root: what a message names may not stop a committer.
-    """
-    try:
-        return storage.sizes(paths)
-    except PlaceError:
-        return {path: _size(storage, path) for path in paths}
-
-
-def _size(storage: Storage, path: str) -> int | None:
-    try:
-        return storage.size(path)
-    except PlaceError:
-        return None
-
-
 def _deeds(table_format: AnyFormat, versions: Versions, newest: int, since: int) -> Iterator[Deed]:
     """What the versions up to `newest` and after `since` did, newest first, back to the first gap.
 
@@ -86,12 +71,3 @@ def _deeds(table_format: AnyFormat, versions: Versions, newest: int, since: int)
             yield read_deed(table_format, versions, version)
         except (VersionExpiredError, DamagedError):
             return
-
-
-def _schema(table_format: AnyFormat, versions: Versions, version: int) -> object:
-    """The schema of an older version, None where it is gone or damaged."""
-    try:
-        state: State = read_state(table_format, versions, version)
-    except (VersionExpiredError, DamagedError):
-        return None
-    return state.schema

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from lakefold_committer.bringing import Bringer
 from lakefold_committer.fold import Folded, Table, Terms, fold, misplaced
 from lakefold_committer.observing import answers_before, observe
 from lakefold_committer.opening import check_log, check_rules, open_table, own_marks, read_newest
@@ -36,14 +37,25 @@ class Step:
 
 
 class OwnedTable:
-    """One table, opened. `check_sizes`: look at the size of each new file (None: where that is cheap)."""
+    """One table, opened.
+
+    `check_sizes`: look at the size of each new file (None: where that is cheap). `roots`: where other tables
+    that entries name may lie (None: anywhere).
+    """
 
     def __init__(
-        self, table_format: AnyFormat, versions: Versions, uri: str, *, check_sizes: bool | None = None
+        self,
+        table_format: AnyFormat,
+        versions: Versions,
+        uri: str,
+        *,
+        check_sizes: bool | None = None,
+        roots: Sequence[str] | None = None,
     ) -> None:
         self._format = table_format
         self._versions = versions
-        self._check_sizes = versions.storage.cheap_size if check_sizes is None else check_sizes
+        looks = versions.storage.cheap_size if check_sizes is None else check_sizes
+        self._bringer = Bringer(table_format, versions, roots, check_sizes=looks)
         self._table = open_table(table_format, versions, uri)
         self._epoch = self._table.marks.epoch + 1
         self._published = False
@@ -94,9 +106,7 @@ class OwnedTable:
     def _folded(self, group: Sequence[Entry]) -> Folded:
         log = group[0].position.log
         check_log(self._table.marks, log, self._table.uri)
-        self._table, observed = observe(
-            self._format, self._versions, self._table, group, check_sizes=self._check_sizes
-        )
+        self._table, observed = observe(self._format, self._versions, self._bringer, self._table, group)
         covered = self._table.marks.offset_of(log)
         before = [entry.position.offset for entry in group if entry.position.offset <= covered]
         terms = Terms(

@@ -20,24 +20,52 @@ if TYPE_CHECKING:
 class Needs:
     """What the shell must bring before some entries can be folded.
 
-    `sizes`: paths, relative to the table's root, whose size decides. `versions`: older versions whose schema
-    decides. `operations_since`: the kinds of operation of all versions after this one must be known.
+    `sizes`: paths, relative to the table's root, whose size decides. `contents`: files whose bytes decide,
+    each with the most bytes it may have; a path in the table, or the whole URI of a file elsewhere.
+    `schemas`: older versions whose schema decides. `states`: whole versions, each by the root of its table
+    (empty: this table) and its number. `operations_since`: what all versions after this one did must be
+    known.
     """
 
     sizes: frozenset[str] = frozenset()
-    versions: frozenset[int] = frozenset()
+    contents: Mapping[str, int] = field(default_factory=dict)
+    schemas: frozenset[int] = frozenset()
+    states: frozenset[tuple[str, int]] = frozenset()
     operations_since: int | None = None
+
+    @classmethod
+    def all_of(cls, several: Iterable[Needs]) -> Needs:
+        """What any of them asks for."""
+        sizes: set[str] = set()
+        contents: dict[str, int] = {}
+        schemas: set[int] = set()
+        states: set[tuple[str, int]] = set()
+        since: list[int] = []
+        for one in several:
+            sizes |= one.sizes
+            schemas |= one.schemas
+            states |= one.states
+            since += [] if one.operations_since is None else [one.operations_since]
+            for path, most in one.contents.items():
+                contents[path] = max(most, contents.get(path, 0))
+        return cls(
+            frozenset(sizes), contents, frozenset(schemas), frozenset(states), min(since, default=None)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the shell found. `sizes`: None for a file that is not there; a path not named was not looked at.
+    """What the shell found; what is not named was not looked at.
 
-    `schemas`: the schema of an older version, None for a version that is gone.
+    `sizes`: None for a file that is not there. `contents`: None for a file that is not there or is larger
+    than what was asked for. `schemas`: the schema of an older version, None for a version that is gone.
+    `states`: whole versions, None for one that is gone.
     """
 
     sizes: Mapping[str, int | None] = field(default_factory=dict)
+    contents: Mapping[str, bytes | None] = field(default_factory=dict)
     schemas: Mapping[int, object] = field(default_factory=dict)
+    states: Mapping[tuple[str, int], object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +94,24 @@ class Stamps:
 
 
 @dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that a version needs, named by its content: whoever makes it again makes the same bytes."""
+
+    path: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Publication:
-    """The file of one version: where it goes, what it holds. Its first buffer tells it from any other's."""
+    """The file of one version: where it goes, what it holds. Its first buffer tells it from any other's.
+
+    `before`: files that must be there before the version is; nobody sees them until it is.
+    """
 
     version: int
     path: str
     buffers: Sequence[Buffer]
+    before: tuple[NewFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +126,23 @@ class Deed:
     operation: str
     properties: Mapping[str, str]
     begins_clone: bool
+
+
+class Naming(Protocol):
+    """How a table names the files of its versions."""
+
+    @property
+    def folder(self) -> str:
+        """The folder they lie in."""
+        ...
+
+    def path(self, version: int) -> str:
+        """The path of a version's file."""
+        ...
+
+    def parse(self, name: str) -> int | None:
+        """The version that a file name stands for, None for other files."""
+        ...
 
 
 class State(Protocol):
@@ -156,7 +213,13 @@ S = TypeVar("S", bound=State)
 
 
 class Format(Protocol[S]):
-    """A table format."""
+    """A table format. `folder`: where it keeps its versions."""
+
+    folder: str
+
+    def detect(self, names: Iterable[str]) -> Naming | None:
+        """The naming that the file names in `folder` follow, None where no version is among them."""
+        ...
 
     def decode(self, path: str, data: bytes, uri: str = "") -> S:
         """The state that a version's file at `path` holds. Raises `DamagedError`."""

@@ -7,38 +7,21 @@ This object knows names and one conditional put, no manifests. A version exists 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from lakefold_table.errors import NotATableError, RetryError, VersionExpiredError
+from lakefold_table.errors import DamagedError, NotATableError, RetryError, VersionExpiredError
 from lakefold_table.storage.base import DoubtfulPutError, Put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from lakefold_table.format import Publication
+    from lakefold_table.format import Naming, NewFile, Publication
     from lakefold_table.storage.base import Storage
 
 
 BEFORE_A_TABLE = frozenset({"data", "_versions", "_transactions", "_lakefold"})
 """Folders that may lie at a place before its first version does: files written for it, and an empty folder of
 versions that a crash left before the first put."""
-
-
-class Naming(Protocol):
-    """How a table names the files of its versions."""
-
-    @property
-    def folder(self) -> str:
-        """The folder they lie in."""
-        ...
-
-    def path(self, version: int) -> str:
-        """The path of a version's file."""
-        ...
-
-    def parse(self, name: str) -> int | None:
-        """The version that a file name stands for, None for other files."""
-        ...
 
 
 class Published(Enum):
@@ -116,7 +99,12 @@ class Versions:
         A lost answer, and a place already taken, are settled by comparing the first buffer with what is
         there: it names the version's transaction, so equal bytes mean that our own put got through.
         Idempotent: after `UNKNOWN` or `RetryError` the same call may be made again.
+
+        The files that the version needs are put first; they are named by their content, so one that is there
+        is ours. Raises `DamagedError` where it holds other bytes.
         """
+        for file in publication.before:
+            self._put_before(file)
         try:
             put = self.storage.put_if_absent(publication.path, publication.buffers)
         except DoubtfulPutError:
@@ -124,6 +112,27 @@ class Versions:
         if put is Put.STORED:
             return Published.OURS
         return self._settled(publication)
+
+    def _put_before(self, file: NewFile) -> None:
+        try:
+            if self.storage.put_if_absent(file.path, [file.data]) is Put.STORED:
+                return
+        except DoubtfulPutError:
+            pass
+        try:
+            there = self.storage.get(file.path)
+        except FileNotFoundError as error:
+            raise RetryError(
+                f"{file.path} was put without an answer, and isn't there",
+                where=self.storage.uri,
+                hint="the store seems unwell; the same file is put again",
+            ) from error
+        if there != file.data:
+            raise DamagedError(
+                f"{file.path} holds other bytes than its name says",
+                where=self.storage.uri,
+                hint="some other program wrote it: move it away",
+            )
 
     def _settled(self, publication: Publication) -> Published:
         ours = bytes(publication.buffers[0])

@@ -97,14 +97,14 @@ def test_the_core_asks_for_what_it_must_know() -> None:
     state = after({Kind.PROJECT_KEEPING_NULLABILITY: 8}, since=6).state
     needs = FORMAT.needs(state, entries([append(read=read) for read in (10, 9, 7, 4, 99, 0)], 0))
     assert needs.operations_since == 4
-    assert needs.versions == {7, 4}
+    assert needs.schemas == {7, 4}
     known = FORMAT.needs(state, entries([append(read=8)], 0))
-    assert (known.operations_since, known.versions) == (None, frozenset())
+    assert (known.operations_since, known.schemas) == (None, frozenset())
 
 
 def test_it_does_not_ask_for_the_schema_of_what_is_refused_anyway() -> None:
     state = after({Kind.RESTORE: 8}).state
-    assert FORMAT.needs(state, entries([append(read=7)], 0)).versions == frozenset()
+    assert FORMAT.needs(state, entries([append(read=7)], 0)).schemas == frozenset()
 
 
 def test_the_deeds_of_older_versions_are_added() -> None:

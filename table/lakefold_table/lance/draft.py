@@ -1,41 +1,37 @@
 """The next version of a Lance table while entries are added to it: check, rebase, apply, encode.
 
-Appends are rebased by giving their fragments the next free ids of the table as it is when they are folded.
-Many Appends share one version; its transaction is one Append of all their fragments, built on the version
-before.
+Entries are folded one after another onto the working table; those that may share a version end in one
+transaction, built on the version before.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
-from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_protos.lance.views_pb2 import AppendView
+from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.format import Accepted, Observed, Publication, Stamps
 from lakefold_table.lance.codec import encode_file
-from lakefold_table.lance.columns import columns_of
 from lakefold_table.lance.conflicts import History, conflict_of
 from lakefold_table.lance.creation import creation_fault, first_head, version_to_create
-from lakefold_table.lance.features import Flag, has_stable_row_ids, set_flag
-from lakefold_table.lance.fragments import Fragments
+from lakefold_table.lance.features import Flag, set_flag
 from lakefold_table.lance.identity import Meanings
+from lakefold_table.lance.merging import merged
 from lakefold_table.lance.naming import Scheme
-from lakefold_table.lance.numbering import Numbering
-from lakefold_table.lance.operations import Kind, kind_of
+from lakefold_table.lance.operations import Kind, kind_of, overwrite
+from lakefold_table.lance.operations.change import Change, Proposal
+from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.state import MICROS, LanceState
-from lakefold_table.lance.validity import envelope_fault, file_fault, new_fragment_fault, read_version_fault
+from lakefold_table.lance.validity import envelope_fault, read_version_fault
+from lakefold_table.lance.working import Working
 from lakefold_table.marks import PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Entry
-    from lakefold_table.lance.columns import Columns
-    from lakefold_table.lance.data_files import FileVersion
-    from lakefold_table.lance.fragments import Numbered
 
 LIBRARY, LIBRARY_VERSION = "lakefold", "0.1.0"
 OLDEST_READ_VERSION = 10_000
@@ -47,36 +43,33 @@ class LanceDraft:
 
     def __init__(self, state: LanceState | None, observed: Observed) -> None:
         self._state = state
-        self._observed = observed
-        self._head = Manifest() if state is None else state.head
-        self._file_version = None if state is None else state.file_version
-        self._columns = columns_of((), None) if state is None else state.columns
         self._scheme = Scheme.V2 if state is None else state.scheme
-        self._live = Fragments() if state is None else state.fragments
-        self._numbering = self._numbering_of(self._head)
+        self._table = Working(state, observed)
         self._meanings = None if state is None else Meanings(state, observed)
         self._transactions: list[Transaction] = []
-        self._added: list[Numbered] = []
-        self._as_proposed: list[bytes] = []
-        self._new_file_versions: set[FileVersion] = set()
         self._kind = Kind.APPEND
 
     @property
-    def _version(self) -> int:
-        return 0 if self._state is None else self._state.version
+    def _base(self) -> int:
+        """The version that this one is built on, 0 where there is no table."""
+        return self._table.version - 1
 
     def add(self, entry: Entry) -> Accepted | Rejected | Invalid:
         """Checks the entry and adds it; a refused one changes nothing."""
-        kind = kind_of(entry.envelope.lance)
-        refusal = envelope_fault(entry.envelope, kind) or self._refusal(entry, kind)
-        if refusal is not None:
-            return refusal
-        if self._state is None:
-            self._create(entry)
-        accepted = self._apply(entry.envelope.lance, kind)
-        self._transactions.append(entry.envelope.lance)
+        envelope = entry.envelope
+        kind = kind_of(envelope.lance)
+        fault = envelope_fault(envelope, kind)
+        if fault is not None:
+            return fault
+        change = self._creation(envelope) if self._state is None else self._next(envelope, kind, self._state)
+        if not isinstance(change, Change):
+            return change
+        rebased = envelope.lance.read_version < self._base
+        rows, first, count = self._table.take(change)
+        self._transactions.append(change.transaction)
         self._kind = kind
-        return accepted
+        added = rows if change.rows_added is None else change.rows_added
+        return Accepted(rebased, added, change.rows_deleted or 0, first, count)
 
     @property
     def operations(self) -> tuple[int, Mapping[str, int]]:
@@ -87,115 +80,69 @@ class LanceDraft:
     @property
     def first_ids(self) -> tuple[int, int]:
         """The first fragment id and the first row id that this version may give."""
-        return self._numbering.first_ids
+        return self._table.numbering.first_ids
 
     def finish(self, stamps: Stamps) -> tuple[LanceState, Publication]:
-        """The next version, complete with its file."""
+        """The next version, complete with its files."""
+        table = self._table
         head = self._next_head(stamps)
-        fragments = self._live.added(sorted(self._added, key=lambda one: one.id))
-        index_section = self._state.index_section if self._state else b""
         transaction = self._transaction(stamps)
         head.tag = transaction.tag
-        buffers = encode_file(head, fragments, index_section, transaction)
+        fragments = table.fragments()
+        buffers = encode_file(head, fragments, table.index_section, transaction)
         state = LanceState(
             head,
             fragments,
-            index_section,
+            table.index_section,
             transaction,
             self._next_history(),
-            self._columns,
+            table.columns,
             self._scheme,
-            self._file_version,
+            table.file_version,
         )
-        return state, Publication(head.version, self._scheme.path(head.version), buffers)
+        path = self._scheme.path(head.version)
+        return state, Publication(head.version, path, buffers, tuple(table.before))
 
     def _next_history(self) -> History:
         history = self._state.history if self._state else History(0, {})
-        return history.extended(self._version + 1, self._kind)
+        return history.extended(self._table.version, self._kind)
 
-    def _numbering_of(self, head: Manifest) -> Numbering:
-        highest = head.max_fragment_id if head.HasField("max_fragment_id") else None
-        return Numbering(self._live, highest, head.next_row_id, stable=has_stable_row_ids(head))
-
-    def _refusal(self, entry: Entry, kind: Kind) -> Rejected | Invalid | None:
-        envelope = entry.envelope
-        if self._state is None:
-            return self._creation_refusal(envelope)
-        if envelope.HasField("create"):
-            return Rejected(_exists_already(self._state))
-        if kind is Kind.OVERWRITE:
-            return Invalid(
-                "an overwrite is folded only to create a table", "this release can't replace its rows"
-            )
-        return self._rebase_refusal(envelope.lance, kind, self._state)
-
-    def _creation_refusal(self, envelope: Envelope) -> Invalid | None:
+    def _creation(self, envelope: Envelope) -> Change | Rejected | Invalid:
+        """The first version of a table that isn't there."""
         if not envelope.HasField("create"):
             return Invalid(
                 f"there is no table at {envelope.table}",
                 "create it first: an empty overwrite whose envelope has `create`",
             )
-        overwrite = envelope.lance.overwrite
         fault = creation_fault(envelope)
         if fault is not None:
             return fault
-        columns = columns_of(overwrite.schema, version_to_create(envelope))
-        return self._fragments_fault(
-            _overwriting(envelope.lance), columns, {base.id for base in overwrite.initial_bases}
-        )
+        empty = Working(None, self._table.observed)
+        empty.create(first_head(envelope), version_to_create(envelope))
+        change = overwrite.create(empty, Proposal(envelope))
+        if isinstance(change, Change):
+            self._table = empty
+            self._scheme = Scheme.V1 if envelope.create.v1_manifest_paths else Scheme.V2
+        return change
 
-    def _rebase_refusal(
-        self, transaction: Transaction, kind: Kind, state: LanceState
-    ) -> Rejected | Invalid | None:
-        """Why a proposal built on an older version can't be folded on this one."""
+    def _next(self, envelope: Envelope, kind: Kind, state: LanceState) -> Change | Rejected | Invalid:
+        """What a proposal built on an older version comes to on this one."""
+        if envelope.HasField("create"):
+            return Rejected(_exists_already(state))
+        transaction = envelope.lance
         fault = read_version_fault(transaction, state.version)
         if fault is not None:
             return fault
         conflict = conflict_of(kind, transaction.read_version, state.history) or _too_old(transaction, state)
         if conflict is not None:
             return Rejected(conflict)
-        if kind is Kind.RESERVE_FRAGMENTS:
-            return self._numbering.reserve_fault(transaction.reserve_fragments.num_fragments)
         changed = self._meanings.fault(transaction) if self._meanings else None
-        return changed or self._fragments_fault(transaction.append.fragments, self._columns, state.base_ids)
-
-    def _fragments_fault(
-        self, fragments: Sequence[DataFragment], columns: Columns, bases: Collection[int]
-    ) -> Invalid | None:
-        for fragment in fragments:
-            fault = new_fragment_fault(fragment, columns, bases) or file_fault(fragment, self._observed.sizes)
-            if fault is not None:
-                return fault
-        return self._numbering.fault(fragments)
-
-    def _create(self, entry: Entry) -> None:
-        envelope = entry.envelope
-        self._head = first_head(envelope)
-        self._file_version = version_to_create(envelope)
-        self._columns = columns_of(self._head.fields, self._file_version)
-        self._scheme = Scheme.V1 if envelope.create.v1_manifest_paths else Scheme.V2
-        self._numbering = self._numbering_of(self._head)
-
-    def _apply(self, transaction: Transaction, kind: Kind) -> Accepted:
-        rebased = transaction.read_version < self._version
-        if kind is Kind.RESERVE_FRAGMENTS:
-            count = transaction.reserve_fragments.num_fragments
-            return Accepted(rebased, 0, 0, self._numbering.reserve(count), count)
-        fragments = transaction.append.fragments if kind is Kind.APPEND else _overwriting(transaction)
-        plain = [fragment.SerializeToString(deterministic=True) for fragment in fragments]
-        numbered = self._numbering.number(fragments, plain, self._version + 1)
-        self._as_proposed += plain
-        self._added += numbered
-        self._new_file_versions.update(
-            (file.file_major_version, file.file_minor_version) for one in fragments for file in one.files
-        )
-        rows = sum(one.physical_rows for one in numbered)
-        return Accepted(rebased, rows, 0, numbered[0].id if numbered else 0, len(numbered))
+        return changed or RULES[kind].change(self._table, Proposal(envelope))
 
     def _next_head(self, stamps: Stamps) -> Manifest:
         head = Manifest()
-        head.CopyFrom(self._head)
-        head.version = self._version + 1
+        head.CopyFrom(self._table.head)
+        head.version = self._table.version
         head.timestamp.seconds, head.timestamp.nanos = (
             stamps.time_us // MICROS,
             stamps.time_us % MICROS * 1000,
@@ -207,47 +154,33 @@ class LanceDraft:
         head.writer_version.library, head.writer_version.version = LIBRARY, LIBRARY_VERSION
         head.ClearField("transaction_file")
         head.ClearField("transaction_section_before_14")
-        if self._numbering.max_id is not None:
-            head.max_fragment_id = self._numbering.max_id
-        head.next_row_id = self._numbering.next_row_id
+        numbering = self._table.numbering
+        if numbering.max_id is not None:
+            head.max_fragment_id = numbering.max_id
+        head.next_row_id = numbering.next_row_id
         self._note_file_versions(head)
         return head
 
     def _note_file_versions(self, head: Manifest) -> None:
         """Says so where a new file has another version than the table's own (format facts, section 4.4)."""
-        if self._columns.legacy or not self._new_file_versions:
+        table = self._table
+        if table.columns.legacy or not table.new_file_versions:
             return
-        if self._file_version is None:
-            self._file_version = min(self._new_file_versions)
+        if table.file_version is None:
+            table.file_version = min(table.new_file_versions)
         if not head.data_format.version:
             head.data_format.file_format = "lance"
-            head.data_format.version = "{}.{}".format(*self._file_version)
-        if self._new_file_versions != {self._file_version}:
+            head.data_format.version = "{}.{}".format(*table.file_version)
+        if table.new_file_versions != {table.file_version}:
             set_flag(head, Flag.MIXED_FILE_VERSIONS)
 
     def _transaction(self, stamps: Stamps) -> Transaction:
-        """The version's own transaction: the entry's where it is alone, else one Append of all."""
-        transaction = Transaction()
-        if len(self._transactions) == 1:
-            transaction.CopyFrom(self._transactions[0])
-        else:
-            transaction.append.MergeFromString(AppendView(fragments=self._as_proposed).SerializeToString())
-            transaction.append.SetInParent()
+        """The version's own transaction."""
+        transaction = merged(self._transactions, self._table.proposed)
         transaction.uuid = transaction.uuid or stamps.uuid
-        transaction.read_version = self._version
+        transaction.read_version = self._base
         transaction.transaction_properties.update(stamps.properties)
         return transaction
-
-
-def _overwriting(transaction: Transaction) -> list[DataFragment]:
-    """The fragments of an Overwrite, which get new ids whatever they bring (format facts, section 5.6)."""
-    fragments = []
-    for proposed in transaction.overwrite.fragments:
-        fragment = DataFragment()
-        fragment.CopyFrom(proposed)
-        fragment.ClearField("id")
-        fragments.append(fragment)
-    return fragments
 
 
 def _exists_already(state: LanceState) -> Conflict:

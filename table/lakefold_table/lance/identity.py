@@ -38,15 +38,12 @@ class Meanings:
         read = transaction.read_version
         if read >= self._state.history.schema_since:
             return None
+        used = _used(transaction)
+        if not used:
+            return None
         before, now = self._at(read), self._at(self._state.version)
         if before is None or now is None:
             return self._refusal(f"the schema of version {read} is gone, so its field ids can't be told", ())
-        used = {
-            number
-            for fragment in transaction.append.fragments
-            for file in fragment.files
-            for number in file.fields
-        }
         changed = changed_ids(before, now, used)
         if not changed:
             return None
@@ -68,3 +65,13 @@ class Meanings:
             field_ids=field_ids,
         )
         return Rejected(conflict)
+
+
+def _used(transaction: Transaction) -> set[int]:
+    """The field ids that a proposal names."""
+    return {
+        number
+        for fragment in transaction.append.fragments
+        for file in fragment.files
+        for number in file.fields
+    }

@@ -16,7 +16,7 @@ from lakefold_table.lance.rowids import lineage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
     from lakefold_table.lance.fragments import Fragments
 
 MAX_FRAGMENT_ID = 2**32 - 2
@@ -40,6 +40,17 @@ class Numbering:
         self._stable = stable
         self.next_row_id = next_row_id
         self.first_ids = (self._next, next_row_id)
+
+    def continue_on(self, live: Fragments) -> None:
+        """Goes on with another list of fragments; ids that were ever used stay used."""
+        self._live = live
+        self._next = max(self._next, live.last_id + 1)
+
+    def raise_to(self, head: Manifest) -> None:
+        """Leaves out the ids that this manifest says were used; none comes back."""
+        if head.HasField("max_fragment_id"):
+            self._next = max(self._next, head.max_fragment_id + 1)
+        self.next_row_id = max(self.next_row_id, head.next_row_id)
 
     @property
     def max_id(self) -> int | None:

@@ -11,15 +11,15 @@ from lakefold_table.lance.codec import decode_file, decode_head
 from lakefold_table.lance.conflicts import History, conflict_of
 from lakefold_table.lance.draft import OLDEST_READ_VERSION, LanceDraft
 from lakefold_table.lance.features import check_writable
-from lakefold_table.lance.naming import VERSIONS, Scheme, data_path, detect, is_inside
+from lakefold_table.lance.merging import shares_version
+from lakefold_table.lance.naming import VERSIONS, Scheme, detect
 from lakefold_table.lance.operations import FOLDED, Kind, kind_of
+from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.state import LanceState, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lakefold_protos.lance.table_pb2 import DataFragment
-    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Entry
     from lakefold_table.format import Observed
 
@@ -57,23 +57,23 @@ class LanceFormat:
         check_writable(state.head, where)
 
     def needs(self, state: LanceState | None, entries: Sequence[Entry]) -> Needs:
-        """The files of new fragments, and what is needed to judge read versions that lie far back."""
-        sizes: set[str] = set()
-        reads: set[int] = set()
-        for entry in entries:
-            transaction = entry.envelope.lance
-            reads.add(transaction.read_version)
-            sizes.update(_own_files(_new_fragments(transaction)))
+        """What the operations of these entries ask for, and what is needed to judge old read versions."""
+        asked = Needs.all_of(
+            RULES[kind].needs(state, entry.envelope)
+            for entry in entries
+            if (kind := kind_of(entry.envelope.lance)) in RULES
+        )
         if state is None:
-            return Needs(frozenset(sizes))
+            return asked
+        reads = {entry.envelope.lance.read_version for entry in entries}
         oldest = max(1, state.version - OLDEST_READ_VERSION)
         told = {read for read in reads if oldest <= read <= state.version}
         since = min(told, default=state.version)
-        return Needs(
-            frozenset(sizes),
-            frozenset(read for read in told if _asks_for_schema(read, state)),
-            since if since < state.history.since else None,
+        judged = Needs(
+            schemas=frozenset(read for read in told if _asks_for_schema(read, state)),
+            operations_since=since if since < state.history.since else None,
         )
+        return Needs.all_of((asked, judged))
 
     def informed(self, state: LanceState, older: Iterable[Deed]) -> LanceState:
         """The state with what older versions did: those right before its history began, newest first."""
@@ -94,15 +94,9 @@ class LanceFormat:
         return replace(foreign, history=history)
 
     def shares_version(self, entry: Entry) -> bool:
-        """Appends share a version, unless they bring a tag, properties or fragment ids of their own.
-
-        What this release refuses may ride along, since it changes nothing.
-        """
+        """Whether the entry may share a version; what is refused anyway may, since it changes nothing."""
         transaction = entry.envelope.lance
-        if transaction.HasField("append"):
-            own = transaction.tag or transaction.transaction_properties
-            return not own and not any(fragment.id for fragment in transaction.append.fragments)
-        return kind_of(transaction) not in FOLDED
+        return kind_of(transaction) not in FOLDED or shares_version(transaction)
 
     def draft(self, state: LanceState | None, observed: Observed) -> LanceDraft:
         """Begins the version after `state`."""
@@ -122,20 +116,3 @@ def _asks_for_schema(read: int, state: LanceState) -> bool:
     """Whether an Append's field ids may have changed their meaning, and nothing refuses it before that."""
     history = state.history
     return read < history.schema_since and conflict_of(Kind.APPEND, read, history) is None
-
-
-def _new_fragments(transaction: Transaction) -> Iterable[DataFragment]:
-    operation = transaction.WhichOneof("operation")
-    if operation == "append":
-        return transaction.append.fragments
-    return transaction.overwrite.fragments if operation == "overwrite" else ()
-
-
-def _own_files(fragments: Iterable[DataFragment]) -> Iterable[str]:
-    """Paths of files in the table itself: not those under another base, nor what is no plain path."""
-    return (
-        data_path(file.path)
-        for one in fragments
-        for file in one.files
-        if not file.HasField("base_id") and is_inside(file.path)
-    )

@@ -1,0 +1,104 @@
+"""Brings the files that the fold asks for: sizes, contents, older versions, versions of other tables.
+
+What isn't there is an observation, not an error: the fold decides what it means for an entry. Only a store
+that can't be reached raises.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_committer.opening import read_state
+from lakefold_table.errors import DamagedError, InvalidError, NotATableError, PlaceError, VersionExpiredError
+from lakefold_table.storage import open_storage
+from lakefold_table.uri import is_under
+from lakefold_table.versions import Versions
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from lakefold_table.format import AnyFormat, State
+    from lakefold_table.storage.base import Storage
+
+
+class Bringer:
+    """What may be read for one table: its own files, and those of tables under `roots` (None: anywhere)."""
+
+    def __init__(
+        self,
+        table_format: AnyFormat,
+        versions: Versions,
+        roots: Sequence[str] | None = None,
+        *,
+        check_sizes: bool = True,
+    ) -> None:
+        self._format = table_format
+        self._versions = versions
+        self._roots = roots
+        self._check_sizes = check_sizes
+
+    def sizes(self, paths: Collection[str]) -> Mapping[str, int | None]:
+        """The size of each file; one whose path the store refuses counts as missing.
+
+        Such a path is too long, or a link in it leaves the root: what a message names may not stop a
+        committer.
+        """
+        if not self._check_sizes:
+            return {}
+        storage = self._versions.storage
+        try:
+            return storage.sizes(paths)
+        except PlaceError:
+            return {path: _size(storage, path) for path in paths}
+
+    def contents(self, wanted: Mapping[str, int]) -> Mapping[str, bytes | None]:
+        """The bytes of each file, None where it isn't there or has more bytes than are wanted of it."""
+        return {path: self._content(path, most) for path, most in wanted.items()}
+
+    def schemas(self, numbers: Collection[int]) -> Mapping[int, object]:
+        """The schema of each older version, None where it is gone or damaged."""
+        states = {number: self._state(self._versions, number) for number in numbers}
+        return {number: None if state is None else state.schema for number, state in states.items()}
+
+    def states(self, wanted: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], object]:
+        """Whole versions of this table or of others; None where one is gone, damaged or not to be read."""
+        found: dict[tuple[str, int], object] = {}
+        for root, number in wanted:
+            versions = self._versions if not root else self._elsewhere(root)
+            found[root, number] = None if versions is None else self._state(versions, number)
+        return found
+
+    def _state(self, versions: Versions, number: int) -> State | None:
+        try:
+            return read_state(self._format, versions, number)
+        except (VersionExpiredError, DamagedError, NotATableError, InvalidError):
+            return None
+
+    def _content(self, path: str, most: int) -> bytes | None:
+        storage: Storage | None = self._versions.storage
+        if "://" in path or path.startswith("/"):
+            root, _, path = path.rpartition("/")
+            storage = self._storage(root)
+        try:
+            size = None if storage is None else storage.size(path)
+            return None if storage is None or size is None or size > most else storage.get(path)
+        except (PlaceError, FileNotFoundError):
+            return None
+
+    def _elsewhere(self, root: str) -> Versions | None:
+        storage = self._storage(root)
+        return None if storage is None else Versions(storage, self._format.folder, self._format.detect)
+
+    def _storage(self, root: str) -> Storage | None:
+        try:
+            storage = open_storage(root)
+        except InvalidError:
+            return None
+        return storage if self._roots is None or is_under(storage.uri, self._roots) else None
+
+
+def _size(storage: Storage, path: str) -> int | None:
+    try:
+        return storage.size(path)
+    except PlaceError:
+        return None

@@ -1,0 +1,61 @@
+"""What passes between an operation and the table it is applied to: a proposal goes in, a change comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.table_pb2 import DataFragment, IndexMetadata, Manifest
+    from lakefold_protos.lance.transaction_pb2 import Transaction
+    from lakefold_table.format import NewFile
+    from lakefold_table.lance.fragments import Fragments
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One entry as its operation sees it, after the conflict rules have let it through.
+
+    `merges`: the fragments whose deleted rows have changed since the proposal's read version, so that its own
+    must be merged with theirs (format facts, section 5.5). `trims_reuse`: its fragment-reuse index must be
+    made anew from the table's.
+    """
+
+    envelope: Envelope
+    merges: frozenset[int] = frozenset()
+    trims_reuse: bool = False
+
+    @property
+    def transaction(self) -> Transaction:
+        """The proposed transaction; not to be changed."""
+        return self.envelope.lance
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an operation does to a table: taken up as a whole, or not at all.
+
+    `transaction` is the proposal as it stands in the version it becomes part of, rebased; foreign writers
+    check theirs against it. `added`: new fragments in order; what has no id, row ids or versions gets them.
+    `replaced`: fragments that are there, in their new form. `removed`: ids that go.
+    `whole`: the list of fragments to begin with instead of the table's; the three above come on top.
+    `head`: the manifest (without fragments) to go on with instead of the table's. `indices`: the entries of
+    the index section to go on with, None where it stays as it is. `reserved`: fragment ids used up.
+    `before`: files to be written before the version is put. `rows_added` and `rows_deleted` are what the
+    outcome tells, None where they follow from the fragments.
+    """
+
+    transaction: Transaction
+    added: Sequence[DataFragment] = ()
+    replaced: Mapping[int, DataFragment] = field(default_factory=dict)
+    removed: frozenset[int] = frozenset()
+    whole: Fragments | None = None
+    head: Manifest | None = None
+    indices: Sequence[IndexMetadata] | None = None
+    reserved: int = 0
+    before: tuple[NewFile, ...] = ()
+    rows_added: int | None = None
+    rows_deleted: int | None = None

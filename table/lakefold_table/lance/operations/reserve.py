@@ -1,0 +1,26 @@
+"""ReserveFragments: fragment ids that nobody else will get, for a compaction that names its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_table.format import Needs
+from lakefold_table.lance.operations.change import Change
+
+if TYPE_CHECKING:
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Invalid
+    from lakefold_table.lance.operations.change import Proposal
+    from lakefold_table.lance.state import LanceState
+    from lakefold_table.lance.working import Working
+
+
+def needs(_state: LanceState | None, _envelope: Envelope) -> Needs:
+    """Nothing."""
+    return Needs()
+
+
+def change(table: Working, proposal: Proposal) -> Change | Invalid:
+    """The ids are used up; the outcome names the first of them."""
+    count = proposal.transaction.reserve_fragments.num_fragments
+    return table.numbering.reserve_fault(count) or Change(proposal.transaction, reserved=count)

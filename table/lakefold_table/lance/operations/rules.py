@@ -1,0 +1,41 @@
+"""For each operation that is folded: what it needs to see, and what it makes of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from lakefold_table.lance.operations import append, overwrite, reserve
+from lakefold_table.lance.operations.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Invalid, Rejected
+    from lakefold_table.format import Needs
+    from lakefold_table.lance.operations.change import Change, Proposal
+    from lakefold_table.lance.state import LanceState
+    from lakefold_table.lance.working import Working
+
+NeedsOf = Callable[["LanceState | None", "Envelope"], "Needs"]
+ChangeOf = Callable[["Working", "Proposal"], "Change | Rejected | Invalid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One operation: `needs` names what the shell brings, `change` what the table becomes, or the refusal."""
+
+    needs: NeedsOf
+    change: ChangeOf
+
+
+RULES: Mapping[Kind, Rule] = MappingProxyType(
+    {
+        Kind.APPEND: Rule(append.needs, append.change),
+        Kind.OVERWRITE: Rule(overwrite.needs, overwrite.change),
+        Kind.RESERVE_FRAGMENTS: Rule(reserve.needs, reserve.change),
+    }
+)

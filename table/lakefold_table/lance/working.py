@@ -1,0 +1,165 @@
+"""A table on its way to its next version: operations read it, it takes up their changes one by one.
+
+Many entries share one version, so nothing is encoded before all are in; an operation sees what the entries
+before it have changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection, Manifest
+from lakefold_table.lance.columns import columns_of
+from lakefold_table.lance.features import has_stable_row_ids
+from lakefold_table.lance.fragments import Fragments, Numbered
+from lakefold_table.lance.numbering import Numbering
+from lakefold_table.lance.validity import file_fault, new_fragment_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from lakefold_protos.lance.table_pb2 import IndexMetadata
+    from lakefold_table.entry import Invalid
+    from lakefold_table.format import NewFile, Observed
+    from lakefold_table.lance.data_files import FileVersion
+    from lakefold_table.lance.operations.change import Change
+    from lakefold_table.lance.state import LanceState
+
+
+class Working:
+    """The table as the next entry finds it. Only `take` and `create` change it.
+
+    `head` is the manifest without fragments, `version` the number of the version in the making. `new` are the
+    fragments added so far, `proposed` each of them as its entry proposed it, encoded. `before` are the files
+    to write before the version is put.
+    """
+
+    def __init__(self, state: LanceState | None, observed: Observed) -> None:
+        self.observed = observed
+        self.head = Manifest() if state is None else state.head
+        self.version = 1 if state is None else state.version + 1
+        self.file_version = None if state is None else state.file_version
+        self.columns = columns_of((), None) if state is None else state.columns
+        self.new: list[Numbered] = []
+        self.proposed: list[bytes] = []
+        self.before: list[NewFile] = []
+        self.new_file_versions: set[FileVersion] = set()
+        self._index_section = b"" if state is None else state.index_section
+        self._indices: tuple[IndexMetadata, ...] | None = None
+        self._live = Fragments() if state is None else state.fragments
+        self._replaced: dict[int, DataFragment] = {}
+        self._removed: set[int] = set()
+        self.numbering = self._numbering()
+
+    @property
+    def stable_row_ids(self) -> bool:
+        """Whether rows keep their id for life (flag 2)."""
+        return has_stable_row_ids(self.head)
+
+    @property
+    def base_ids(self) -> frozenset[int]:
+        """The ids of the other roots that files may lie under."""
+        return frozenset(base.id for base in self.head.base_paths)
+
+    @property
+    def indices(self) -> Sequence[IndexMetadata]:
+        """The index section's entries; not to be changed."""
+        if self._indices is None:
+            self._indices = tuple(IndexSection.FromString(self._index_section).indices)
+        return self._indices
+
+    @property
+    def index_section(self) -> bytes:
+        """The index section, encoded; empty where there is no index."""
+        return self._index_section
+
+    def get(self, ids: Collection[int]) -> dict[int, DataFragment]:
+        """Those of the fragments that are there, as the entries so far left them; not to be changed.
+
+        Fragments that this version adds are not among them: no proposal can have been built on them.
+        """
+        wanted = [number for number in ids if number not in self._removed]
+        found = self._live.get([number for number in wanted if number not in self._replaced])
+        return found | {number: self._replaced[number] for number in wanted if number in self._replaced}
+
+    def all(self) -> Iterable[DataFragment]:
+        """Every fragment that is there, ascending; decodes them all: for operations on the whole table."""
+        for fragment in self._live:
+            if fragment.id not in self._removed:
+                yield self._replaced.get(fragment.id, fragment)
+
+    def new_fragments_fault(self, fragments: Sequence[DataFragment]) -> Invalid | None:
+        """What is wrong with fragments that an entry adds, the files the shell looked at included."""
+        bases = self.base_ids
+        for fragment in fragments:
+            fault = new_fragment_fault(fragment, self.columns, bases) or file_fault(
+                fragment, self.observed.sizes
+            )
+            if fault is not None:
+                return fault
+        return self.numbering.fault(fragments)
+
+    def create(self, head: Manifest, file_version: FileVersion | None) -> None:
+        """Gives a table that isn't there its schema and choices; its first entry comes on top."""
+        self.head = head
+        self.file_version = file_version
+        self.columns = columns_of(head.fields, file_version)
+        self.numbering = self._numbering()
+
+    def take(self, change: Change) -> tuple[int, int, int]:
+        """Takes a change up; the rows that it adds, the first id that it gives and how many ids.
+
+        What an operation found sound can't fail here.
+        """
+        if change.head is not None:
+            self._take_head(change.head)
+        if change.indices is not None:
+            self._take_indices(change.indices)
+        if change.whole is not None:
+            self._live, self._replaced, self._removed, self.new = change.whole, {}, set(), []
+            self.numbering.continue_on(change.whole)
+        self._removed |= change.removed
+        self._replaced.update(change.replaced)
+        for number in change.removed:
+            self._replaced.pop(number, None)
+        self._note_files(change.replaced.values())
+        self.before += change.before
+        if change.reserved:
+            return 0, self.numbering.reserve(change.reserved), change.reserved
+        return self._add(change.added)
+
+    def fragments(self) -> Fragments:
+        """The complete list after all entries."""
+        new = sorted(self.new, key=lambda one: one.id)
+        replaced = {number: Numbered.of(one) for number, one in self._replaced.items()}
+        return self._live.changed(replaced, self._removed, new)
+
+    def _add(self, fragments: Sequence[DataFragment]) -> tuple[int, int, int]:
+        plain = [fragment.SerializeToString(deterministic=True) for fragment in fragments]
+        numbered = self.numbering.number(fragments, plain, self.version)
+        self.proposed += plain
+        self.new += numbered
+        self._note_files(fragments)
+        rows = sum(one.physical_rows - one.deleted_rows for one in numbered)
+        return rows, numbered[0].id if numbered else 0, len(numbered)
+
+    def _note_files(self, fragments: Iterable[DataFragment]) -> None:
+        self.new_file_versions.update(
+            (file.file_major_version, file.file_minor_version) for one in fragments for file in one.files
+        )
+
+    def _take_head(self, head: Manifest) -> None:
+        if head.fields != self.head.fields:
+            self.columns = columns_of(head.fields, self.file_version)
+        self.head = head
+        self.numbering.raise_to(head)
+
+    def _take_indices(self, indices: Sequence[IndexMetadata]) -> None:
+        self._indices = tuple(indices)
+        self._index_section = (
+            IndexSection(indices=indices).SerializeToString(deterministic=True) if indices else b""
+        )
+
+    def _numbering(self) -> Numbering:
+        highest = self.head.max_fragment_id if self.head.HasField("max_fragment_id") else None
+        return Numbering(self._live, highest, self.head.next_row_id, stable=self.stable_row_ids)

@@ -1,0 +1,147 @@
+"""One operation, both ways: pylance applies it to one copy of a table, we fold its transaction into another.
+
+pylance's own transaction (from the version that it made) is what we fold, with the files it wrote; then the
+two manifests are compared message for message. What may differ is written down here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import lance
+
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.uri import canonical
+from tests.oracle.committing import fold, owned
+from tests.oracle.manifests import manifest_files, read_sections
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from lakefold_table.entry import Result
+
+Act = Callable[[lance.LanceDataset], object]
+MARKS = "lakefold."
+WRITTEN_DIFFERENTLY: Final = (
+    # When, by whom and from which file layout; the offsets of sections follow from the layout.
+    "timestamp",
+    "writer_version",
+    "transaction_file",
+    "transaction_section",
+    "transaction_section_before_14",
+    "index_section",
+)
+"""Fields of the manifest that may differ. Besides: our marks in table_metadata, and a version's own uuid and
+properties in its transaction."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version as its file says: the manifest, its indices, its transaction."""
+
+    manifest: Manifest
+    indices: IndexSection
+    transaction: Transaction | None
+
+
+@dataclass(frozen=True)
+class Both:
+    """The table that pylance changed, the one that we changed, and our answer."""
+
+    theirs: Path
+    ours: Path
+    result: Result
+    transaction: Transaction
+    differences: dict[str, tuple[object, object]] = field(default_factory=dict)
+
+
+def version_of(table: Path) -> Version:
+    """The newest version of a table, by its layout alone."""
+    sections = read_sections(manifest_files(table)[-1])
+    return Version(
+        Manifest.FromString(sections.manifest),
+        IndexSection.FromString(sections.index or b""),
+        None if sections.transaction is None else Transaction.FromString(sections.transaction),
+    )
+
+
+def both_ways(
+    table: Path,
+    act: Act,
+    *,
+    between: Act | None = None,
+    affected_rows: Mapping[int, bytes] | None = None,
+    change: Callable[[Envelope], object] | None = None,
+) -> Both:
+    """Has pylance do `act` to a copy of `table`, and us fold the transaction that it made into another.
+
+    `between`: done by pylance to both copies after the operation's dataset was opened, so that the operation
+    is built on an older version; pylance's `act` must be one that rebases by itself. `affected_rows` go into
+    the envelope; `change` edits the envelope before it is folded.
+    """
+    theirs, ours = table.with_name(table.name + "-theirs"), table.with_name(table.name + "-ours")
+    shutil.copytree(table, theirs)
+    stale = lance.dataset(str(theirs))
+    read = stale.version
+    if between is not None:
+        between(lance.dataset(str(theirs)))
+    shutil.copytree(theirs, ours)
+    act(stale)
+    transaction = version_of(theirs).transaction
+    assert transaction is not None
+    _copy_files(theirs, ours)
+    envelope = Envelope(table=canonical(str(ours)))
+    envelope.lance.CopyFrom(transaction)
+    envelope.lance.read_version = read if between is not None else transaction.read_version
+    for number, rows in (affected_rows or {}).items():
+        envelope.affected_rows[number] = rows
+    if change is not None:
+        change(envelope)
+    (result,) = fold(owned(ours), [envelope], 0)
+    return Both(theirs, ours, result, transaction, differences(version_of(theirs), version_of(ours)))
+
+
+def differences(theirs: Version, ours: Version) -> dict[str, tuple[object, object]]:
+    """Where two versions differ, by the field's name: what theirs says, what ours says. Empty: they agree."""
+    one, other = Manifest(), Manifest()
+    one.CopyFrom(theirs.manifest)
+    other.CopyFrom(ours.manifest)
+    for manifest in (one, other):
+        for name in WRITTEN_DIFFERENTLY:
+            manifest.ClearField(name)
+        for key in [key for key in manifest.table_metadata if key.startswith(MARKS)]:
+            del manifest.table_metadata[key]
+    names = {descriptor.name for descriptor, _ in (*one.ListFields(), *other.ListFields())}
+    found: dict[str, tuple[object, object]] = {}
+    for name in sorted(names):
+        left, right = getattr(one, name), getattr(other, name)
+        if _plain(left) != _plain(right):
+            found[name] = (left, right)
+    if theirs.indices != ours.indices:
+        found["indices"] = (theirs.indices, ours.indices)
+    return found
+
+
+def _plain(value: object) -> object:
+    """Maps and lists of messages compare by what they hold."""
+    if hasattr(value, "items"):
+        return dict(value.items())
+    return list(value) if hasattr(value, "__iter__") and not isinstance(value, str | bytes) else value
+
+
+def _copy_files(source: Path, target: Path) -> None:
+    """Copies all files of a table but its versions: what a writer leaves before it sends its transaction."""
+    for path in source.rglob("*"):
+        inside = path.relative_to(source)
+        if path.is_dir() or inside.parts[0] in {"_versions", "_transactions"}:
+            continue
+        copy = target / inside
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
