@@ -124,7 +124,7 @@ class History:
         retryable conflict.
         """
         verdict: Verdict = COMPATIBLE
-        for kind, rules in RULES[ours.kind].items():
+        for kind, rules in RULES.get(ours.kind, {}).items():
             newest = self.latest.get(kind, 0)
             if newest <= read_version:
                 continue
@@ -143,7 +143,7 @@ class History:
     def _untold(self, ours: Kind, read_version: int) -> Iterator[Kind]:
         """The kinds whose rules ask for footprints that aren't known."""
         if self.detailed_since is None or read_version < self.detailed_since:
-            for kind, rules in RULES[ours].items():
+            for kind, rules in RULES.get(ours, {}).items():
                 if self.latest.get(kind, 0) > read_version and any(rule.reads_theirs for rule in rules):
                     yield kind
 
