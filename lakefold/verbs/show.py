@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     epilog=examples(
         "lakefold show /data/flights",
         "lakefold show /data/flights --version 12",
+        "lakefold show /data/flights --tag release-3",
         "lakefold show /data/flights --as-of 2026-05-01T12:00:00Z --json",
     )
 )
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--version", "number", type=click.IntRange(min=1), help="The version to show.  [default: the newest]"
 )
-@click.option("--tag", help="The version that a tag names. Not built in this release.")
+@click.option("--tag", help="The version that a tag names, on whichever branch.")
 @click.option(
     "--as-of", metavar="TIME", help="The version that was the newest then: ISO 8601, UTC without a zone."
 )
@@ -38,14 +39,12 @@ def command(
     The marks are what the version remembers of the log: the last position folded, and the batches of each
     app. Reads one manifest and no data.
     """
-    if tag is not None:
-        raise click.UsageError("--tag is not built in this release; name a version or a time")
-    if number is not None and as_of is not None:
-        raise click.UsageError("--version and --as-of both name a version; give one of them")
+    if sum(one is not None for one in (number, tag, as_of)) > 1:
+        raise click.UsageError("--version, --tag and --as-of each name a version; give one of them")
     from lakefold_reader.plain import plain_table
     from lakefold_reader.snapshot import open_table
 
-    opened = open_table(table, number, as_of=as_of, storage_options=settings.storage_options)
+    opened = open_table(table, number, tag=tag, as_of=as_of, storage_options=settings.storage_options)
     told = plain_table(opened)
     if as_json:
         print_json(told)

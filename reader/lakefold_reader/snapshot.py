@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from lakefold_reader.columns import TableSchema, schema_of
 from lakefold_reader.features import Feature, features_of
+from lakefold_reader.lines import branched, tagged
 from lakefold_reader.source import (
     EPOCH,
     counts_rows,
@@ -26,6 +27,7 @@ from lakefold_reader.source import (
     time_of,
 )
 from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.lance.naming import is_detached
 from lakefold_table.marks import PREFIX, Marks, decode_marks
 
 if TYPE_CHECKING:
@@ -53,18 +55,29 @@ def open_table(
     """The table at `uri`: its newest version, or the one that is named.
 
     `version`: its number. `as_of`: the version that was the newest at this time (a `datetime`, or ISO 8601
-    text; without a zone it is UTC). `tag`, `branch` and `at_position` are not built in this release.
-    `storage_options` are those of pylance. Nothing is written, whatever lies at `uri`.
+    text; without a zone it is UTC). `tag`: the version that a tag names, on whichever branch. `branch`: the
+    line of versions that the others are looked up in; without it that of `uri`, and `main` is the main one.
+    `at_position` is not built in this release. `storage_options` are those of pylance. Nothing is written,
+    whatever lies at `uri`.
 
     Raises `NotATableError` where there is no table, `VersionExpiredError` where the version is gone or not
-    there yet, `InvalidError` for what can't be asked, `DamagedError` where the manifest can't be read.
+    there yet, `UnknownRefError` where there is no such tag or branch, `InvalidError` for what can't be asked,
+    `DamagedError` where the manifest or the tag can't be read.
     """
-    for name, given in (("tag", tag), ("branch", branch), ("at_position", at_position)):
-        if given is not None:
-            not_built(f"opening a table by {name}")
-    if version is not None and as_of is not None:
-        raise InvalidError("version and as_of both name a version", hint="give one of them")
+    if at_position is not None:
+        not_built("opening a table by at_position")
+    named = [
+        name for name, given in (("version", version), ("as_of", as_of), ("tag", tag)) if given is not None
+    ]
+    if len(named) > 1:
+        raise InvalidError(f"{' and '.join(named)} both name a version", hint="give one of them")
+    if tag is not None and branch is not None:
+        raise InvalidError("a tag names its branch itself", hint="leave the branch out")
     source = open_source(uri, storage_options)
+    if tag is not None:
+        source, version = tagged(source, tag)
+    if branch is not None:
+        source = branched(source, branch)
     if as_of is not None:
         version = version_as_of(source, micros_of(as_of))
     return table_of(source, version)
@@ -74,7 +87,7 @@ def table_of(source: Source, version: int | None = None) -> Table:
     """A version of a table whose source is open already (None: the newest)."""
     numbers = numbers_of(source)
     chosen = numbers[-1] if version is None else version
-    if chosen not in numbers:
+    if chosen not in numbers and not (is_detached(chosen) and source.versions.exists(chosen)):
         raise missing(source, chosen)
     return Table(source, read_state(source, chosen))
 

@@ -74,6 +74,7 @@ def test_show_another_version(table: Folded, capsys: pytest.CaptureFixture[str])
     assert second["marks"]["apps"]["app"]["batches"] == [[1, 2]]
     assert documents(capsys, "show", table.uri, "--as-of", second["timestamp"]) == [second]
     told(capsys, "show", table.uri, "--tag", "x", code=2)
+    told(capsys, "show", table.uri, "--tag", "x", "--version", "1", code=2)
     told(capsys, "show", table.uri, "--version", "1", "--as-of", "2026-01-01", code=2)
     told(capsys, "show", table.uri, "--version", "99", code=2)
     told(capsys, "show", table.uri, "--as-of", "noon", code=2)

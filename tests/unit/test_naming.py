@@ -3,7 +3,7 @@
 import pytest
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.naming import Scheme, detect, is_inside
+from lakefold_table.lance.naming import Scheme, detect, is_detached, is_inside, parse_detached
 
 V2_ONE = "18446744073709551614.manifest"
 V1, V2 = Scheme.V1, Scheme.V2
@@ -109,3 +109,45 @@ def test_plain_paths_are_inside(path: str) -> None:
 )
 def test_paths_that_leave_or_that_a_store_refuses_are_outside(path: str) -> None:
     assert not is_inside(path)
+
+
+DETACHED = 2**63 + 5
+
+
+def test_a_detached_version_has_a_name_of_its_own_and_is_not_of_the_line() -> None:
+    name = f"d{DETACHED}.manifest"
+    assert (is_detached(DETACHED), is_detached(2**63 - 1)) == (True, False)
+    assert [scheme.path(DETACHED) for scheme in Scheme] == [f"_versions/{name}"] * 2
+    assert parse_detached(name) == DETACHED
+    assert Scheme.of(name, DETACHED) is V2
+    assert detect([name]) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        V2_ONE,
+        "5.manifest",
+        "d5.manifest",
+        "d.manifest",
+        f"d{2**63 - 1}.manifest",
+        f"d{2**64}.manifest",
+        f"d0{2**63}.manifest",
+        f"D{DETACHED}.manifest",
+        f"dd{DETACHED}.manifest",
+        f"{DETACHED}.manifest",
+        f"d{DETACHED}",
+        f"d{DETACHED}.manifest#1",
+        f".tmpd{DETACHED}.manifest",
+        "d٩223372036854775813.manifest",
+    ],
+)
+def test_other_names_are_no_detached_versions(name: str) -> None:
+    assert parse_detached(name) is None
+    assert Scheme.of(name, DETACHED) is None
+
+
+def test_the_scheme_of_a_name_depends_on_the_version_that_it_should_stand_for() -> None:
+    assert Scheme.of(V2_ONE, 1) is V2
+    assert Scheme.of("7.manifest", 7) is V1
+    assert [Scheme.of(V2_ONE, 2), Scheme.of("7.manifest", 8), Scheme.of("x", 1)] == [None, None, None]

@@ -1,13 +1,21 @@
-"""Feature flags of a table: which we know, how they follow from the manifest (format facts, section 8)."""
+"""Feature flags of a table: what each means, which we know, how they follow from the content.
+
+A number tells nobody what a table needs, so each known and each refused bit has its meaning here. Flags are
+not carried from version to version: they are computed anew from what the version holds, as other Lance
+clients do, apart from the two that nothing else in the manifest tells (format facts, section 8).
+"""
 
 from __future__ import annotations
 
 from enum import IntFlag
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import DamagedError, InvalidError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakefold_protos.lance.table_pb2 import Manifest
 
 
@@ -26,16 +34,76 @@ class Flag(IntFlag):
 READABLE = sum(Flag)
 WRITABLE = READABLE
 
+MEANINGS: Mapping[int, str] = MappingProxyType(
+    {
+        1: "some rows are deleted by deletion files",
+        2: "rows keep their id for life",
+        4: "data files of version 2 (an older sign)",
+        8: "the table has a configuration",
+        16: "files may lie under other roots",
+        32: "versions have no transaction file",
+        64: "data overlay files",
+        128: "covering indices",
+        256: "data files of several versions",
+        512: "a fragment-reuse index on a table with stable row ids",
+        1024: "a fragment-reuse index with tags",
+        2048: "row ids and versions lie in data files",
+        4096: "a feature that Lance 14 doesn't know either, maybe a tree of fragments",
+        8192: "a feature that Lance 14 doesn't know either, maybe a tree of fragments",
+        16384: "managed blobs",
+        32768: "field ids are never used again",
+        65536: "zone write seeds",
+    }
+)
+"""What a bit means, for those that this release refuses too. 16384 and 65536 are named in errors of pylance
+14.0.2 that shows them on one side only (tried)."""
+
+BITS = 64
+
+
+def bits_of(flags: int) -> tuple[int, ...]:
+    """The single flags that are set, ascending."""
+    return tuple(1 << bit for bit in range(BITS) if flags >> bit & 1)
+
+
+def meaning(flag: int) -> str:
+    """What a single flag means."""
+    return MEANINGS.get(flag, "a feature of a newer Lance")
+
 
 def check_readable(head: Manifest, where: str = "") -> None:
-    """Raises `InvalidError` where the table uses a feature that a reader must know and we don't."""
+    """Raises `InvalidError` where the table uses a feature that a reader must know and we don't.
+
+    `DamagedError` where flag 256 stands on one side only: nobody can say what that means, and pylance opens
+    no such table either (tried).
+    """
     _refuse(head.reader_feature_flags & ~READABLE, "read", where)
+    if (head.reader_feature_flags ^ head.writer_feature_flags) & Flag.MIXED_FILE_VERSIONS:
+        message = "feature flag 256 (data files of several versions) is set for readers or for writers only"
+        raise DamagedError(message, where=where, hint="a client wrote it wrongly: restore an older version")
 
 
 def check_writable(head: Manifest, where: str = "") -> None:
     """Raises `InvalidError` where the table uses a feature that a writer must know and we don't."""
     check_readable(head, where)
     _refuse(head.writer_feature_flags & ~WRITABLE, "written", where)
+
+
+def flags_of(head: Manifest, *, deletions: bool) -> tuple[int, int]:
+    """The flags of a version for readers and for writers, as its content asks for.
+
+    `head` is its manifest (fragments are not looked at), `deletions` says whether any fragment has a deletion
+    file. Stable row ids and mixed file versions are taken from the flags that `head` has: once set, they
+    stay. Flags 4 and 32 are not set any more, as pylance 14 drops them too (tried).
+    """
+    wanted = {
+        Flag.DELETION_FILES: deletions,
+        Flag.STABLE_ROW_IDS: has_stable_row_ids(head),
+        Flag.BASE_PATHS: bool(head.base_paths),
+        Flag.MIXED_FILE_VERSIONS: bool(head.writer_feature_flags & Flag.MIXED_FILE_VERSIONS),
+    }
+    both = sum(flag for flag, is_used in wanted.items() if is_used)
+    return both, both | (Flag.TABLE_CONFIG if head.config else 0)
 
 
 def set_flag(head: Manifest, flag: Flag) -> None:
@@ -51,9 +119,9 @@ def has_stable_row_ids(head: Manifest) -> bool:
 
 def _refuse(unknown: int, verb: str, where: str) -> None:
     if unknown:
-        bits = ", ".join(str(1 << bit) for bit in range(64) if unknown >> bit & 1)
+        told = ", ".join(f"{flag} ({meaning(flag)})" for flag in bits_of(unknown))
         raise InvalidError(
-            f"the table can't be {verb}: it uses feature flags that this release doesn't know ({bits})",
+            f"the table can't be {verb}: it uses feature flags that this release doesn't know: {told}",
             where=where,
             hint="use a newer release",
         )

@@ -1,7 +1,8 @@
 """Where a Lance table keeps its files, relative to its root (format facts, section 1).
 
 A table uses one of two manifest naming schemes for all its versions; the scheme is read off the names that
-are there.
+are there. A detached version, made beside the line of versions and known by its number alone, has a name of
+its own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ DATA = "data"
 MAX_U64 = 2**64 - 1
 DETACHED_BIT = 1 << 63
 SUFFIX = ".manifest"
+DETACHED = "d"
 V2_DIGITS = 20
 MAX_PATH, MAX_SEGMENT = 1000, 255
 
@@ -34,8 +36,20 @@ class Scheme(Enum):
         """The folder of the manifests, relative to the table's root."""
         return VERSIONS
 
+    @staticmethod
+    def of(name: str, version: int) -> Scheme | None:
+        """The scheme by which a manifest's file name stands for this version, None where it doesn't.
+
+        pylance makes detached versions only where versions count down (tried), so those are of `V2`.
+        """
+        if is_detached(version):
+            return Scheme.V2 if parse_detached(name) == version else None
+        return next((scheme for scheme in Scheme if scheme.parse(name) == version), None)
+
     def path(self, version: int) -> str:
-        """The path of a version's manifest, relative to the table's root."""
+        """The path of a version's manifest, relative to the table's root; a detached one's too."""
+        if is_detached(version):
+            return f"{VERSIONS}/{DETACHED}{version}{SUFFIX}"
         if self is Scheme.V1:
             return f"{VERSIONS}/{version}{SUFFIX}"
         return f"{VERSIONS}/{MAX_U64 - version:0{V2_DIGITS}d}{SUFFIX}"
@@ -55,6 +69,21 @@ class Scheme(Enum):
             return MAX_U64 - number if counts_down else None
         canonical = stem[0] != "0"
         return number if canonical and not counts_down and number < DETACHED_BIT else None
+
+
+def is_detached(version: int) -> bool:
+    """Whether a version's number is that of a detached one (bit 63)."""
+    return bool(version & DETACHED_BIT)
+
+
+def parse_detached(name: str) -> int | None:
+    """The detached version that a file name stands for; None for anything else, versions of the line too."""
+    digits = name.removeprefix(DETACHED).removesuffix(SUFFIX)
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= V2_DIGITS):
+        return None
+    number = int(digits)
+    named = f"{DETACHED}{number}{SUFFIX}"
+    return number if name == named and DETACHED_BIT <= number <= MAX_U64 else None
 
 
 def detect(names: Iterable[str]) -> Scheme | None:

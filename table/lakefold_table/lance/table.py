@@ -106,8 +106,8 @@ class LanceFormat:
 def _scheme(path: str, version: int, where: str) -> Scheme:
     """The scheme by which the file's name stands for this version. Raises `DamagedError` where it doesn't."""
     name = path.rpartition("/")[2]
-    scheme = detect([name])
-    if scheme is None or scheme.parse(name) != version:
+    scheme = Scheme.of(name, version)
+    if scheme is None:
         raise DamagedError(f"the manifest says that it is version {version}", where=where)
     return scheme
 

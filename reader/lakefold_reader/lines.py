@@ -1,0 +1,41 @@
+"""From a table to another line of its versions: a branch is a table of its own below the main line's root.
+
+Tags and branches are known at that root alone, so who opened a branch by its own URI is led there first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_reader.source import numbers_of, open_source, read_step
+from lakefold_table.lance.ref_names import branch_root
+from lakefold_table.refs import Refs
+
+if TYPE_CHECKING:
+    from lakefold_reader.source import Source
+
+
+def tagged(source: Source, tag: str) -> tuple[Source, int]:
+    """The line that a tag's version lies in, and the version. Raises `UnknownRefError`, `InvalidError`."""
+    root = _root(source)
+    target = Refs(root.storage).resolve_tag(tag)
+    return _below(root, target.folder), target.version
+
+
+def branched(source: Source, branch: str) -> Source:
+    """The line of a branch; `main` is the main line. Raises `UnknownRefError`, `InvalidError`."""
+    root = _root(source)
+    return _below(root, Refs(root.storage).resolve_branch(branch))
+
+
+def _root(source: Source) -> Source:
+    """The main line of the table that `source` is, or is a branch of: the newest version names its branch."""
+    newest = read_step(source, numbers_of(source)[-1], whole=True)
+    folder = branch_root(newest.branch) if newest is not None else ""
+    if not folder or not source.uri.endswith(f"/{folder}"):
+        return source
+    return open_source(source.uri.removesuffix(f"/{folder}"), source.options)
+
+
+def _below(root: Source, folder: str) -> Source:
+    return open_source(f"{root.uri}/{folder}", root.options) if folder else root

@@ -1,0 +1,246 @@
+"""Tags and branches as their JSON files say (format facts, section 1): what a name of a version leads to.
+
+Written byte for byte as pylance 14 writes them, read as leniently as it reads them; what another writer added
+is kept. Names and places are in `ref_names`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lakefold_table.errors import DamagedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_SIZE = 1 << 20
+"""No file of a ref is larger; what is claims more memory than a name is worth."""
+MAX_U64 = 2**64 - 1
+NANOS = 1_000_000_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A name for one version that stays until somebody moves it.
+
+    `branch` is where the version lies, None for the main line. Times in nanoseconds since 1970, None where
+    the file tells none. `manifest_size` in bytes, 0 where it isn't known. `unknown` are the keys of the file
+    that this release doesn't know.
+    """
+
+    version: int
+    branch: str | None = None
+    created_ns: int | None = None
+    updated_ns: int | None = None
+    manifest_size: int = 0
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Where a branch begins.
+
+    `parent` is the branch that it was made from, None for the main line, at `parent_version`. `lineage` is
+    the chain of forks that leads to it, the first from the main line: the version forked at and an id of 32
+    hex digits; None where the file tells none. `created_s` in seconds since 1970; `manifest_size`, in bytes,
+    that of the parent version.
+    """
+
+    parent_version: int
+    parent: str | None = None
+    lineage: tuple[tuple[int, str], ...] | None = None
+    created_s: int = 0
+    manifest_size: int = 0
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+
+
+def encode_tag(tag: Tag) -> bytes:
+    """The file of a tag."""
+    return _bytes(
+        {
+            "branch": tag.branch,
+            "version": tag.version,
+            "createdAt": None if tag.created_ns is None else _text_of(tag.created_ns),
+            "updatedAt": None if tag.updated_ns is None else _text_of(tag.updated_ns),
+            "manifestSize": tag.manifest_size,
+            "metadata": dict(sorted(tag.metadata.items())),
+            **tag.unknown,
+        }
+    )
+
+
+def encode_branch(branch: Branch) -> bytes:
+    """The file of a branch."""
+    lineage = branch.lineage
+    identifier = (
+        {} if lineage is None else {"identifier": {"version_mapping": [list(one) for one in lineage]}}
+    )
+    return _bytes(
+        {
+            "parentBranch": branch.parent,
+            **identifier,
+            "parentVersion": branch.parent_version,
+            "createAt": branch.created_s,
+            "manifestSize": branch.manifest_size,
+            "metadata": dict(sorted(branch.metadata.items())),
+            **branch.unknown,
+        }
+    )
+
+
+def decode_tag(data: bytes, where: str = "") -> Tag:
+    """The tag that a file holds; raises `DamagedError`.
+
+    `version` and `manifestSize` must be there; writers before pylance 14 leave the rest out.
+    """
+    keys = _Keys(data, where)
+    return Tag(
+        version=keys.number("version"),
+        branch=keys.text("branch"),
+        created_ns=keys.time("createdAt"),
+        updated_ns=keys.time("updatedAt"),
+        manifest_size=keys.number("manifestSize"),
+        metadata=keys.metadata(),
+        unknown=keys.rest(),
+    )
+
+
+def decode_branch(data: bytes, where: str = "") -> Branch:
+    """The branch that a file describes; raises `DamagedError`.
+
+    `parentVersion`, `createAt` and `manifestSize` must be there, as pylance 14 asks for them.
+    """
+    keys = _Keys(data, where)
+    return Branch(
+        parent_version=keys.number("parentVersion"),
+        parent=keys.text("parentBranch"),
+        lineage=keys.lineage(),
+        created_s=keys.number("createAt"),
+        manifest_size=keys.number("manifestSize"),
+        metadata=keys.metadata(),
+        unknown=keys.rest(),
+    )
+
+
+class _Keys:
+    """The keys of one file: each is taken out once, what is left over is unknown."""
+
+    def __init__(self, data: bytes, where: str) -> None:
+        self._where = where
+        self._left = self._parsed(data)
+
+    def number(self, key: str) -> int:
+        if key not in self._left:
+            raise self._damaged(f"{key} is missing")
+        value = self._left.pop(key)
+        if type(value) is not int or not 0 <= value <= MAX_U64:
+            raise self._damaged(f"{key} is {_short(value)}, not a number from 0 to 2^64 - 1")
+        return value
+
+    def text(self, key: str) -> str | None:
+        value = self._left.pop(key, None)
+        if value is not None and not isinstance(value, str):
+            raise self._damaged(f"{key} is {_short(value)}, not text")
+        return value
+
+    def time(self, key: str) -> int | None:
+        text = self.text(key)
+        if text is None:
+            return None
+        nanos = _nanos_of(text)
+        if nanos is None:
+            raise self._damaged(f"{key} is {_short(text)}, not a time as in RFC 3339")
+        return nanos
+
+    def metadata(self) -> dict[str, str]:
+        found = self._left.pop("metadata", {})
+        if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+            raise self._damaged(f"metadata is {_short(found)}, not keys with texts")
+        return found
+
+    def lineage(self) -> tuple[tuple[int, str], ...] | None:
+        if "identifier" not in self._left:
+            return None
+        identifier = self._left.pop("identifier")
+        steps = identifier.get("version_mapping") if isinstance(identifier, dict) else None
+        if not isinstance(steps, list) or not all(_is_step(one) for one in steps):
+            raise self._damaged(f"identifier is {_short(identifier)}, not versions with ids")
+        return tuple((version, name) for version, name in steps)
+
+    def rest(self) -> dict[str, Any]:
+        return self._left
+
+    def _parsed(self, data: bytes) -> dict[str, Any]:
+        if len(data) > MAX_SIZE:
+            raise self._damaged(f"{len(data)} bytes are more than a tag or branch may have ({MAX_SIZE})")
+        try:
+            parsed = json.loads(data.decode(), object_pairs_hook=_once_each, parse_constant=_no_constant)
+            json.dumps(parsed, ensure_ascii=False).encode()
+        except (ValueError, RecursionError) as error:
+            raise self._damaged(f"it is no JSON: {error}") from error
+        if not isinstance(parsed, dict):
+            raise self._damaged("it is no JSON object")
+        return parsed
+
+    def _damaged(self, what: str) -> DamagedError:
+        hint = "remove the file and create the tag or branch again"
+        return DamagedError(f"this is no tag or branch: {what}", where=self._where, hint=hint)
+
+
+def _bytes(keys: dict[str, Any]) -> bytes:
+    return json.dumps(keys, ensure_ascii=False, indent=2).encode()
+
+
+def _once_each(pairs: list[tuple[str, T]]) -> dict[str, T]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number")
+
+
+def _is_step(one: object) -> bool:
+    match one:
+        case [int(version), str()]:
+            return type(version) is int and 0 <= version <= MAX_U64
+    return False
+
+
+def _short(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"  # noqa: PLR2004 - enough to know it by
+
+
+def _nanos_of(text: str) -> int | None:
+    """RFC 3339 as nanoseconds since 1970; digits beyond nanoseconds are cut off. None for other text."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        return None
+    zone = "+00:00" if found[4] in "Zz" else found[4]
+    try:
+        seconds = (datetime.fromisoformat(f"{found[1]}T{found[2]}{zone}") - EPOCH) // timedelta(seconds=1)
+    except (ValueError, OverflowError):
+        return None
+    return seconds * NANOS + int((found[3] or "")[:9].ljust(9, "0"))
+
+
+def _text_of(nanos: int) -> str:
+    """As pylance writes a time: in UTC, with 0, 3, 6 or 9 digits of a second."""
+    seconds, rest = divmod(nanos, NANOS)
+    digits = f"{rest:09d}"
+    while digits.endswith("000"):
+        digits = digits[:-3]
+    moment = (EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat(timespec="seconds")
+    return f"{moment}.{digits}Z" if digits else f"{moment}Z"

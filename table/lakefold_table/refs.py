@@ -1,0 +1,214 @@
+"""Tags and branches of a table on its store: list them, make, move and remove tags, find what one names.
+
+All of them lie below the root of the main line, whichever branch they are about. Moving a tag replaces its
+file: of two who do it at once the later one counts, as with every Lance client; making one is a conditional
+put.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from lakefold_table.errors import InvalidError, RetryError, VersionExpiredError
+from lakefold_table.lance.naming import VERSIONS, Scheme, detect, is_detached
+from lakefold_table.lance.ref_names import (
+    BRANCHES,
+    MAIN,
+    TAGS,
+    branch_path,
+    branch_root,
+    check_branch_name,
+    check_new_tag_name,
+    check_tag_name,
+    ref_name,
+    tag_path,
+)
+from lakefold_table.lance.refs import Branch, Tag, decode_branch, decode_tag, encode_tag
+from lakefold_table.storage.base import DoubtfulPutError, Put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakefold_table.storage.base import Storage
+
+T = TypeVar("T")
+
+
+class UnknownRefError(InvalidError):
+    """There is no tag, or no branch, of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a name leads to: a version, and the folder of its table relative to the root of the main line.
+
+    The folder is empty for the main line itself.
+    """
+
+    folder: str
+    version: int
+
+
+class Refs:
+    """The tags and branches of the table whose main line has its root at a store's root.
+
+    `now_ns` gives the time for new tags, in nanoseconds since 1970.
+    """
+
+    def __init__(self, storage: Storage, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self._storage = storage
+        self._now_ns = now_ns
+
+    def tags(self) -> dict[str, Tag]:
+        """All tags by name. Raises `DamagedError` where one can't be read."""
+        return self._all(TAGS, tag_path, decode_tag)
+
+    def branches(self) -> dict[str, Branch]:
+        """All branches by name, without the main line. Raises `DamagedError` where one can't be read."""
+        return self._all(BRANCHES, branch_path, decode_branch)
+
+    def tag(self, name: str) -> Tag:
+        """One tag. Raises `UnknownRefError` where there is none, `InvalidError` for a name none can have."""
+        check_tag_name(name)
+        path = tag_path(name)
+        return decode_tag(self._file(path, "tag", name), self._where(path))
+
+    def branch(self, name: str) -> Branch:
+        """What is written of one branch. Raises as `tag` does."""
+        check_branch_name(name)
+        path = branch_path(name)
+        return decode_branch(self._file(path, "branch", name), self._where(path))
+
+    def resolve_tag(self, name: str) -> Target:
+        """The version that a tag names; it may be gone. Raises as `tag` does."""
+        tag = self.tag(name)
+        if tag.branch is not None and tag.branch != MAIN:
+            check_branch_name(tag.branch)
+        return Target(branch_root(tag.branch), tag.version)
+
+    def resolve_branch(self, name: str) -> str:
+        """The folder of a branch's table, relative to the root of the main line; empty for `main`.
+
+        Raises `UnknownRefError` where no version of such a branch is there. The branch's own file isn't
+        asked for: a Lance client opens a branch that has none.
+        """
+        if name == MAIN:
+            return ""
+        check_branch_name(name)
+        folder = branch_root(name)
+        names = [one.path.rpartition("/")[2] for one in self._storage.list(f"{folder}/{VERSIONS}")]
+        if detect(names) is None:
+            raise self._unknown("branch", name)
+        return folder
+
+    def create_tag(
+        self,
+        name: str,
+        version: int,
+        *,
+        branch: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Tag:
+        """Name a version of the main line, or of a branch.
+
+        Raises `InvalidError` where there is such a tag or the name can't be one, `VersionExpiredError` where
+        the version isn't there.
+        """
+        check_new_tag_name(name)
+        size = self._size_of(version, branch)
+        now = self._now_ns()
+        tag = Tag(version, _line(branch), now, now, size, dict(metadata or {}))
+        path = tag_path(name)
+        if not self._put_new(path, encode_tag(tag)):
+            hint = "move it, or choose another name"
+            raise InvalidError(f"there is a tag {name} already", where=self._where(path), hint=hint)
+        return tag
+
+    def update_tag(self, name: str, version: int, *, branch: str | None = None) -> Tag:
+        """Move a tag to another version; what else is written of it stays. Raises as `create_tag` does."""
+        old = self.tag(name)
+        size = self._size_of(version, branch)
+        moved = replace(
+            old, version=version, branch=_line(branch), manifest_size=size, updated_ns=self._now_ns()
+        )
+        self._storage.put(tag_path(name), [encode_tag(moved)])
+        return moved
+
+    def replace_tag_metadata(self, name: str, metadata: Mapping[str, str]) -> Tag:
+        """Give a tag this metadata in place of what it had. Raises as `tag` does."""
+        tag = replace(self.tag(name), metadata=dict(metadata))
+        self._storage.put(tag_path(name), [encode_tag(tag)])
+        return tag
+
+    def delete_tag(self, name: str) -> None:
+        """Remove a tag, also one that can't be read. Raises `UnknownRefError` where there is none."""
+        check_tag_name(name)
+        self._file(tag_path(name), "tag", name)
+        self._storage.delete(tag_path(name))
+
+    def _all(
+        self, folder: str, path_of: Callable[[str], str], decode: Callable[[bytes, str], T]
+    ) -> dict[str, T]:
+        found: dict[str, T] = {}
+        for listed in self._storage.list(folder):
+            name = ref_name(listed.path.rpartition("/")[2])
+            if name is None or path_of(name) != listed.path:
+                continue
+            try:
+                found[name] = decode(self._storage.get(listed.path), self._where(listed.path))
+            except FileNotFoundError:
+                continue
+        return dict(sorted(found.items()))
+
+    def _size_of(self, version: int, branch: str | None) -> int:
+        """The size of a version's manifest in bytes. Raises `VersionExpiredError` where it isn't there."""
+        folder = self.resolve_branch(branch or MAIN)
+        below = f"{folder}/" if folder else ""
+        names = [one.path.rpartition("/")[2] for one in self._storage.list(f"{below}{VERSIONS}")]
+        size = self._storage.size(f"{below}{(detect(names) or Scheme.V2).path(version)}")
+        if size is None:
+            raise self._gone(version, branch, names)
+        return size
+
+    def _gone(self, version: int, branch: str | None, names: list[str]) -> VersionExpiredError:
+        numbers = [number for scheme in Scheme for number in map(scheme.parse, names) if number is not None]
+        oldest, line = min(numbers, default=0), branch or MAIN
+        what = "detached version" if is_detached(version) else "version"
+        hint = f"versions {oldest} to {max(numbers, default=0)} may be there" if numbers else "there is none"
+        return VersionExpiredError(
+            f"{what} {version} of {line} is not there", oldest=oldest, where=self._storage.uri, hint=hint
+        )
+
+    def _put_new(self, path: str, data: bytes) -> bool:
+        """Whether the file is ours; a lost answer is settled by reading back."""
+        try:
+            return self._storage.put_if_absent(path, [data]) is Put.STORED
+        except DoubtfulPutError:
+            return self._read_back(path) == data
+
+    def _read_back(self, path: str) -> bytes:
+        try:
+            return self._storage.get(path)
+        except FileNotFoundError as error:
+            raise RetryError("the store lost the tag's file", where=self._where(path)) from error
+
+    def _file(self, path: str, what: str, name: str) -> bytes:
+        try:
+            return self._storage.get(path)
+        except FileNotFoundError as error:
+            raise self._unknown(what, name) from error
+
+    def _unknown(self, what: str, name: str) -> UnknownRefError:
+        return UnknownRefError(
+            f"there is no {what} {name}", where=self._storage.uri, hint=f"list the table's {what}s"
+        )
+
+    def _where(self, path: str) -> str:
+        return f"{self._storage.uri}/{path}"
+
+
+def _line(branch: str | None) -> str | None:
+    """How a tag names the branch of its version: the main line by no name."""
+    return None if branch == MAIN else branch

@@ -1,0 +1,294 @@
+"""Tags and branches: their names, their files, and what a store makes of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
+from lakefold_table.lance.naming import Scheme
+from lakefold_table.lance.ref_names import (
+    branch_path,
+    branch_root,
+    check_branch_name,
+    check_new_tag_name,
+    check_tag_name,
+    ref_name,
+    tag_path,
+)
+from lakefold_table.lance.refs import (
+    MAX_SIZE,
+    Branch,
+    Tag,
+    decode_branch,
+    decode_tag,
+    encode_branch,
+    encode_tag,
+)
+from lakefold_table.refs import Refs, Target, UnknownRefError
+from lakefold_table.storage.memory import MemoryStorage
+
+SECOND = 1_000_000_000
+MOMENT = 1_795_289_420 * SECOND
+TAG: dict[str, Any] = {"version": 1, "manifestSize": 370}
+BRANCH: dict[str, Any] = {"parentVersion": 3, "createAt": 5, "manifestSize": 4}
+
+
+def data(keys: object) -> bytes:
+    return json.dumps(keys).encode()
+
+
+@pytest.mark.parametrize("name", ["v1", "1", "-a", "_a", "main", "a.b-c_D", "é", "日本", "²", "v" * 200])
+def test_names_of_tags(name: str) -> None:
+    check_tag_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".a", "a.", "a..b", "a.lock", "a/b", "a b", "a%b", "a\n", "a\\b", "a\u0301"]
+)
+def test_what_no_tag_can_be_called(name: str) -> None:
+    with pytest.raises(InvalidError, match="can't be the name of a tag"):
+        check_tag_name(name)
+
+
+def test_a_new_tag_is_not_called_what_pylance_cannot_list() -> None:
+    check_new_tag_name("v1")
+    with pytest.raises(InvalidError, match="beyond ASCII"):
+        check_new_tag_name("é")
+
+
+@pytest.mark.parametrize(
+    "name", ["b", "feature/x", "é", "a/main", "Main", ".a", "a.", "a/.b", "a.lock/b", "tree"]
+)
+def test_names_of_branches(name: str) -> None:
+    check_branch_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "main", "/a", "a/", "a//b", "a..b", "a/../b", "a\\b", "a.lock", "a/b.lock", "a b", "a%b", "a/./b"],
+)
+def test_what_no_branch_can_be_called(name: str) -> None:
+    with pytest.raises(InvalidError, match="can't be the name of a branch"):
+        check_branch_name(name)
+
+
+def test_where_they_lie() -> None:
+    assert tag_path("é.1") == "_refs/tags/%C3%A9.1.json"
+    assert branch_path("feature/x") == "_refs/branches/feature%2Fx.json"
+    assert [branch_root(name) for name in (None, "main", "feature/x")] == ["", "", "tree/feature/x"]
+
+
+@pytest.mark.parametrize("name", ["a", "é", "feature/x", "日本/ß", "a.b-c_d"])
+def test_a_file_name_stands_for_its_ref(name: str) -> None:
+    assert ref_name(branch_path(name).rpartition("/")[2]) == name
+
+
+@pytest.mark.parametrize("name", ["", "a", "a.txt", ".json", "%FF.json", "a.JSON"])
+def test_other_files_are_no_refs(name: str) -> None:
+    assert ref_name(name) is None
+
+
+def test_what_a_writer_left_out_has_a_default() -> None:
+    assert decode_tag(data(TAG)) == Tag(1, manifest_size=370)
+    assert decode_tag(data({**TAG, "branch": None, "createdAt": None})) == Tag(1, manifest_size=370)
+    assert decode_branch(data(BRANCH)) == Branch(3, created_s=5, manifest_size=4)
+
+
+def test_unknown_keys_are_kept() -> None:
+    tag = decode_tag(data({**TAG, "later": {"x": [1]}}))
+    assert tag.unknown == {"later": {"x": [1]}}
+    assert json.loads(encode_tag(tag))["later"] == {"x": [1]}
+    branch = decode_branch(data({**BRANCH, "later": 1}))
+    assert json.loads(encode_branch(branch)) == {**BRANCH, "parentBranch": None, "metadata": {}, "later": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "nanos"),
+    [
+        ("2026-11-21T19:30:20Z", MOMENT),
+        ("2026-11-21T19:30:20.404304442Z", MOMENT + 404_304_442),
+        ("2026-11-21T19:30:20.4043Z", MOMENT + 404_300_000),
+        ("2026-11-21t19:30:20.4043044429z", MOMENT + 404_304_442),
+        ("2026-11-21 20:30:20+01:00", MOMENT),
+        ("1969-12-31T23:59:59.9Z", -100_000_000),
+        ("0001-01-01T00:00:00Z", -62_135_596_800 * SECOND),
+    ],
+)
+def test_times(text: str, nanos: int) -> None:
+    tag = decode_tag(data({**TAG, "createdAt": text, "updatedAt": text}))
+    assert (tag.created_ns, tag.updated_ns) == (nanos, nanos)
+    assert decode_tag(encode_tag(tag)) == tag
+
+
+def test_a_time_is_written_with_as_many_digits_as_pylance_writes() -> None:
+    written = [
+        json.loads(encode_tag(Tag(1, created_ns=MOMENT + nanos)))["createdAt"][19:]
+        for nanos in (0, 400_000_000, 404_300_000, 404_304_442)
+    ]
+    assert written == ["Z", ".400Z", ".404300Z", ".404304442Z"]
+
+
+DAMAGED_TAGS: dict[str, object] = {
+    "no version": {"manifestSize": 1},
+    "no size": {"version": 1},
+    "null size": {**TAG, "manifestSize": None},
+    "text": {**TAG, "version": "1"},
+    "bool": {**TAG, "version": True},
+    "float": {**TAG, "version": 1.0},
+    "negative": {**TAG, "version": -1},
+    "too large": {**TAG, "version": 2**64},
+    "branch": {**TAG, "branch": 1},
+    "time": {**TAG, "createdAt": "yesterday"},
+    "no such day": {**TAG, "createdAt": "2026-02-30T00:00:00Z"},
+    "time of another kind": {**TAG, "updatedAt": 1},
+    "null metadata": {**TAG, "metadata": None},
+    "metadata": {**TAG, "metadata": {"k": 1}},
+    "list": [1],
+    "surrogate": {**TAG, "x": "\ud800"},
+    "surrogate in a key": {**TAG, "\udfff": 1},
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED_TAGS)
+def test_damaged_tags(name: str) -> None:
+    with pytest.raises(DamagedError) as caught:
+        decode_tag(data(DAMAGED_TAGS[name]), "here")
+    assert caught.value.where == "here"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"x",
+        b'{"version":1,"version":2,"manifestSize":1}',
+        b'{"version":1,"manifestSize":1} x',
+        b'\xef\xbb\xbf{"version":1,"manifestSize":1}',
+        b'{"version":NaN,"manifestSize":1}',
+        b'{"version":1,"manifestSize":1,"x":"\xff"}',
+        b'{"version":' + b"9" * 5000 + b"}",
+        b"[" * 200_000,
+        b" " * (MAX_SIZE + 1),
+    ],
+    ids=range(10),
+)
+def test_what_is_no_json(raw: bytes) -> None:
+    for decode in (decode_tag, decode_branch):
+        with pytest.raises(DamagedError):
+            decode(raw)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {**BRANCH, "identifier": None},
+        {**BRANCH, "identifier": {}},
+        {**BRANCH, "identifier": {"version_mapping": [[1]]}},
+        {**BRANCH, "identifier": {"version_mapping": [[True, "x"]]}},
+        {**BRANCH, "identifier": {"version_mapping": [[-1, "x"]]}},
+        {**BRANCH, "createAt": -1},
+        {key: BRANCH[key] for key in ("parentVersion", "manifestSize")},
+        {key: BRANCH[key] for key in ("createAt", "manifestSize")},
+    ],
+)
+def test_damaged_branches(keys: object) -> None:
+    with pytest.raises(DamagedError):
+        decode_branch(data(keys))
+
+
+class Clock:
+    """A time that goes on by a second each time it is asked."""
+
+    def __init__(self) -> None:
+        self.now_ns = MOMENT
+
+    def __call__(self) -> int:
+        """Nanoseconds since 1970."""
+        self.now_ns += SECOND
+        return self.now_ns
+
+
+@pytest.fixture
+def storage(request: pytest.FixtureRequest) -> MemoryStorage:
+    """Three versions of the main line, and one of a branch."""
+    storage = MemoryStorage(f"memory://{abs(hash(request.node.name))}/t")
+    for version in (1, 2, 3):
+        storage.put(Scheme.V2.path(version), [b"x" * version])
+    storage.put(f"tree/feature/x/{Scheme.V2.path(2)}", [b"branch"])
+    return storage
+
+
+def test_tags_are_made_moved_and_removed(storage: MemoryStorage) -> None:
+    refs = Refs(storage, Clock())
+    made = refs.create_tag("b", 2, metadata={"k": "v"})
+    assert made == Tag(2, None, MOMENT + SECOND, MOMENT + SECOND, 2, {"k": "v"})
+    refs.create_tag("a", 2, branch="feature/x")
+    assert list(refs.tags()) == ["a", "b"]
+    assert refs.tags()["b"] == refs.tag("b") == made
+    assert refs.resolve_tag("a") == Target("tree/feature/x", 2)
+    moved = refs.update_tag("b", 3, branch="main")
+    assert moved == refs.tag("b") == Tag(3, None, made.created_ns, MOMENT + 3 * SECOND, 3, {"k": "v"})
+    assert refs.replace_tag_metadata("b", {"w": "x"}) == refs.tag("b")
+    assert refs.tag("b").metadata == {"w": "x"}
+    refs.delete_tag("b")
+    assert list(refs.tags()) == ["a"]
+
+
+def test_moving_a_tag_keeps_keys_that_are_not_known(storage: MemoryStorage) -> None:
+    storage.put(tag_path("a"), [data({**TAG, "later": 1})])
+    Refs(storage).update_tag("a", 2)
+    assert json.loads(storage.get(tag_path("a")))["later"] == 1
+
+
+def test_what_a_store_has_no_ref_for(storage: MemoryStorage) -> None:
+    refs = Refs(storage)
+    refs.create_tag("a", 1)
+    with pytest.raises(InvalidError, match="there is a tag a already"):
+        refs.create_tag("a", 2)
+    assert refs.tag("a").version == 1
+    for asked in (refs.tag, refs.delete_tag, refs.resolve_tag, refs.branch, refs.resolve_branch):
+        with pytest.raises(UnknownRefError, match=r"there is no (tag|branch) zz"):
+            asked("zz")
+    with pytest.raises(UnknownRefError, match="no branch zz"):
+        refs.create_tag("b", 1, branch="zz")
+    for version, branch in ((4, None), (1, "feature/x"), (2**63 + 1, None)):
+        with pytest.raises(VersionExpiredError, match="is not there"):
+            refs.create_tag("b", version, branch=branch)
+        with pytest.raises(VersionExpiredError, match="is not there"):
+            refs.update_tag("a", version, branch=branch)
+    assert list(refs.tags()) == ["a"]
+    with pytest.raises(InvalidError, match="beyond ASCII"):
+        refs.create_tag("é", 1)
+
+
+def test_other_files_beside_tags_are_passed_over(storage: MemoryStorage) -> None:
+    refs = Refs(storage)
+    refs.create_tag("a", 1)
+    for name in ("junk.txt", "%61.json", "a/b.json"):
+        storage.put(f"_refs/tags/{name}", [b"junk"])
+    assert list(refs.tags()) == ["a"]
+    storage.put("_refs/tags/b.json", [b"junk"])
+    with pytest.raises(DamagedError, match="no JSON") as caught:
+        refs.tags()
+    assert caught.value.where.endswith("_refs/tags/b.json")
+    refs.delete_tag("b")
+    assert list(refs.tags()) == ["a"]
+
+
+def test_a_branch_is_there_once_it_has_a_version(storage: MemoryStorage) -> None:
+    refs = Refs(storage)
+    assert (refs.resolve_branch("feature/x"), refs.resolve_branch("main")) == ("tree/feature/x", "")
+    assert refs.branches() == {}
+    branch = Branch(2, lineage=((2, "0" * 32),), created_s=7, manifest_size=2)
+    storage.put(branch_path("feature/x"), [encode_branch(branch)])
+    assert refs.branches() == {"feature/x": branch}
+    assert refs.branch("feature/x") == branch
+
+
+def test_a_tag_of_a_branch_that_leaves_the_root_is_refused(storage: MemoryStorage) -> None:
+    storage.put(tag_path("a"), [data({**TAG, "branch": "../../x"})])
+    with pytest.raises(InvalidError, match="can't be the name of a branch"):
+        Refs(storage).resolve_tag("a")
