@@ -8,6 +8,7 @@ So its size is a balance. A change costs by the bytes of a chunk, a version by t
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +18,7 @@ from lakefold_protos.lance.views_pb2 import FragmentsView
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-CHUNK_BYTES = 16 * 1024
+CHUNK_BYTES = 32 * 1024
 """Neighbours that are together no longer than this become one chunk."""
 MAX_CHUNK_BYTES = 2 * CHUNK_BYTES
 """A chunk that grew longer is cut, unless it is one fragment. The gap between the two keeps a chunk that
@@ -119,28 +120,48 @@ class Chunk:
         Fragments that are not part of the edit keep their bytes. Raises `KeyError` where one to be replaced
         or removed is not here, `ValueError` where one to be added is.
         """
-        records = dict(zip(self.ids, self.records(), strict=True))
-        tally = self.tally
+        view = FragmentsView.FromString(self.encoded)
+        records, tally = view.fragments, self.tally
         for one in edit.replaced:
-            tally = tally.minus(_tally_of(records[one.id])).plus(one.tally)
-            records[one.id] = one.encoded
+            at = _known_place(self.ids, one.id)
+            tally = tally.minus(_tally_of(records[at])).plus(one.tally)
+            records[at] = one.encoded
+        if not (edit.removed or edit.added):
+            return _chunks(self.ids, view, tally)
+        ids = list(self.ids)
         for number in edit.removed:
-            tally = tally.minus(_tally_of(records.pop(number)))
+            at = _known_place(ids, number)
+            tally = tally.minus(_tally_of(records[at]))
+            del ids[at], records[at]
         for one in edit.added:
-            if one.id in records:
+            if place_of(ids, one.id) is not None:
                 raise ValueError(f"two fragments with id {one.id}")
+            at = bisect_left(ids, one.id)
+            ids.insert(at, one.id)
+            records.insert(at, one.encoded)
             tally = tally.plus(one.tally)
-            records[one.id] = one.encoded
-        ids = sorted(records) if edit.added else list(records)
-        return _chunks(ids, [records[number] for number in ids], tally)
+        return _chunks(ids, view, tally)
 
 
-def _chunks(ids: Sequence[int], records: Sequence[bytes], tally: Tally) -> list[Chunk]:
+def place_of(ids: Sequence[int], number: int) -> int | None:
+    """Where a number stands among ascending ids, None where it isn't there."""
+    at = bisect_left(ids, number)
+    return at if at < len(ids) and ids[at] == number else None
+
+
+def _known_place(ids: Sequence[int], number: int) -> int:
+    at = place_of(ids, number)
+    if at is None:
+        raise KeyError(number)
+    return at
+
+
+def _chunks(ids: Sequence[int], view: FragmentsView, tally: Tally) -> list[Chunk]:
     if not ids:
         return []
     if len(ids) > 1 and tally.size > MAX_CHUNK_BYTES:
-        return [parsed(encode_records(part)) for part in cut(records)]
-    encoded = encode_records(records)
+        return [parsed(encode_records(part)) for part in cut(list(view.fragments))]
+    encoded = view.SerializeToString()
     return [Chunk(encoded, _compact(ids), tally._replace(size=len(encoded)))]
 
 

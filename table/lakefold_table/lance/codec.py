@@ -15,11 +15,15 @@ from google.protobuf.message import DecodeError, Message
 
 from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_protos.lance.views_pb2 import FragmentsView
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.fragments import Fragments, fragments_of
+from lakefold_table.lance.chunks import CHUNK_BYTES
+from lakefold_table.lance.fragments import Fragments, Gathering
+from lakefold_table.lance.wire import runs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakefold_table.lance.wire import Run
     from lakefold_table.storage.base import Buffer
 
 M = TypeVar("M", bound=Message)
@@ -48,7 +52,7 @@ class ManifestFile:
 
 def decode_file(data: bytes, where: str = "") -> ManifestFile:
     """Takes a whole manifest file apart. Raises `DamagedError` naming `where` and what is wrong."""
-    head, fragments = decode_manifest(_manifest_message(data, where), where)
+    head, fragments = _decoded(data, _manifest_span(data, where), where)
     index = b""
     if head.HasField("index_section"):
         index = _section(data, head.index_section, where, "index section")
@@ -62,19 +66,18 @@ def decode_head(data: bytes, where: str = "") -> tuple[Manifest, Transaction | N
     For who follows versions, or looks back at old ones: what one did stands in its transaction. The fragments
     are not decoded, which makes it many times cheaper than `decode_file`.
     """
-    head, _ = _split(_manifest_message(data, where), where)
+    span = _manifest_span(data, where)
+    rest = bytearray()
+    for run in _runs(data, span, len(span), where):
+        if not run.wanted:
+            rest += data[run.start : run.end]
+    head = _parsed(Manifest(), bytes(rest), where, "manifest")
     return head, _transaction(data, head, where)
 
 
 def decode_manifest(message: bytes, where: str = "") -> tuple[Manifest, Fragments]:
     """A Manifest message as its head and its fragments, unknown fields kept. Raises `DamagedError`."""
-    head, encoded = _split(message, where)
-    try:
-        return head, fragments_of(encoded)
-    except DecodeError as error:
-        raise DamagedError(f"a fragment can't be decoded: {error}", where=where) from error
-    except ValueError as error:
-        raise DamagedError(str(error), where=where) from error
+    return _decoded(message, range(len(message)), where)
 
 
 def head_transaction(start: bytes) -> Transaction | None:
@@ -118,7 +121,7 @@ def encode_file(
     head_bytes = head.SerializeToString(deterministic=True)
     footer = FOOTER.pack(offset, MAJOR, MINOR, MAGIC)
     length = _length(len(head_bytes) + fragments.size, "manifest")
-    return [*sections, length, head_bytes, *(chunk.encoded for chunk in fragments.chunks), footer]
+    return [*sections, length, head_bytes, *fragments.buffers(), footer]
 
 
 def _length(size: int, what: str) -> bytes:
@@ -131,20 +134,35 @@ def _length(size: int, what: str) -> bytes:
     return LENGTH.pack(size)
 
 
-def _manifest_message(data: bytes, where: str) -> bytes:
-    offset = _manifest_offset(data, where)
-    message = _section(data, offset, where, "manifest")
-    if offset + LENGTH.size + len(message) + FOOTER.size != len(data):
+def _manifest_span(data: bytes, where: str) -> range:
+    """Where the Manifest message lies in the file. It is not copied: it may be as large as memory allows."""
+    span = _section_span(data, _manifest_offset(data, where), where, "manifest")
+    if span.stop + FOOTER.size != len(data):
         raise DamagedError("the manifest message doesn't end where the footer starts", where=where)
-    return message
+    return span
 
 
-def _split(message: bytes, where: str) -> tuple[Manifest, list[bytes]]:
-    """A Manifest message as its head and its fragments, each still encoded."""
-    view = _parsed(FragmentsView(), message, where, "manifest")
-    encoded = list(view.fragments)
-    view.ClearField("fragments")
-    return _parsed(Manifest(), view.SerializeToString(), where, "manifest"), encoded
+def _decoded(data: bytes, span: range, where: str) -> tuple[Manifest, Fragments]:
+    rest, fragments = bytearray(), Gathering()
+    try:
+        for run in _runs(data, span, CHUNK_BYTES, where):
+            if run.wanted:
+                fragments.add(data[run.start : run.end])
+            else:
+                rest += data[run.start : run.end]
+        return _parsed(Manifest(), bytes(rest), where, "manifest"), fragments.finish()
+    except DecodeError as error:
+        raise DamagedError(f"a fragment can't be decoded: {error}", where=where) from error
+    except ValueError as error:
+        raise DamagedError(str(error), where=where) from error
+
+
+def _runs(data: bytes, span: range, longest: int, where: str) -> Iterator[Run]:
+    """The fragments of a Manifest message, and its other fields."""
+    try:
+        yield from runs(data, Manifest.FRAGMENTS_FIELD_NUMBER, longest, span)
+    except DecodeError as error:
+        raise DamagedError(f"the manifest can't be decoded: {error}", where=where) from error
 
 
 def _manifest_offset(data: bytes, where: str) -> int:
@@ -160,6 +178,11 @@ def _manifest_offset(data: bytes, where: str) -> int:
 
 def _section(data: bytes, offset: int, where: str, what: str) -> bytes:
     """The bytes of the length-prefixed section at `offset`."""
+    span = _section_span(data, offset, where, what)
+    return data[span.start : span.stop]
+
+
+def _section_span(data: bytes, offset: int, where: str, what: str) -> range:
     end_of_sections = len(data) - FOOTER.size
     if offset + LENGTH.size > end_of_sections:
         raise DamagedError(f"the {what} is said to start at byte {offset} of {len(data)}", where=where)
@@ -167,7 +190,7 @@ def _section(data: bytes, offset: int, where: str, what: str) -> bytes:
     start = offset + LENGTH.size
     if start + length > end_of_sections:
         raise DamagedError(f"the {what} of {length} bytes at {offset} reaches beyond the file", where=where)
-    return data[start : start + length]
+    return range(start, start + length)
 
 
 def _parsed(message: M, data: bytes, where: str, what: str) -> M:

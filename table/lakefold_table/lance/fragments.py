@@ -27,14 +27,17 @@ from lakefold_table.lance.chunks import (
     cut,
     encode_records,
     parsed,
+    place_of,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["CHUNK_BYTES", "MAX_CHUNK_BYTES", "Fragments", "Numbered", "fragments_of"]
+__all__ = ["CHUNK_BYTES", "MAX_CHUNK_BYTES", "Fragments", "Gathering", "Numbered", "fragments_of"]
 
 _last_id = attrgetter("last_id")
+_encoded = attrgetter("encoded")
+_by_id = attrgetter("id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,10 @@ class Fragments:
         for chunk in self.chunks:
             yield from chunk.decode()
 
+    def buffers(self) -> Iterator[bytes]:
+        """The whole list as records of `Manifest.fragments`, chunk by chunk."""
+        return map(_encoded, self.chunks)
+
     def ids(self) -> Iterator[int]:
         """All ids, ascending; nothing is decoded for it."""
         return chain.from_iterable(chunk.ids for chunk in self.chunks)
@@ -139,9 +146,8 @@ class Fragments:
         index = self._place(number)
         if index == len(self.chunks):
             return None
-        ids = self.chunks[index].ids
-        at = bisect_left(ids, number)
-        return (index, at) if ids[at] == number else None
+        at = place_of(self.chunks[index].ids, number)
+        return None if at is None else (index, at)
 
     def _place(self, number: int) -> int:
         """The index of the first chunk that doesn't end before this id."""
@@ -175,17 +181,46 @@ class Fragments:
         return index
 
 
-def fragments_of(encoded: Sequence[bytes]) -> Fragments:
-    """The list of a manifest just read, in chunks. Decodes each fragment once (for its id and row counts).
+class Gathering:
+    """The list of a manifest while it is read: its records are handed over part by part.
 
-    Raises `ValueError` where the ids don't ascend: what is looked up in such a list is silently wrong.
+    Each fragment is decoded once, for its id and row counts; only the bytes are kept.
     """
-    chunks: list[Chunk] = []
-    tally = NOTHING
+
+    def __init__(self) -> None:
+        self._chunks: list[Chunk] = []
+        self._tally = NOTHING
+        self._pending = b""
+
+    def add(self, records: bytes) -> None:
+        """Takes the next fragments, as records of `Manifest.fragments`: `CHUNK_BYTES` at most, or one.
+
+        Raises `DecodeError` where one is broken, `ValueError` where the ids don't ascend: what is looked up
+        in such a list is silently wrong.
+        """
+        if self._pending and len(self._pending) + len(records) > CHUNK_BYTES:
+            self._close()
+        self._pending += records
+
+    def finish(self) -> Fragments:
+        """The list. Raises as `add`."""
+        if self._pending:
+            self._close()
+        return Fragments(tuple(self._chunks), self._tally)
+
+    def _close(self) -> None:
+        chunk = parsed(self._pending, self._chunks[-1].last_id if self._chunks else -1)
+        self._chunks.append(chunk)
+        self._tally = self._tally.plus(chunk.tally)
+        self._pending = b""
+
+
+def fragments_of(encoded: Sequence[bytes]) -> Fragments:
+    """The list of these encoded fragments. Raises as `Gathering.add`."""
+    gathering = Gathering()
     for part in cut(encoded):
-        chunks.append(parsed(encode_records(part), chunks[-1].last_id if chunks else -1))
-        tally = tally.plus(chunks[-1].tally)
-    return Fragments(tuple(chunks), tally)
+        gathering.add(encode_records(part))
+    return gathering.finish()
 
 
 def _spliced(
@@ -199,20 +234,20 @@ def _spliced(
     result: list[Chunk] = []
     done = 0
     for index in sorted(parts):
-        _push_run(result, chunks[done:index])
+        _push_run(result, chunks, done, index)
         for chunk in parts[index]:
             _push(result, chunk)
         done = index + 1
-    _push_run(result, chunks[done:])
+    _push_run(result, chunks, done, len(chunks))
     for chunk in behind:
         _push(result, chunk)
     return tuple(result)
 
 
-def _push_run(result: list[Chunk], chunks: Sequence[Chunk]) -> None:
-    if chunks:
-        _push(result, chunks[0])
-        result += chunks[1:]
+def _push_run(result: list[Chunk], chunks: tuple[Chunk, ...], start: int, end: int) -> None:
+    if start < end:
+        _push(result, chunks[start])
+        result += chunks[start + 1 : end]
 
 
 def _push(result: list[Chunk], chunk: Chunk) -> None:
@@ -220,7 +255,3 @@ def _push(result: list[Chunk], chunk: Chunk) -> None:
         result[-1] = result[-1].joined(chunk)
     else:
         result.append(chunk)
-
-
-def _by_id(fragment: Numbered) -> int:
-    return fragment.id

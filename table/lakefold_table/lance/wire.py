@@ -1,0 +1,121 @@
+"""The fields of an encoded message one after the other, without decoding them.
+
+A manifest may be any size, and hostile ones hold millions of tiny fields. The protobuf library takes a whole
+message into memory before it can be asked for a part; here a message is walked through in place, so that its
+fragments can be taken out chunk by chunk (protobuf, "Encoding").
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VARINT, FIXED64, DELIMITED, GROUP_START, GROUP_END, FIXED32 = range(6)
+TYPE_BITS = 3
+SEVEN_BITS, MORE = 0x7F, 0x80
+VARINT_BITS = 70
+MAX_TAG = 2**32 - 1
+
+
+class Run(NamedTuple):
+    """Neighbouring fields in the bytes from `start` to `end`: those wanted, or others."""
+
+    wanted: bool
+    start: int
+    end: int
+
+
+def runs(data: bytes, number: int, longest: int, span: range | None = None) -> Iterator[Run]:
+    """Parts a message into its length-delimited fields of this number and the others, in their order.
+
+    The message is all of `data`, or the bytes of it that `span` holds. A run of wanted fields is at most
+    `longest` bytes, or one field. `number` is from 1 to 15. Raises `DecodeError` where the bytes are no
+    message.
+    """
+    at, end = (0, len(data)) if span is None else (span.start, span.stop)
+    tag = number << TYPE_BITS | DELIMITED
+    while at < end:
+        start, at = at, _wanted_end(data, at, end, tag, longest)
+        if at > start:
+            yield Run(wanted=True, start=start, end=at)
+            continue
+        at, wanted = _field_end(data, at, end, tag)
+        yield Run(wanted, start, at)
+
+
+def _wanted_end(data: bytes, at: int, end: int, tag: int, longest: int) -> int:
+    """Where the wanted fields that stand at `at` end, as far as two bytes at most hold a length.
+
+    Those are nearly all of a manifest, so each costs few steps.
+    """
+    start, most = at, at + longest
+    while at + 2 < end and data[at] == tag:
+        size, more = data[at + 1], data[at + 2]
+        if size < MORE:
+            after = at + 2 + size
+        elif more < MORE:
+            after = at + 3 + (size & SEVEN_BITS | more << 7)
+        else:
+            break
+        if after > end or (after > most and at > start):
+            break
+        at = after
+    return at
+
+
+def _field_end(data: bytes, at: int, end: int, wanted: int) -> tuple[int, bool]:
+    """Where the field at `at` ends, and whether it is one of those wanted."""
+    tag, at = _varint(data, at, end)
+    if tag > MAX_TAG or not tag >> TYPE_BITS:
+        raise DecodeError(f"a field with the tag {tag}")
+    kind = tag & ((1 << TYPE_BITS) - 1)
+    at = _group_end(data, at, end, tag) if kind == GROUP_START else _value_end(data, at, end, kind)
+    return at, tag == wanted
+
+
+def _group_end(data: bytes, at: int, end: int, tag: int) -> int:
+    """Where a group ends; groups inside it are counted, not entered."""
+    open_groups = [tag]
+    while open_groups:
+        tag, at = _varint(data, at, end)
+        kind = tag & ((1 << TYPE_BITS) - 1)
+        if kind == GROUP_START:
+            open_groups.append(tag)
+        elif kind == GROUP_END:
+            if open_groups.pop() >> TYPE_BITS != tag >> TYPE_BITS:
+                raise DecodeError("a group ends as another one")
+        else:
+            at = _value_end(data, at, end, kind)
+    return at
+
+
+def _value_end(data: bytes, at: int, end: int, kind: int) -> int:
+    if kind == VARINT:
+        return _varint(data, at, end)[1]
+    if kind == DELIMITED:
+        size, at = _varint(data, at, end)
+    elif kind in {FIXED64, FIXED32}:
+        size = 8 if kind == FIXED64 else 4
+    else:
+        raise DecodeError(f"a field of the wire type {kind}")
+    if at + size > end:
+        raise DecodeError(f"a field of {size} bytes at {at} reaches beyond the message's end at {end}")
+    return at + size
+
+
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """A number and where it ends."""
+    number = 0
+    for shift in range(0, VARINT_BITS, 7):
+        if at >= end:
+            break
+        byte = data[at]
+        at += 1
+        number |= (byte & SEVEN_BITS) << shift
+        if byte < MORE:
+            return number, at
+    raise DecodeError(f"a number at {at} doesn't end")
