@@ -181,7 +181,7 @@ def test_committer_process_loads_neither_arrow_nor_lance_nor_spark() -> None:
         "for package in (lakefold_committer, lakefold_log):\n"
         "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
         "        importlib.import_module(module.name)\n"
-        "print(*sorted({'pyarrow', 'lance', 'pyspark', 'pandas', 'numpy'} & set(sys.modules)))\n"
+        "print(*sorted({'pyarrow', 'lance', 'pyspark', 'pandas'} & set(sys.modules)))\n"
     )
     folders = tomllib.loads(tree.one("pyproject.toml").text)["tool"]["hatch"]["build"]["dev-mode-dirs"]
     path = ":".join(str(tree.ROOT / folder) for folder in folders)

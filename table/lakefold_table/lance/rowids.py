@@ -1,9 +1,23 @@
-"""Row ids and row versions of new fragments on tables with stable row ids (format facts, section 6)."""
+"""Stable row ids: which id each physical row of a fragment has (format facts, section 6)."""
 
 from __future__ import annotations
 
-from lakefold_protos.lance.rowids_pb2 import RowDatasetVersionSequence, RowIdSequence
+from typing import TYPE_CHECKING
+
+from lakefold_protos.lance.rowids_pb2 import RowIdSequence
 from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.row_versions import one_version
+from lakefold_table.lance.segments import damaged, length, numbers, parsed, segment_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+MOST_ROWS = 2**27
+"""How many ids are laid out at once (1 GiB). Few bytes may stand for many ids, and may be anybody's."""
 
 
 def row_id_range(first: int, rows: int) -> bytes:
@@ -11,14 +25,6 @@ def row_id_range(first: int, rows: int) -> bytes:
     sequence = RowIdSequence()
     segment = sequence.segments.add()
     segment.range.start, segment.range.end = first, first + rows
-    return sequence.SerializeToString(deterministic=True)
-
-
-def one_version(rows: int, version: int) -> bytes:
-    """The encoded sequence that gives `rows` rows the same version."""
-    sequence = RowDatasetVersionSequence()
-    run = sequence.runs.add(version=version)
-    run.span.range.start, run.span.range.end = 0, rows
     return sequence.SerializeToString(deterministic=True)
 
 
@@ -30,3 +36,38 @@ def lineage(first_row_id: int, rows: int, version: int) -> bytes:
         inline_created_at_versions=versions,
         inline_last_updated_at_versions=versions,
     ).SerializeToString(deterministic=True)
+
+
+def count_row_ids(data: bytes, where: str = "") -> int:
+    """How many ids an encoded sequence has, without laying them out. Raises `DamagedError`."""
+    return sum(length(one, where) for one in parsed(RowIdSequence, data, where).segments)
+
+
+def decode_row_ids(data: bytes, rows: int, where: str = "") -> NDArray[np.uint64]:
+    """The ids of exactly `rows` rows, in their order; any forms, any number of segments.
+
+    Raises `DamagedError` where the bytes are no well-formed sequence of `rows` ids, before anything of their
+    size is made, and `InvalidError` for more than `MOST_ROWS`. Whether an id stands twice is not looked at.
+    """
+    segments = parsed(RowIdSequence, data, where).segments
+    lengths = [length(one, where) for one in segments]
+    if sum(lengths) != rows:
+        raise damaged(f"{sum(lengths)} row ids for {rows} rows", where)
+    if rows > MOST_ROWS:
+        raise InvalidError(
+            f"the row ids of {rows} rows can't be followed",
+            where=where,
+            hint=f"write fragments of at most {MOST_ROWS} rows",
+        )
+    return numbers(segments, lengths, where)
+
+
+def encode_row_ids(ids: NDArray[np.uint64]) -> bytes:
+    """The sequence of these ids, in the form that pylance would choose: one segment, none for no ids."""
+    sequence = RowIdSequence(segments=[segment_of(ids)] if ids.size else [])
+    return sequence.SerializeToString(deterministic=True)
+
+
+def concat_row_ids(parts: Iterable[bytes]) -> bytes:
+    """One sequence after the other, with all their segments: joined bytes are joined sequences."""
+    return b"".join(parts)

@@ -1,0 +1,151 @@
+"""Arrow files of deleted rows: one batch, one column of row offsets; the committer's only door to Arrow.
+
+Arrow makes as much memory for a packed buffer as the buffer says it needs. So before Arrow reads a batch,
+what the batch says of its sizes is read here, from the few places where the Arrow format keeps them.
+
+Source: format facts, section 7; Arrow's columnar format, "IPC File Format" and its FlatBuffers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from lakefold_table.errors import DamagedError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+COLUMN = "row_id"
+MOST_ROWS = 2**24
+"""The longest array that is read (64 MB). pylance lists fewer than 5000 rows, and makes a bitmap of more."""
+MOST_TOLD = 200
+PADDING = 64
+"""Buffers may be filled up to so many bytes."""
+MAGIC = b"ARROW1"
+TAIL = 4 + len(MAGIC)
+"""What follows the footer: its length, and the magic."""
+CONTINUES, RAW = -1, -1
+"""What begins a message since Arrow 0.15; the length that a buffer gives where it isn't packed."""
+FOOTER_DICTIONARIES, FOOTER_BATCHES, BLOCK_BYTES = 2, 3, 24
+MESSAGE_HEADER = 2
+BATCH_ROWS, BATCH_BUFFERS, BATCH_COMPRESSION, BUFFER_BYTES = 0, 2, 3, 16
+HINT = "restore the file, or restore an older version of the table"
+
+
+def read_column(data: bytes, most_rows: int, where: str = "") -> NDArray[np.uint32]:
+    """The row offsets in a file, in the order in which they stand there.
+
+    `most_rows`: how many there may be. Raises `DamagedError` for anything that isn't one batch of one column
+    of non-null unsigned 32 bit numbers named `row_id`; packed by zstd or lz4, or not packed.
+    """
+    import pyarrow as pa
+
+    try:
+        with pa.ipc.open_file(pa.BufferReader(data)) as file:
+            if not file.schema.equals(pa.schema([_field(pa)])) or file.num_record_batches != 1:
+                found = file.schema.to_string(show_schema_metadata=False, truncate_metadata=True)
+                raise damaged(f"{file.num_record_batches} batches of {found[:MOST_TOLD]}", where)
+            _check_sizes(_Flat(data, where), min(most_rows, MOST_ROWS))
+            batch = file.get_batch(0)
+        batch.validate(full=True)
+        column = batch.column(0)
+        if column.null_count:
+            raise damaged("it holds nulls", where)
+        return cast("NDArray[np.uint32]", column.to_numpy(zero_copy_only=False))
+    except (pa.ArrowException, OSError) as error:
+        raise damaged(f"Arrow can't read it: {error}", where) from error
+
+
+def write_column(offsets: NDArray[np.uint32]) -> bytes:
+    """The file that holds these row offsets, packed as pylance does it."""
+    import pyarrow as pa
+
+    schema = pa.schema([_field(pa)])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as file:
+        file.write_batch(pa.record_batch([pa.array(offsets, type=pa.uint32())], schema=schema))
+    return cast("bytes", sink.getvalue().to_pybytes())
+
+
+def damaged(message: str, where: str) -> DamagedError:
+    """The error for a file that isn't an array of row offsets."""
+    return DamagedError(f"this is no array of deleted rows: {message}", where=where, hint=HINT)
+
+
+def _field(pa: object) -> object:
+    return pa.field(COLUMN, pa.uint32(), nullable=False)  # type: ignore[attr-defined]
+
+
+class _Flat:
+    """The places of a FlatBuffer; every read is checked against the file's bounds."""
+
+    def __init__(self, data: bytes, where: str) -> None:
+        self._data = data
+        self._where = where
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def damaged(self, message: str) -> DamagedError:
+        return damaged(message, self._where)
+
+    def number(self, at: int, size: int, *, signed: bool = True) -> int:
+        """The number of `size` bytes that stands at a place."""
+        if not 0 <= at <= len(self._data) - size:
+            raise self.damaged("it points outside of itself")
+        return int.from_bytes(self._data[at : at + size], "little", signed=signed)
+
+    def follow(self, at: int) -> int:
+        """The place that a pointer leads to."""
+        return at + self.number(at, 4, signed=False)
+
+    def slot(self, table: int, place: int) -> int | None:
+        """Where a table keeps one of its fields; None where it has none."""
+        directory = table - self.number(table, 4)
+        entry = 4 + 2 * place
+        if entry >= self.number(directory, 2, signed=False):
+            return None
+        offset = self.number(directory + entry, 2, signed=False)
+        return table + offset if offset else None
+
+    def vector(self, table: int, place: int) -> tuple[int, int]:
+        """How many items a table's list has, and where the first one stands."""
+        slot = self.slot(table, place)
+        if slot is None:
+            return 0, 0
+        begin = self.follow(slot)
+        return self.number(begin, 4, signed=False), begin + 4
+
+
+def _check_sizes(file: _Flat, most_rows: int) -> None:
+    """Raises `DamagedError` where reading the only batch would make more memory than `most_rows` need."""
+    footer_end = len(file) - TAIL
+    footer = file.follow(footer_end - file.number(footer_end, 4))
+    blocks, block = file.vector(footer, FOOTER_BATCHES)
+    if blocks != 1 or file.vector(footer, FOOTER_DICTIONARIES)[0]:
+        raise file.damaged(f"it has {blocks} batches, or dictionaries")
+    message = file.number(block, 8)
+    body = message + file.number(block + 8, 4)
+    begin = message + 8 if file.number(message, 4) == CONTINUES else message + 4
+    header = file.slot(file.follow(begin), MESSAGE_HEADER)
+    if header is None:
+        raise file.damaged("its batch has no header")
+    _check_batch(file, file.follow(header), body, most_rows)
+
+
+def _check_batch(file: _Flat, batch: int, body: int, most_rows: int) -> None:
+    slot = file.slot(batch, BATCH_ROWS)
+    rows = file.number(slot, 8) if slot is not None else 0
+    if not 0 <= rows <= most_rows:
+        raise file.damaged(f"it says {rows} rows, and may have {most_rows}")
+    if file.slot(batch, BATCH_COMPRESSION) is None:
+        return
+    count, first = file.vector(batch, BATCH_BUFFERS)
+    if count > len(file) // BUFFER_BYTES:
+        raise file.damaged(f"it says {count} buffers")
+    for place in range(first, first + count * BUFFER_BYTES, BUFFER_BYTES):
+        packed = file.number(place + 8, 8)
+        unpacked = file.number(body + file.number(place, 8), 8) if packed else RAW
+        if not RAW <= unpacked <= 4 * rows + PADDING:
+            raise file.damaged(f"a buffer says {unpacked} bytes for {rows} rows")

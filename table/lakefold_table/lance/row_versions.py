@@ -1,0 +1,93 @@
+"""Which version made a row and which changed it last: runs of rows of the same version.
+
+A run's span is written as the offsets of its rows in the fragment, as pylance does when it computes one. Of
+spans that are read only the number of elements counts: after a compaction pylance leaves others there.
+
+Source: format facts, section 6.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from lakefold_protos.lance.rowids_pb2 import RowDatasetVersionSequence
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.segments import damaged, length, parsed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lakefold_table.lance.bitmaps import Bitmap
+
+MOST_ROWS = 2**27
+"""How many versions are laid out at once (1 GiB); a few bytes may stand for them."""
+
+
+class Runs(NamedTuple):
+    """Neighbouring rows of the same version: how many rows, and their version."""
+
+    rows: NDArray[np.int64]
+    versions: NDArray[np.uint64]
+
+
+def one_version(rows: int, version: int) -> bytes:
+    """The encoded sequence that gives `rows` rows the same version."""
+    sequence = RowDatasetVersionSequence()
+    run = sequence.runs.add(version=version)
+    run.span.range.start, run.span.range.end = 0, rows
+    return sequence.SerializeToString(deterministic=True)
+
+
+def decode_runs(data: bytes, rows: int, where: str = "") -> Runs:
+    """The runs of an encoded sequence for exactly `rows` rows, as they are stored. Raises `DamagedError`."""
+    runs = parsed(RowDatasetVersionSequence, data, where).runs
+    lengths = [length(one.span, where) for one in runs]
+    if sum(lengths) != rows:
+        raise damaged(f"{sum(lengths)} row versions for {rows} rows", where)
+    return Runs(np.array(lengths, dtype=np.int64), np.array([one.version for one in runs], dtype=np.uint64))
+
+
+def encode_runs(runs: Runs) -> bytes:
+    """The encoded sequence of these runs; empty ones are left out, neighbours of one version become one."""
+    full = runs.rows > 0
+    rows, versions = runs.rows[full], runs.versions[full]
+    begins = np.flatnonzero(np.diff(versions, prepend=~versions[:1]))
+    bounds = np.concatenate([[0], np.cumsum(rows)])
+    starts = bounds[begins]
+    ends = np.append(starts[1:], bounds[-1:])[: starts.size]
+    sequence = RowDatasetVersionSequence()
+    for start, end, version in zip(starts.tolist(), ends.tolist(), versions[begins].tolist(), strict=True):
+        run = sequence.runs.add(version=version)
+        run.span.range.start, run.span.range.end = start, end
+    return sequence.SerializeToString(deterministic=True)
+
+
+def decode_versions(data: bytes, rows: int, where: str = "") -> NDArray[np.uint64]:
+    """The version of each of `rows` rows. Raises `DamagedError`, and `InvalidError` above `MOST_ROWS`."""
+    runs = decode_runs(data, rows, where)
+    if rows > MOST_ROWS:
+        raise InvalidError(
+            f"the versions of {rows} rows can't be followed",
+            where=where,
+            hint=f"write fragments of at most {MOST_ROWS} rows",
+        )
+    return np.repeat(runs.versions, runs.rows)
+
+
+def encode_versions(versions: NDArray[np.uint64]) -> bytes:
+    """The encoded sequence of these rows' versions."""
+    return encode_runs(Runs(np.ones(versions.size, dtype=np.int64), versions))
+
+
+def replaced_versions(data: bytes, rows: int, offsets: Bitmap, version: int, where: str = "") -> bytes:
+    """The sequence of `rows` rows in which the rows at `offsets` have another version.
+
+    Raises as decoding does, and `DamagedError` where an offset lies outside of the fragment.
+    """
+    versions = decode_versions(data, rows, where)
+    if offsets and offsets.max() >= rows:
+        raise damaged(f"row {offsets.max()} of {rows} rows", where)
+    versions[np.frombuffer(offsets.to_array(), dtype=np.uint32)] = version
+    return encode_versions(versions)
