@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import commits, latency, memory, streaming
+from benchmarks import commits, latency, memory, streaming, versions
 from benchmarks.ground import prepare
 from lakefold.local.broker import Broker
 
@@ -33,20 +33,26 @@ QUICK = 10
 def main() -> None:
     """Measures, prints, keeps the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=_parts(1), help="measure these parts only")
+    parser.add_argument(
+        "--only", nargs="+", choices=[*_parts(1), *_parts_without_log(1)], help="measure these parts only"
+    )
     parser.add_argument("--quick", action="store_true", help="a tenth of the work: figures not to be quoted")
     arguments = parser.parse_args()
-    parts = _parts(QUICK if arguments.quick else 1)
-    chosen = arguments.only or list(parts)
+    share = QUICK if arguments.quick else 1
+    parts, alone = _parts(share), _parts_without_log(share)
+    chosen = arguments.only or [*parts, *alone]
     console = Console()
     figures: dict[str, dict[str, float]] = {}
     with TemporaryDirectory(prefix="lakefold-bench-") as folder:
         for name in chosen:
             console.print(f"measuring {name} …")
-            with Broker(Path(folder) / f"broker-{name}") as broker:
-                root = Path(folder) / name
-                root.mkdir()
-                figures[name] = parts[name](prepare(broker.bootstrap_servers, root, name))
+            root = Path(folder) / name
+            root.mkdir()
+            if name in alone:
+                figures[name] = alone[name](root)
+            else:
+                with Broker(Path(folder) / f"broker-{name}") as broker:
+                    figures[name] = parts[name](prepare(broker.bootstrap_servers, root, name))
             _print(console, name, figures[name])
     _keep(figures, quick=arguments.quick)
 
@@ -58,6 +64,10 @@ def _parts(share: int) -> dict[str, Callable[[Ground], dict[str, float]]]:
         "memory": partial(memory.measure, fragments=10_000 // share),
         "streaming": partial(streaming.measure, rows=4_000_000 // share),
     }
+
+
+def _parts_without_log(share: int) -> dict[str, Callable[[Path], dict[str, float]]]:
+    return {"versions": partial(versions.measure, share=share)}
 
 
 def _print(console: Console, name: str, figures: dict[str, float]) -> None:

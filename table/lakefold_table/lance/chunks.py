@@ -74,7 +74,7 @@ class Numbered(NamedTuple):
 
 @dataclass(slots=True)
 class Edit:
-    """What happens to one chunk. `replaced`, `removed`: fragments it has; `added`: ones it doesn't have."""
+    """What happens to one chunk, in this order: first fragments it has, at last ones that it doesn't have."""
 
     replaced: list[Numbered] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)

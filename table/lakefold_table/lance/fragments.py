@@ -162,8 +162,7 @@ class Fragments:
         for number, fragment in replaced.items():
             if fragment.id != number:
                 raise ValueError(f"fragment {number} can't be replaced by fragment {fragment.id}")
-            if number not in removed:
-                edits.setdefault(self._live_place(number), Edit()).replaced.append(fragment)
+            edits.setdefault(self._live_place(number), Edit()).replaced.append(fragment)
         for number in removed:
             edits.setdefault(self._live_place(number), Edit()).removed.append(number)
         last = self.last_id

@@ -1,0 +1,255 @@
+"""What a version costs on tables of few and many fragments: CPU, memory, loading; and pylance's own commits.
+
+No log and no broker: one Append or Delete is made the next version, until the buffers of its file could be
+handed to the store. All fragments of a table name one real data file, so that a table of 100,000 is made in a
+moment and any client can open it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import statistics
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import lance
+import pyarrow as pa
+
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile, Manifest
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.entry import Entry, LogId, Position
+from lakefold_table.format import Accepted, Observed, Stamps
+from lakefold_table.lance.codec import encode_file
+from lakefold_table.lance.features import Flag, set_flag
+from lakefold_table.lance.fragments import Numbered
+from lakefold_table.lance.table import LanceFormat
+from lakefold_table.storage.local import LocalStorage
+from lakefold_table.versions import Versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold_table.format import Publication
+    from lakefold_table.lance.state import LanceState
+
+SIZES = (10, 1_000, 100_000)
+ROWS = 3
+STEPS = 200
+PEER_STEPS = 20
+PUBLISHED = 10
+LOADS = 5
+MIDDLE_STEP = 37
+"""Deletes hit a fragment in the middle and go on by this many, so that each falls beside another."""
+MOST_TO_VALIDATE = 1_000
+READ_VERSION, DELETION_ID = 2, 7
+LANCE = LanceFormat()
+LOG = LogId("cluster", "topic", 0)
+MARKS = "m" * 300
+P = ParamSpec("P")
+R = TypeVar("R")
+SPAWN = multiprocessing.get_context("spawn")
+KILOBYTE, MEGABYTE = 1024, 1024 * 1024
+NANO_TO_MILLI = 1e-6
+MICROS = 1_000
+
+
+def measure(root: Path, share: int = 1) -> dict[str, float]:
+    """The figures of all sizes; `share` makes the largest table so many times smaller."""
+    figures: dict[str, float] = {}
+    sizes = (*SIZES[:-1], SIZES[-1] // share)
+    for size in sizes:
+        path = make_table(root / str(size), size)
+        peer = root / f"{size}-pylance"
+        shutil.copytree(path, peer)
+        with SPAWN.Pool(1) as pool:
+            measured = pool.apply(measure_ours, (path, size))
+        with SPAWN.Pool(1) as pool:
+            measured |= pool.apply(measure_peer, (peer, size))
+        figures |= {f"{size:,} fragments: {name}": value for name, value in measured.items()}
+    for name in ("append, µs of CPU", "delete, µs of CPU"):
+        most, least = figures[f"{sizes[-1]:,} fragments: {name}"], figures[f"{sizes[0]:,} fragments: {name}"]
+        figures[f"{name}: {sizes[-1]:,} fragments to {sizes[0]:,}"] = most / least
+    largest = f"{sizes[-1]:,} fragments"
+    figures[f"peak memory to manifest, {largest}"] = (
+        figures[f"{largest}: peak memory above a bare process, MB"] / figures[f"{largest}: manifest MB"]
+    )
+    return figures
+
+
+def make_table(path: Path, size: int) -> Path:
+    """A table of `size` fragments, made by pylance as far as its schema and its one data file go."""
+    rows = pa.table({"id": pa.array(range(ROWS), pa.int64()), "text": [f"row {one}" for one in range(ROWS)]})
+    lance.write_dataset(rows, str(path))
+    versions, state = _opened(path)
+    for count in (size - 2, 1):  # the newest version holds its transaction: a small one, as most are
+        envelope = _append(state)
+        envelope.lance.append.fragments.extend([_new_fragment(state)] * (count - 1))
+        state = _published(versions, state, envelope)
+    return path
+
+
+@dataclass(frozen=True)
+class Clocked:
+    """How long steps took, in milliseconds of this process's CPU and of the clock on the wall."""
+
+    cpu: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+
+    def step(self, act: Callable[P, R], *given: P.args, **named: P.kwargs) -> R:
+        """Does one step and notes its time."""
+        wall, cpu = time.perf_counter_ns(), time.process_time_ns()
+        result = act(*given, **named)
+        self.cpu.append((time.process_time_ns() - cpu) * NANO_TO_MILLI)
+        self.wall.append((time.perf_counter_ns() - wall) * NANO_TO_MILLI)
+        return result
+
+
+def measure_ours(path: Path, size: int) -> dict[str, float]:
+    """Appends and deletes in memory, publishes some versions on top, lets pylance prove the last one."""
+    appending, deleting, publishing, loading = Clocked(), Clocked(), Clocked(), Clocked()
+    before = _memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    versions, state = _opened(path)
+    manifest = len(versions.read(state.version))
+    for _ in range(STEPS):
+        state, _ = appending.step(_next, state, _append(state))
+    deleted = [(size // 2 + step * MIDDLE_STEP) % size for step in range(STEPS)]
+    for number in deleted:
+        state = deleting.step(_deleted, state, _with_deletion(state, number))
+    peak = _memory("VmHWM") - before
+    for _ in range(PUBLISHED):
+        state = publishing.step(_published, versions, state, _append(state))
+    for _ in range(LOADS):
+        loading.step(_opened, path)
+    _write_deletions(path, set(deleted))
+    _prove(path, (size + STEPS + PUBLISHED) * ROWS - len(set(deleted)), whole=size <= MOST_TO_VALIDATE)
+    return {
+        "manifest MB": manifest / MEGABYTE,
+        "append, µs of CPU": statistics.median(appending.cpu) * MICROS,
+        "delete, µs of CPU": statistics.median(deleting.cpu) * MICROS,
+        "append written and synced, ms": statistics.median(publishing.wall),
+        "load, ms": statistics.median(loading.wall),
+        "peak memory above a bare process, MB": peak / MEGABYTE,
+    }
+
+
+def measure_peer(path: Path, size: int) -> dict[str, float]:
+    """The same Appends and Deletes, committed by pylance alone; it writes, without a sync, as it commits."""
+    appending, deleting = Clocked(), Clocked()
+    dataset = lance.dataset(str(path))
+    new = _metadata(dataset, 0)
+    for _ in range(PEER_STEPS):
+        dataset = appending.step(_committed, dataset, lance.LanceOperation.Append([new]))
+    deleted = [(size // 2 + step * MIDDLE_STEP) % size for step in range(PEER_STEPS)]
+    for number in deleted:
+        changed = _metadata(dataset, number)
+        changed.deletion_file = lance.fragment.DeletionFile(READ_VERSION, DELETION_ID, "array", 1, None)
+        operation = lance.LanceOperation.Delete([changed], [], "id = 0")
+        dataset = deleting.step(_committed, dataset, operation)
+    _write_deletions(path, set(deleted))
+    _prove(path, (size + PEER_STEPS) * ROWS - len(set(deleted)), whole=size <= MOST_TO_VALIDATE)
+    return {
+        "pylance append, µs of CPU": statistics.median(appending.cpu) * MICROS,
+        "pylance append, ms": statistics.median(appending.wall),
+        "pylance delete, µs of CPU": statistics.median(deleting.cpu) * MICROS,
+        "pylance delete, ms": statistics.median(deleting.wall),
+    }
+
+
+def _metadata(dataset: lance.LanceDataset, number: int) -> lance.FragmentMetadata:
+    fragment = dataset.get_fragment(number)
+    if fragment is None:
+        raise LookupError(f"no fragment {number}")
+    return fragment.metadata
+
+
+def _committed(
+    dataset: lance.LanceDataset, operation: lance.LanceOperation.BaseOperation
+) -> lance.LanceDataset:
+    return lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+
+
+def _opened(path: Path) -> tuple[Versions, LanceState]:
+    versions = Versions(LocalStorage(path), LANCE.folder, LANCE.detect)
+    latest = versions.latest()
+    return versions, LANCE.decode(versions.path(latest), versions.read(latest), versions.storage.uri)
+
+
+def _next(state: LanceState, envelope: Envelope) -> tuple[LanceState, Publication]:
+    """The next version, up to the buffers of its file."""
+    draft = LANCE.draft(state, Observed({}))
+    accepted = draft.add(Entry(Position(LOG, state.version), state.time_us, envelope, 0))
+    if not isinstance(accepted, Accepted):
+        raise TypeError(f"refused: {accepted}")
+    return draft.finish(Stamps({"lakefold.marks": MARKS}, {}, envelope.lance.uuid, state.time_us + 1))
+
+
+def _published(versions: Versions, state: LanceState, envelope: Envelope) -> LanceState:
+    state, publication = _next(state, envelope)
+    versions.publish(publication)
+    return state
+
+
+def _append(state: LanceState) -> Envelope:
+    envelope = Envelope(table="file:///bench")
+    envelope.lance.uuid = f"append-{state.version}"
+    envelope.lance.read_version = state.version
+    envelope.lance.append.fragments.append(_new_fragment(state))
+    return envelope
+
+
+def _new_fragment(state: LanceState) -> DataFragment:
+    """The table's first fragment once more, as a writer proposes one."""
+    return DataFragment(files=state.fragments.get([0])[0].files, physical_rows=ROWS)
+
+
+def _with_deletion(state: LanceState, number: int) -> DataFragment:
+    """A fragment as it is when its first row is deleted."""
+    fragment = state.fragments.get([number])[number]
+    fragment.deletion_file.CopyFrom(
+        DeletionFile(read_version=READ_VERSION, id=DELETION_ID, num_deleted_rows=1)
+    )
+    return fragment
+
+
+def _deleted(state: LanceState, fragment: DataFragment) -> LanceState:
+    fragments = state.fragments.changed({fragment.id: Numbered.of(fragment)})
+    head = Manifest()
+    head.CopyFrom(state.head)
+    set_flag(head, Flag.DELETION_FILES)
+    transaction = Transaction(read_version=state.version, uuid=f"delete-{state.version}")
+    transaction.delete.updated_fragments.append(fragment)
+    encode_file(head, fragments, state.index_section, transaction)
+    return replace(state, head=head, fragments=fragments)
+
+
+def _write_deletions(path: Path, numbers: set[int]) -> None:
+    """The deletion files of fragments whose first row is deleted."""
+    folder = path / "_deletions"
+    folder.mkdir(exist_ok=True)
+    schema = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
+    for number in numbers:
+        name = folder / f"{number}-{READ_VERSION}-{DELETION_ID}.arrow"
+        with pa.ipc.new_file(str(name), schema) as file:
+            file.write_batch(pa.record_batch([pa.array([0], pa.uint32())], schema=schema))
+
+
+def _prove(path: Path, rows: int, *, whole: bool) -> None:
+    """Lets pylance count the rows, and look into every file where there are not too many."""
+    dataset = lance.dataset(str(path))
+    if whole:
+        dataset.validate()
+    if (found := dataset.count_rows()) != rows:
+        raise AssertionError(f"{path} has {found} rows, not {rows}")
+
+
+def _memory(name: str) -> int:
+    """A figure of the kernel's account of this process, in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * KILOBYTE
+    raise LookupError(name)
