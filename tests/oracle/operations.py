@@ -117,6 +117,8 @@ def differences(theirs: Version, ours: Version) -> dict[str, tuple[object, objec
             manifest.ClearField(name)
         for key in [key for key in manifest.table_metadata if key.startswith(MARKS)]:
             del manifest.table_metadata[key]
+        # A map in pylance, written in any order.
+        manifest.base_paths.sort(key=lambda base: base.id)
     names = {descriptor.name for descriptor, _ in (*one.ListFields(), *other.ListFields())}
     found: dict[str, tuple[object, object]] = {}
     for name in sorted(names):

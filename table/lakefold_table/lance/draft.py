@@ -14,7 +14,7 @@ from lakefold_table.format import Accepted, Observed, Publication, Stamps
 from lakefold_table.lance.codec import encode_file
 from lakefold_table.lance.conflicts import History, conflict_of
 from lakefold_table.lance.creation import creation_fault, first_head, version_to_create
-from lakefold_table.lance.features import Flag, set_flag
+from lakefold_table.lance.features import Flag, flags_of, set_flag
 from lakefold_table.lance.identity import Meanings
 from lakefold_table.lance.merging import merged
 from lakefold_table.lance.naming import Scheme
@@ -89,6 +89,9 @@ class LanceDraft:
         transaction = self._transaction(stamps)
         head.tag = transaction.tag
         fragments = table.fragments()
+        head.reader_feature_flags, head.writer_feature_flags = flags_of(
+            head, deletions=fragments.has_deletions
+        )
         buffers = encode_file(head, fragments, table.index_section, transaction)
         state = LanceState(
             head,

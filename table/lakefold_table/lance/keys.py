@@ -28,13 +28,13 @@ def declare_keys(field: Field) -> None:
 
     A position makes it part of the primary key, whatever the other entry says (tried).
     """
-    position = _position(field, PRIMARY_KEY)
+    position = position_of(field, PRIMARY_KEY)
     field.unenforced_primary_key = position is not None or means_true(field.metadata.get(PRIMARY_KEY, b""))
     field.unenforced_primary_key_position = position or 0
-    field.unenforced_clustering_key_position = _position(field, CLUSTERING_KEY) or 0
+    field.unenforced_clustering_key_position = position_of(field, CLUSTERING_KEY) or 0
 
 
-def _position(field: Field, key: str) -> int | None:
+def position_of(field: Field, key: str) -> int | None:
     """The position that the metadata gives; None where it gives none that pylance can read."""
     text = field.metadata.get(f"{key}:position", b"")
     position = int(text) if POSITION.fullmatch(text) else MAX_POSITION + 1

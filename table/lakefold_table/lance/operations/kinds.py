@@ -37,7 +37,9 @@ class Kind(StrEnum):
     UNKNOWN = "unknown"
 
 
-FOLDED = frozenset({Kind.APPEND, Kind.RESERVE_FRAGMENTS, Kind.OVERWRITE})
+FOLDED = frozenset(
+    {Kind.APPEND, Kind.RESERVE_FRAGMENTS, Kind.OVERWRITE, Kind.UPDATE_BASES, Kind.UPDATE_CONFIG}
+)
 """The kinds that this release folds (an Overwrite only where it creates the table)."""
 
 SCHEMA_CHANGING = frozenset(

@@ -1,0 +1,140 @@
+"""UpdateConfig: other keys in the table's config, its metadata, that of its schema or of fields.
+
+The fold never lets an entry touch keys of the log (`lakefold.*`), and what no Lance client would open after
+it is refused: a key column that isn't one, a feature that this release doesn't know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_protos.lance.table_pb2 import Manifest
+from lakefold_table.entry import Invalid
+from lakefold_table.errors import InvalidError
+from lakefold_table.format import Needs
+from lakefold_table.lance.keys import (
+    CLUSTERING_KEY,
+    PRIMARY_KEY,
+    check_primary_key,
+    declare_keys,
+    position_of,
+)
+from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.key_values import updates_of
+from lakefold_table.lance.schema import by_id
+from lakefold_table.lance.validity import reserved_key_fault
+from lakefold_table.marks import PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.file_pb2 import Field
+    from lakefold_table.lance.operations.change import Proposal
+    from lakefold_table.lance.operations.key_values import ConfigUpdates, MapUpdate
+    from lakefold_table.lance.state import LanceState
+    from lakefold_table.lance.working import Working
+
+MANAGED_BLOBS = "lance.blob.managed"
+EXTENSION_NAME = "ARROW:extension:name"
+PRIMARY_KEYS = frozenset({PRIMARY_KEY, f"{PRIMARY_KEY}:position"})
+CLUSTERING_KEYS = frozenset({f"{CLUSTERING_KEY}:position"})
+
+
+def needs(_state: LanceState | None, _envelope: Envelope) -> Needs:
+    """Nothing."""
+    return Needs()
+
+
+def change(table: Working, proposal: Proposal) -> Change | Invalid:
+    """The maps with what the proposal sets, deletes or replaces in them."""
+    updates = updates_of(proposal.transaction.update_config)
+    if isinstance(updates, Invalid):
+        return updates
+    fault = reserved_key_fault([key for one in updates.all for key in one.keys])
+    fault = fault or _schema_metadata_fault(updates.schema_metadata) or _unknown_field(table, updates)
+    if fault is not None:
+        return fault
+    head = Manifest()
+    head.CopyFrom(table.head)
+    if updates.config is not None:
+        updates.config.apply(head.config)
+    if updates.table_metadata is not None:
+        updates.table_metadata.apply(head.table_metadata, keep=PREFIX)
+    if updates.schema_metadata is not None:
+        updates.schema_metadata.apply_encoded(head.schema_metadata)
+    fault = _update_fields(head.fields, updates.field_metadata)
+    return fault or Change(proposal.transaction, head=head)
+
+
+def _schema_metadata_fault(update: MapUpdate | None) -> Invalid | None:
+    """Managed blobs are switched on by a key: pylance sets feature flag 16384 with it (tried)."""
+    value = "false" if update is None else update.sets.get(MANAGED_BLOBS, "false")
+    if value == "false":
+        return None
+    if value == "true":
+        return Invalid("managed blobs are not known in this release", f"leave {MANAGED_BLOBS} out")
+    return Invalid(f"{MANAGED_BLOBS} can't be {value!r}", "Lance clients take true or false")
+
+
+def _unknown_field(table: Working, updates: ConfigUpdates) -> Invalid | None:
+    unknown = sorted(set(updates.field_metadata) - {field.id for field in table.head.fields})
+    if not unknown:
+        return None
+    return Invalid(f"the table has no field {unknown[0]}", "name fields by the ids of the table's schema")
+
+
+def _update_fields(fields: Sequence[Field], updates: Mapping[int, MapUpdate]) -> Invalid | None:
+    """Changes the metadata of fields, and what follows from it; a fault where the schema can't be so."""
+    had_primary = _has_primary(fields)
+    had_clustering = any(field.unenforced_clustering_key_position for field in fields)
+    known = by_id(fields)
+    touched: set[str] = set()
+    for number, update in updates.items():
+        touched |= _update_field(known[number], update)
+    fault = _key_fault("primary", touched & PRIMARY_KEYS, had=had_primary, has=_has_primary(fields))
+    fault = fault or _key_fault(
+        "clustering", touched & CLUSTERING_KEYS, had=had_clustering, has=_has_clustering(fields)
+    )
+    return fault or (_primary_key_fault(fields) if touched & PRIMARY_KEYS else None)
+
+
+def _update_field(field: Field, update: MapUpdate) -> frozenset[str]:
+    """Changes one field; the keys that may have another value now, dropped ones among them."""
+    touched = update.keys.union(field.metadata) if update.replaces else update.keys
+    update.apply_encoded(field.metadata)
+    if EXTENSION_NAME in touched:
+        field.extension_name = field.metadata.get(EXTENSION_NAME, b"").decode()
+    if touched & (PRIMARY_KEYS | CLUSTERING_KEYS):
+        declare_keys(field)
+    return touched
+
+
+def _has_primary(fields: Iterable[Field]) -> bool:
+    return any(field.unenforced_primary_key for field in fields)
+
+
+def _has_clustering(fields: Iterable[Field]) -> bool:
+    """A position of 0 counts, though the version then has no clustering key (tried)."""
+    return any(position_of(field, CLUSTERING_KEY) is not None for field in fields)
+
+
+def _key_fault(which: str, touched: AbstractSet[str], *, had: bool, has: bool) -> Invalid | None:
+    """A key is declared once, and by what declares one (pylance's rules, tried)."""
+    if not touched:
+        return None
+    if had:
+        return Invalid(f"the table has a {which} key already, and it can't be changed", "leave its keys out")
+    if not has:
+        keys = ", ".join(sorted(touched))
+        return Invalid(f"{keys} declares no {which} key", "give true, or a position that is a number")
+    return None
+
+
+def _primary_key_fault(fields: Sequence[Field]) -> Invalid | None:
+    try:
+        check_primary_key(fields)
+    except InvalidError as error:
+        return Invalid(str(error), error.hint)
+    return None

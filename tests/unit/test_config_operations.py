@@ -1,0 +1,117 @@
+"""UpdateConfig and UpdateBases beside the log: its keys stay, and a refusal changes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.entry import Committed, Invalid
+from lakefold_table.marks import MARK
+from tests.folding import URI, append, created
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold_protos.lance.transaction_pb2 import Transaction
+
+
+def config(fill: Callable[[Transaction.UpdateConfig], object], read: int = 1) -> Envelope:
+    envelope = Envelope(table=URI)
+    envelope.lance.uuid, envelope.lance.read_version = f"c{read}", read
+    envelope.lance.update_config.SetInParent()
+    fill(envelope.lance.update_config)
+    return envelope
+
+
+def replace_metadata(update: Transaction.UpdateConfig) -> None:
+    update.table_metadata_updates.replace = True
+    update.table_metadata_updates.update_entries.add(key="mine", value="1")
+
+
+def test_a_replacement_of_the_metadata_keeps_what_belongs_to_the_log() -> None:
+    table = created()
+    before = dict(table.state.metadata)
+    assert isinstance(table.result(config(replace_metadata)), Committed)
+    after = dict(table.state.metadata)
+    assert after["mine"] == "1"
+    assert MARK in after
+    assert after.keys() - {"mine"} == before.keys()
+    assert isinstance(table.result(append(read=2)), Committed)
+
+
+RESERVED: dict[str, Callable[[Transaction.UpdateConfig], object]] = {
+    "config": lambda one: one.config_updates.update_entries.add(key="lakefold.x", value="1"),
+    "config, deleted": lambda one: one.config_updates.update_entries.add(key="lakefold.x"),
+    "table metadata": lambda one: one.table_metadata_updates.update_entries.add(key=MARK, value="1"),
+    "table metadata, deleted": lambda one: one.table_metadata_updates.update_entries.add(key=MARK),
+    "schema": lambda one: one.schema_metadata_updates.update_entries.add(key="lakefold.x", value="1"),
+    "field": lambda one: one.field_metadata_updates[0].update_entries.add(key="lakefold.x", value="1"),
+    "older config": lambda one: one.upsert_values.update({"lakefold.x": "1"}),
+    "older deletion": lambda one: one.delete_keys.append(MARK),
+    "older schema": lambda one: one.schema_metadata.update({"lakefold.x": "1"}),
+    "older field": lambda one: one.field_metadata[0].metadata.update({"lakefold.x": "1"}),
+}
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_keys_of_the_log_may_not_be_touched(name: str) -> None:
+    table = created()
+    before = table.state
+    result = table.result(config(RESERVED[name]))
+    assert isinstance(result, Invalid)
+    assert "belongs to the log" in result.message
+    assert table.state is before
+
+
+def test_both_forms_at_once_are_refused() -> None:
+    def both(update: Transaction.UpdateConfig) -> None:
+        update.upsert_values["a"] = "1"
+        update.table_metadata_updates.SetInParent()
+
+    result = created().result(config(both))
+    assert isinstance(result, Invalid)
+    assert "mixes" in result.message
+
+
+def test_managed_blobs_are_refused_since_no_version_after_it_could_be_written() -> None:
+    def manage(update: Transaction.UpdateConfig) -> None:
+        update.schema_metadata_updates.update_entries.add(key="lance.blob.managed", value="true")
+
+    result = created().result(config(manage))
+    assert isinstance(result, Invalid)
+    assert "managed blobs" in result.message
+
+
+def test_the_flag_of_the_config_comes_and_goes_with_it() -> None:
+    table = created()
+    table.fold(config(lambda one: one.config_updates.update_entries.add(key="k", value="v")))
+    assert (table.state.head.reader_feature_flags, table.state.head.writer_feature_flags) == (0, 8)
+    table.fold(config(lambda one: one.config_updates.update_entries.add(key="k"), 2))
+    assert table.state.head.writer_feature_flags == 0
+
+
+def test_an_append_may_name_a_base_once_it_is_there() -> None:
+    table = created()
+    elsewhere = append(read=1)
+    elsewhere.lance.append.fragments[0].files[0].base_id = 1
+    assert isinstance(table.result(elsewhere), Invalid)
+    bases = Envelope(table=URI)
+    bases.lance.uuid, bases.lance.read_version = "b", 1
+    bases.lance.update_bases.new_bases.add(path="/elsewhere")
+    assert isinstance(table.result(bases), Committed)
+    assert (table.state.head.reader_feature_flags, table.state.head.writer_feature_flags) == (16, 16)
+    elsewhere.lance.uuid = "again"
+    assert isinstance(table.result(elsewhere), Committed)
+
+
+def test_a_refused_update_of_fields_leaves_the_others_as_they_were() -> None:
+    def change(update: Transaction.UpdateConfig) -> None:
+        update.config_updates.update_entries.add(key="k", value="v")
+        update.field_metadata_updates[7].SetInParent()
+
+    table = created()
+    before = table.state.head.SerializeToString(deterministic=True)
+    assert isinstance(table.result(config(change)), Invalid)
+    assert table.state.head.SerializeToString(deterministic=True) == before
