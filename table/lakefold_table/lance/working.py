@@ -12,6 +12,7 @@ from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection, Manifest
 from lakefold_table.lance.columns import columns_of
 from lakefold_table.lance.features import has_stable_row_ids
 from lakefold_table.lance.fragments import Fragments, Numbered
+from lakefold_table.lance.indices import SIFTING, without_idle
 from lakefold_table.lance.numbering import Numbering
 from lakefold_table.lance.validity import file_fault, new_fragment_fault
 
@@ -82,6 +83,11 @@ class Working:
         found = self._live.get([number for number in wanted if number not in self._replaced])
         return found | {number: self._replaced[number] for number in wanted if number in self._replaced}
 
+    def taken(self, ids: Collection[int]) -> set[int]:
+        """Those of the ids that fragments bear, as the entries so far left them, new ones among them."""
+        there = self._live.taken(ids) - self._removed
+        return there | {one.id for one in self.new}.intersection(ids)
+
     def all(self) -> Iterable[DataFragment]:
         """Every fragment that is there, ascending; decodes them all: for operations on the whole table."""
         for fragment in self._live:
@@ -126,7 +132,10 @@ class Working:
         self.before += change.before
         if change.reserved:
             return 0, self.numbering.reserve(change.reserved), change.reserved
-        return self._add(change.added)
+        taken = self._add(change.added)
+        if self._index_section and change.transaction.WhichOneof("operation") in SIFTING:
+            self._take_indices(without_idle(self.indices, self.taken))
+        return taken
 
     def fragments(self) -> Fragments:
         """The complete list after all entries."""
@@ -155,6 +164,8 @@ class Working:
         self.numbering.raise_to(head)
 
     def _take_indices(self, indices: Sequence[IndexMetadata]) -> None:
+        if indices is self._indices:
+            return
         self._indices = tuple(indices)
         self._index_section = (
             IndexSection(indices=indices).SerializeToString(deterministic=True) if indices else b""
