@@ -16,6 +16,7 @@ import lance
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.entry import Committed
 from lakefold_table.uri import canonical
 from tests.oracle.committing import fold, owned
 from tests.oracle.manifests import manifest_files, read_sections
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 Act = Callable[[lance.LanceDataset], object]
 MARKS = "lakefold."
+LINEAGE = ("_row_created_at_version", "_row_last_updated_at_version")
 WRITTEN_DIFFERENTLY: Final = (
     # When, by whom and from which file layout; the offsets of sections follow from the layout.
     "timestamp",
@@ -105,6 +107,22 @@ def both_ways(
         change(envelope)
     (result,) = fold(owned(ours), [envelope], 0)
     return Both(theirs, ours, result, transaction, differences(version_of(theirs), version_of(ours)))
+
+
+def check_agreement(both: Both) -> None:
+    """We committed, the manifests agree, and pylance reads and extends our table as it does its own."""
+    assert isinstance(both.result, Committed), both.result
+    assert both.differences == {}
+    theirs, ours = lance.dataset(str(both.theirs)), lance.dataset(str(both.ours))
+    ours.validate()
+    assert ours.count_rows() == theirs.count_rows()
+    extra = ["_rowid", *(LINEAGE if ours.has_stable_row_ids else ())]
+    columns = [*ours.schema.names, *extra]
+    assert ours.to_table(columns=columns).equals(theirs.to_table(columns=columns))
+    for table in (theirs, ours):
+        lance.write_dataset(table.head(2), table, mode="append")
+    assert differences(version_of(both.theirs), version_of(both.ours)).keys() <= {"fragments"}
+    lance.dataset(str(both.ours)).validate()
 
 
 def differences(theirs: Version, ours: Version) -> dict[str, tuple[object, object]]:

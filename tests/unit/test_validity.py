@@ -45,9 +45,8 @@ def long_app(envelope: Envelope, size: int) -> None:
 REFUSED: dict[str, tuple[Change, str, str]] = {
     "no operation": (lambda e: e.lance.ClearField("append"), "has no operation", "set one"),
     "delete": (becomes("delete"), "delete is not folded in this release", "append, overwrite, reserve_frag"),
-    "update": (becomes("update"), "update is not folded in this release", "overwrite only to create"),
+    "update": (becomes("update"), "update is not folded in this release", "it folds"),
     "clone": (becomes("clone"), "clone is not folded", "it folds"),
-    "overwrite": (becomes("overwrite"), "an overwrite is folded only to create", "can't replace its rows"),
     "branch": (lambda e: setattr(e, "branch", "b"), "branch 'b'", "send to main"),
     "reuse index": (lambda e: e.fragment_reuse_index.SetInParent(), "belongs to a Rewrite", "leave it out"),
     "long uuid": (lambda e: setattr(e.lance, "uuid", "u" * 65), "uuid has 65 characters", "use 36"),

@@ -46,7 +46,7 @@ def creation_fault(envelope: Envelope) -> Invalid | None:
         return Invalid(
             "a base has no path or the id of another", "give each base a path and an id of its own"
         )
-    return _schema_fault(overwrite.schema) or reserved_key_fault(
+    return schema_fault(overwrite.schema) or reserved_key_fault(
         [*overwrite.config_upsert_values, *overwrite.schema_metadata]
     )
 
@@ -76,7 +76,7 @@ def version_to_create(envelope: Envelope) -> FileVersion:
     return FILE_VERSIONS[envelope.create.data_storage_version or DEFAULT_STORAGE_VERSION]
 
 
-def _schema_fault(fields: Sequence[Field]) -> Invalid | None:
+def schema_fault(fields: Sequence[Field]) -> Invalid | None:
     """A schema that Lance clients can't open, or would read wrongly (tried), must not become a table's."""
     if not fields:
         return Invalid("a table needs at least one column", "give the schema")

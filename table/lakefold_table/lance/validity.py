@@ -33,9 +33,7 @@ def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
         return Invalid("the transaction has no operation", "set one of the operations of Lance's Transaction")
     if kind not in FOLDED:
         folded = ", ".join(sorted(FOLDED))
-        return Invalid(
-            f"{kind} is not folded in this release", f"it folds {folded} (overwrite only to create)"
-        )
+        return Invalid(f"{kind} is not folded in this release", f"it folds {folded}")
     if envelope.branch:
         return Invalid(f"branch {envelope.branch!r}: branches are not folded in this release", "send to main")
     if envelope.HasField("fragment_reuse_index"):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection, Manifest
 from lakefold_table.lance.columns import columns_of
+from lakefold_table.lance.data_files import FILE_VERSIONS
 from lakefold_table.lance.features import has_stable_row_ids
 from lakefold_table.lance.fragments import Fragments, Numbered
 from lakefold_table.lance.indices import SIFTING, without_idle
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_table.entry import Invalid
     from lakefold_table.format import NewFile, Observed
+    from lakefold_table.lance.columns import Columns
     from lakefold_table.lance.data_files import FileVersion
     from lakefold_table.lance.operations.change import Change
     from lakefold_table.lance.state import LanceState
@@ -94,16 +96,26 @@ class Working:
             if fragment.id not in self._removed:
                 yield self._replaced.get(fragment.id, fragment)
 
-    def new_fragments_fault(self, fragments: Sequence[DataFragment]) -> Invalid | None:
-        """What is wrong with fragments that an entry adds, the files the shell looked at included."""
+    def new_fragments_fault(
+        self, fragments: Sequence[DataFragment], columns: Columns | None = None
+    ) -> Invalid | None:
+        """What is wrong with fragments that an entry adds, the files the shell looked at included.
+
+        `columns`: those they must have, where the entry brings another schema.
+        """
         bases = self.base_ids
         for fragment in fragments:
-            fault = new_fragment_fault(fragment, self.columns, bases) or file_fault(
+            fault = new_fragment_fault(fragment, columns or self.columns, bases) or file_fault(
                 fragment, self.observed.sizes
             )
             if fault is not None:
                 return fault
         return self.numbering.fault(fragments)
+
+    @property
+    def rows(self) -> int:
+        """The rows that can be seen before this version's changes, as far as deletion files tell."""
+        return self._live.physical_rows - self._live.deleted_rows
 
     def create(self, head: Manifest, file_version: FileVersion | None) -> None:
         """Gives a table that isn't there its schema and choices; its first entry comes on top."""
@@ -158,9 +170,10 @@ class Working:
         )
 
     def _take_head(self, head: Manifest) -> None:
-        if head.fields != self.head.fields:
-            self.columns = columns_of(head.fields, self.file_version)
-        self.head = head
+        file_version = FILE_VERSIONS.get(head.data_format.version, self.file_version)
+        if head.fields != self.head.fields or file_version != self.file_version:
+            self.columns = columns_of(head.fields, file_version)
+        self.head, self.file_version = head, file_version
         self.numbering.raise_to(head)
 
     def _take_indices(self, indices: Sequence[IndexMetadata]) -> None:

@@ -38,9 +38,15 @@ class Kind(StrEnum):
 
 
 FOLDED = frozenset(
-    {Kind.APPEND, Kind.RESERVE_FRAGMENTS, Kind.OVERWRITE, Kind.UPDATE_BASES, Kind.UPDATE_CONFIG}
+    {
+        Kind.APPEND,
+        Kind.OVERWRITE,
+        Kind.RESERVE_FRAGMENTS,
+        Kind.UPDATE_BASES,
+        Kind.UPDATE_CONFIG,
+    }
 )
-"""The kinds that this release folds (an Overwrite only where it creates the table)."""
+"""The kinds that this release folds."""
 
 SCHEMA_CHANGING = frozenset(
     {

@@ -1,22 +1,37 @@
-"""Overwrite: other rows and another schema in place of all that is there; where nothing is, it creates."""
+"""Overwrite: other rows and another schema in place of all that is there; where nothing is, it creates.
+
+What isn't rows or schema stays: configuration, metadata, bases, the ids that were ever used (format facts,
+section 5.6).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
+from lakefold_table.lance.columns import LEGACY_FILES, columns_of
+from lakefold_table.lance.creation import schema_fault
+from lakefold_table.lance.data_files import FILE_VERSIONS, LEGACY
+from lakefold_table.lance.features import Flag
+from lakefold_table.lance.fragments import Fragments
 from lakefold_table.lance.operations.append import own_files
 from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.validity import reserved_key_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.transaction_pb2 import Transaction
+    from lakefold_table.lance.data_files import FileVersion
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.working import Working
+
+NAMES = {FILE_VERSIONS[name]: name for name in ("0.1", "2.0", "2.1", "2.2", "2.3")}
+"""What a manifest calls the version of its data files; `0.1` stands for all files before 2 (tried)."""
 
 
 def needs(_state: LanceState | None, envelope: Envelope) -> Needs:
@@ -30,9 +45,42 @@ def create(table: Working, proposal: Proposal) -> Change | Invalid:
     return table.new_fragments_fault(fragments) or Change(proposal.transaction, added=fragments)
 
 
-def change(_table: Working, _proposal: Proposal) -> Change | Invalid:
-    """Refused where there is a table: replacing all its rows is not built."""
-    return Invalid("an overwrite is folded only to create a table", "this release can't replace its rows")
+def change(table: Working, proposal: Proposal) -> Change | Invalid:
+    """All rows, the schema and the indices give way to the proposal's; ids go on where they were."""
+    overwrite = proposal.transaction.overwrite
+    fault = _fault(overwrite)
+    if fault is not None:
+        return fault
+    fragments = unnumbered(overwrite.fragments)
+    version = version_of_all(fragments) or table.file_version
+    if version == LEGACY and table.head.writer_feature_flags & Flag.MIXED_FILE_VERSIONS:
+        return Invalid(
+            "the table once had data files of several versions (flag 256), and then none older than 2",
+            "write the files in version 2.0 or later",
+        )
+    fault = table.new_fragments_fault(fragments, columns_of(overwrite.schema, version))
+    if fault is not None:
+        return fault
+    return Change(
+        proposal.transaction,
+        added=fragments,
+        whole=Fragments(),
+        head=_head(table, overwrite, version),
+        indices=(),
+        rows_deleted=table.rows,
+    )
+
+
+def version_of_all(fragments: Iterable[DataFragment]) -> FileVersion | None:
+    """The version that all files of these fragments have; None where there is no file, or they differ.
+
+    With no older file left beside them that is the version of the table's data files: pylance says so where
+    its writer is asked for a version (tried), and a proposal says it in no other way.
+    """
+    files = {(file.file_major_version, file.file_minor_version) for one in fragments for file in one.files}
+    if files and files <= LEGACY_FILES:
+        return LEGACY
+    return files.pop() if len(files) == 1 else None
 
 
 def unnumbered(fragments: Iterable[DataFragment]) -> list[DataFragment]:
@@ -44,3 +92,28 @@ def unnumbered(fragments: Iterable[DataFragment]) -> list[DataFragment]:
         fragment.ClearField("id")
         found.append(fragment)
     return found
+
+
+def _fault(overwrite: Transaction.Overwrite) -> Invalid | None:
+    if overwrite.initial_bases:
+        return Invalid("an overwrite may bring bases only where it creates the table", "add the bases first")
+    return schema_fault(overwrite.schema) or reserved_key_fault(_keys(overwrite))
+
+
+def _keys(overwrite: Transaction.Overwrite) -> Sequence[str]:
+    return [*overwrite.config_upsert_values, *overwrite.schema_metadata]
+
+
+def _head(table: Working, overwrite: Transaction.Overwrite, version: FileVersion | None) -> Manifest:
+    """The manifest with the proposal's schema; its metadata too, none where it brings none (tried)."""
+    head = Manifest()
+    head.CopyFrom(table.head)
+    del head.fields[:]
+    head.fields.extend(overwrite.schema)
+    head.schema_metadata.clear()
+    head.schema_metadata.update(overwrite.schema_metadata)
+    head.config.update(overwrite.config_upsert_values)
+    if version in NAMES and version != table.file_version:
+        head.data_format.file_format = "lance"
+        head.data_format.version = NAMES[version]
+    return head
