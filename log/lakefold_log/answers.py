@@ -28,7 +28,7 @@ from lakefold_table.errors import DamagedError, InvalidError
 
 M = TypeVar("M", bound=Message)
 
-# Evidence beyond this many fragments, fields or keys is counted, not listed: an outcome must fit a message.
+# Evidence beyond this many ids, keys or rows is counted, not listed: an outcome must fit a message.
 MAX_EVIDENCE: Final = 1000
 MAX_KEY: Final = 200
 MAX_TEXT: Final = 10_000
@@ -120,6 +120,7 @@ def _rejected_message(conflict: Conflict) -> log_pb2.Outcome.Rejected:
         "fragments": conflict.fragment_ids,
         "fields": conflict.field_ids,
         "keys": conflict.keys,
+        "rows": conflict.row_addresses,
     }
     more = [f"{len(ids)} {name} in all" for name, ids in evidence.items() if len(ids) > MAX_EVIDENCE]
     text = conflict.message[:MAX_TEXT]
@@ -130,6 +131,7 @@ def _rejected_message(conflict: Conflict) -> log_pb2.Outcome.Rejected:
         fragment_ids=conflict.fragment_ids[:MAX_EVIDENCE],
         field_ids=conflict.field_ids[:MAX_EVIDENCE],
         keys=[key[:MAX_KEY] for key in conflict.keys[:MAX_EVIDENCE]],
+        row_addresses=conflict.row_addresses[:MAX_EVIDENCE],
         message=f"{text} ({', '.join(more)})" if more else text,
     )
 
@@ -165,4 +167,5 @@ def _conflict_value(rejected: log_pb2.Outcome.Rejected) -> Conflict:
         tuple(rejected.fragment_ids),
         tuple(rejected.field_ids),
         tuple(rejected.keys),
+        tuple(rejected.row_addresses),
     )

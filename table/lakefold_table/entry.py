@@ -112,7 +112,8 @@ class Conflict:
     """Why a proposal can't stand beside what was committed after its read version: the evidence.
 
     `retryable`: the writer may build its proposal again on the newest version. `other_version` and
-    `other_operation` name what it met (0 and empty where the cause is not a version).
+    `other_operation` name what it met (0 and empty where the cause is not a version). `row_addresses` are rows
+    that both changed: the fragment's id * 2^32 + the physical offset.
     """
 
     retryable: bool
@@ -122,6 +123,7 @@ class Conflict:
     fragment_ids: tuple[int, ...] = ()
     field_ids: tuple[int, ...] = ()
     keys: tuple[str, ...] = ()
+    row_addresses: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,6 +185,7 @@ RESULTS = [
     Rejected(
         Conflict(retryable=False, message="no", fragment_ids=(1, 2**63), field_ids=(-1, 4), keys=("a",))
     ),
+    Rejected(Conflict(retryable=True, message="rows", fragment_ids=(1,), row_addresses=(2**32 + 7,))),
     Invalid("wrong", "mend it"),
     Invalid(""),
 ]

@@ -273,6 +273,7 @@ class Outcome(_message.Message):
         FIELD_IDS_FIELD_NUMBER: _builtins.int
         KEYS_FIELD_NUMBER: _builtins.int
         MESSAGE_FIELD_NUMBER: _builtins.int
+        ROW_ADDRESSES_FIELD_NUMBER: _builtins.int
         retryable: _builtins.bool
         """A proposal made on the newest version may succeed."""
         other_version: _builtins.int
@@ -284,6 +285,10 @@ class Outcome(_message.Message):
         def field_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
         @_builtins.property
         def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        @_builtins.property
+        def row_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """Rows that both changed: fragment id * 2^32 + physical offset."""
+
         def __init__(
             self,
             *,
@@ -294,10 +299,11 @@ class Outcome(_message.Message):
             field_ids: _abc.Iterable[_builtins.int] | None = ...,
             keys: _abc.Iterable[_builtins.str] | None = ...,
             message: _builtins.str = ...,
+            row_addresses: _abc.Iterable[_builtins.int] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["field_ids", b"field_ids", "fragment_ids", b"fragment_ids", "keys", b"keys", "message", b"message", "other_operation", b"other_operation", "other_version", b"other_version", "retryable", b"retryable"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["field_ids", b"field_ids", "fragment_ids", b"fragment_ids", "keys", b"keys", "message", b"message", "other_operation", b"other_operation", "other_version", b"other_version", "retryable", b"retryable", "row_addresses", b"row_addresses"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
