@@ -112,8 +112,8 @@ class Conflict:
     """Why a proposal can't stand beside what was committed after its read version: the evidence.
 
     `retryable`: the writer may build its proposal again on the newest version. `other_version` and
-    `other_operation` name what it met (0 and empty where the cause is not a version). `row_addresses` are rows
-    that both changed: the fragment's id * 2^32 + the physical offset.
+    `other_operation` name what it met (0 and empty where the cause is not a version). `row_addresses` are the
+    rows that both changed: the fragment's id * 2^32 + the physical offset.
     """
 
     retryable: bool

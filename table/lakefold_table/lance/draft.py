@@ -104,7 +104,7 @@ class LanceDraft:
             table.file_version,
         )
         path = self._scheme.path(head.version)
-        return state, Publication(head.version, path, buffers, tuple(table.before))
+        return state, Publication(head.version, path, buffers, tuple(table.before.values()))
 
     def _next_history(self) -> History:
         history = self._state.history if self._state else History(0, {})

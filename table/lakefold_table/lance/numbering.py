@@ -1,11 +1,13 @@
 """Gives new fragments and rows their ids, as pylance does (format facts, sections 5.6 and 6).
 
 A fragment that brings no id gets the next one after the highest that the table ever used; one that brings an
-id keeps it where it is free. Row ids are given in the order in which the proposal lists its fragments.
+id keeps it where it is free. Row ids are given in the order in which the proposal lists its fragments, to
+those that bring none.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Invalid
@@ -79,6 +81,15 @@ class Numbering:
             )
         return None
 
+    def ids_for(self, fragments: Sequence[DataFragment]) -> list[int]:
+        """The ids that these fragments will get, in their order."""
+        fresh = itertools.count(self._next)
+        return [fragment.id or next(fresh) for fragment in fragments]
+
+    def use_row_ids(self, number: int) -> None:
+        """So many row ids were given to rows of fragments that bring their own sequences."""
+        self.next_row_id += number
+
     def reserve_fault(self, count: int) -> Invalid | None:
         """Why so many ids can't be reserved; None where they can."""
         most = min(MAX_STEP, MAX_FRAGMENT_ID + 1 - self._next)
@@ -106,7 +117,7 @@ class Numbering:
 
     def _complete(self, fragment: DataFragment, plain: bytes, number: int, version: int) -> bytes:
         encoded = plain if fragment.id or not number else b"\x08" + varint(number) + plain
-        if self._stable:
+        if self._stable and not fragment.HasField("inline_row_ids"):
             encoded += lineage(self.next_row_id, fragment.physical_rows, version)
             self.next_row_id += fragment.physical_rows
         return encoded

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection, Manifest
 from lakefold_table.lance.columns import columns_of
 from lakefold_table.lance.data_files import FILE_VERSIONS
+from lakefold_table.lance.deletions import deletion_path
 from lakefold_table.lance.features import has_stable_row_ids
 from lakefold_table.lance.fragments import Fragments, Numbered
 from lakefold_table.lance.indices import SIFTING, without_idle
@@ -34,7 +35,7 @@ class Working:
 
     `head` is the manifest without fragments, `version` the number of the version in the making. `new` are the
     fragments added so far, `proposed` each of them as its entry proposed it, encoded. `before` are the files
-    to write before the version is put.
+    to write before the version is put, by path.
     """
 
     def __init__(self, state: LanceState | None, observed: Observed) -> None:
@@ -45,7 +46,7 @@ class Working:
         self.columns = columns_of((), None) if state is None else state.columns
         self.new: list[Numbered] = []
         self.proposed: list[bytes] = []
-        self.before: list[NewFile] = []
+        self.before: dict[str, NewFile] = {}
         self.new_file_versions: set[FileVersion] = set()
         self._index_section = b"" if state is None else state.index_section
         self._indices: tuple[IndexMetadata, ...] | None = None
@@ -89,6 +90,14 @@ class Working:
         """Those of the ids that fragments bear, as the entries so far left them, new ones among them."""
         there = self._live.taken(ids) - self._removed
         return there | {one.id for one in self.new}.intersection(ids)
+
+    def content(self, path: str) -> bytes | None:
+        """The bytes of a file that was asked for, or that an entry before made; None where it isn't there.
+
+        `path`: in the table, or the whole URI of a file elsewhere.
+        """
+        made = self.before.get(path)
+        return self.observed.contents.get(path) if made is None else made.data
 
     def all(self) -> Iterable[DataFragment]:
         """Every fragment that is there, ascending; decodes them all: for operations on the whole table."""
@@ -136,12 +145,9 @@ class Working:
         if change.whole is not None:
             self._live, self._replaced, self._removed, self.new = change.whole, {}, set(), []
             self.numbering.continue_on(change.whole)
-        self._removed |= change.removed
-        self._replaced.update(change.replaced)
-        for number in change.removed:
-            self._replaced.pop(number, None)
-        self._note_files(change.replaced.values())
-        self.before += change.before
+        self._replace(change)
+        self.before.update((file.path, file) for file in change.before)
+        self.numbering.use_row_ids(change.row_ids)
         if change.reserved:
             return 0, self.numbering.reserve(change.reserved), change.reserved
         taken = self._add(change.added)
@@ -154,6 +160,18 @@ class Working:
         new = sorted(self.new, key=lambda one: one.id)
         replaced = {number: Numbered.of(one) for number, one in self._replaced.items()}
         return self._live.changed(replaced, self._removed, new)
+
+    def _replace(self, change: Change) -> None:
+        """Puts fragments in the place of others; deletion files made for those are of no use any more."""
+        for number in (*change.replaced, *change.removed):
+            before = self._replaced.pop(number, None)
+            if before is not None and before.HasField("deletion_file"):
+                self.before.pop(deletion_path(number, before.deletion_file), None)
+        self._removed |= change.removed
+        self._replaced.update(
+            (number, one) for number, one in change.replaced.items() if number not in change.removed
+        )
+        self._note_files(change.replaced.values())
 
     def _add(self, fragments: Sequence[DataFragment]) -> tuple[int, int, int]:
         plain = [fragment.SerializeToString(deterministic=True) for fragment in fragments]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakefold_table.lance.conflicts.verdicts import Rebase
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -12,21 +14,23 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import DataFragment, IndexMetadata, Manifest
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.format import NewFile
+    from lakefold_table.lance.bitmaps import Bitmap
     from lakefold_table.lance.fragments import Fragments
+
+NOTHING = Rebase()
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """One entry as its operation sees it, after the conflict rules have let it through.
 
-    `merges`: the fragments whose deleted rows have changed since the proposal's read version, so that its own
-    must be merged with theirs (format facts, section 5.5). `trims_reuse`: its fragment-reuse index must be
-    made anew from the table's.
+    `affected_rows`: the row offsets that it deletes or moves, by fragment id, None where nobody says.
+    `rebase`: what must be fitted to what came after its read version (format facts, section 5.5).
     """
 
     envelope: Envelope
-    merges: frozenset[int] = frozenset()
-    trims_reuse: bool = False
+    affected_rows: Mapping[int, Bitmap] | None = None
+    rebase: Rebase = NOTHING
 
     @property
     def transaction(self) -> Transaction:
@@ -43,7 +47,8 @@ class Change:
     `replaced`: fragments that are there, in their new form. `removed`: ids that go.
     `whole`: the list of fragments to begin with instead of the table's; the three above come on top.
     `head`: the manifest (without fragments) to go on with instead of the table's. `indices`: the entries of
-    the index section to go on with, None where it stays as it is. `reserved`: fragment ids used up.
+    the index section to go on with, None where it stays as it is. `reserved`: fragment ids used up,
+    `row_ids`: row ids used up by added fragments that bring their own sequences.
     `before`: files to be written before the version is put. `rows_added` and `rows_deleted` are what the
     outcome tells, None where they follow from the fragments.
     """
@@ -56,6 +61,7 @@ class Change:
     head: Manifest | None = None
     indices: Sequence[IndexMetadata] | None = None
     reserved: int = 0
+    row_ids: int = 0
     before: tuple[NewFile, ...] = ()
     rows_added: int | None = None
     rows_deleted: int | None = None

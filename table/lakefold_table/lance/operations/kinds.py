@@ -40,6 +40,7 @@ class Kind(StrEnum):
 FOLDED = frozenset(
     {
         Kind.APPEND,
+        Kind.DELETE,
         Kind.OVERWRITE,
         Kind.RESERVE_FRAGMENTS,
         Kind.UPDATE_BASES,

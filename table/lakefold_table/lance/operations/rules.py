@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lakefold_table.lance.operations import append, overwrite, reserve, update_bases, update_config
+from lakefold_table.lance.operations import (
+    append,
+    delete,
+    overwrite,
+    reserve,
+    update_bases,
+    update_config,
+)
 from lakefold_table.lance.operations.kinds import Kind
 
 if TYPE_CHECKING:
@@ -35,6 +42,7 @@ class Rule:
 RULES: Mapping[Kind, Rule] = MappingProxyType(
     {
         Kind.APPEND: Rule(append.needs, append.change),
+        Kind.DELETE: Rule(delete.needs, delete.change),
         Kind.OVERWRITE: Rule(overwrite.needs, overwrite.change),
         Kind.RESERVE_FRAGMENTS: Rule(reserve.needs, reserve.change),
         Kind.UPDATE_BASES: Rule(update_bases.needs, update_bases.change),

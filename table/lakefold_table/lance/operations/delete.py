@@ -1,0 +1,45 @@
+"""Delete: rows marked as deleted, and fragments of which none is left (format facts, 5.5 and 5.6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.lance.deleted_rows import needs_of
+from lakefold_table.lance.joining import Deletions, deletions_of
+from lakefold_table.lance.operations.change import Change
+
+if TYPE_CHECKING:
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Invalid, Rejected
+    from lakefold_table.format import Needs
+    from lakefold_table.lance.operations.change import Proposal
+    from lakefold_table.lance.state import LanceState
+    from lakefold_table.lance.working import Working
+
+
+def needs(state: LanceState | None, envelope: Envelope) -> Needs:
+    """The deletion files proposed, and those of the same fragments in the table."""
+    delete = envelope.lance.delete
+    return needs_of(state, delete.updated_fragments, delete.deleted_fragment_ids, all_rows=False)
+
+
+def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
+    """The fragments with their new deletion files. Bitmaps of indices stay as they are."""
+    delete = proposal.transaction.delete
+    found = deletions_of(table, proposal, delete.updated_fragments, delete.deleted_fragment_ids)
+    if not isinstance(found, Deletions):
+        return found
+    transaction = proposal.transaction
+    if found.rebased:
+        transaction = Transaction()
+        transaction.CopyFrom(proposal.transaction)
+        found.rebase(transaction.delete.updated_fragments)
+        transaction.delete.deleted_fragment_ids.extend(sorted(found.emptied))
+    return Change(
+        transaction,
+        replaced=found.replaced,
+        removed=found.removed,
+        before=found.files,
+        rows_deleted=found.rows,
+    )
