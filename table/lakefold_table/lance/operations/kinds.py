@@ -40,7 +40,6 @@ class Kind(StrEnum):
 FOLDED = frozenset(
     {
         Kind.APPEND,
-        Kind.DELETE,
         Kind.OVERWRITE,
         Kind.RESERVE_FRAGMENTS,
         Kind.UPDATE_BASES,
