@@ -10,6 +10,7 @@ from lakefold_table.lance.conflicts.footprint import Footprint
 from lakefold_table.lance.conflicts.history import OLDEST_READ_VERSION, History, conflict_of
 from lakefold_table.lance.conflicts.judging import judge
 from lakefold_table.lance.conflicts.matrix import RULES
+from lakefold_table.lance.conflicts.reading import footprint_of
 from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Compatible, Rebase, Verdict
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "Rebase",
     "Verdict",
     "conflict_of",
+    "footprint_of",
     "judge",
 ]

@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from collections.abc import Set as AbstractSet
 
+    from lakefold_table.lance.bitmaps import Bitmap
     from lakefold_table.lance.operations import Kind
 
 NO_IDS: frozenset[int] = frozenset()
 NO_KEYS: frozenset[str] = frozenset()
+
+FRAGMENT_REUSE = "__lance_frag_reuse"
+"""The index that tells where the rows of rewritten fragments went (format facts, section 5.5)."""
+MEM_WAL = "__lance_mem_wal"
+"""The index that tells how far the table has caught up with its write-ahead log (format facts, 3.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,29 +45,30 @@ class IndexPrint:
     uuid: str
     name: str
     fields: frozenset[int]
-    fragments: AbstractSet[int] | None
+    fragments: Bitmap | None
     type_url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The keys of the rows that an Update inserts: hashes, or a Bloom filter of them (`bloom`).
+    """The keys of the rows that an Update inserts: hashes, or the bits of a Bloom filter of them.
 
-    `fields`: ids of the columns that make the key, in their order.
+    `fields`: ids of the columns that make the key, in their order. `shape`: how the Bloom filter was made;
+    only those of one shape can be compared.
     """
 
     fields: tuple[int, ...]
     hashes: frozenset[int] = NO_IDS
-    bloom: bytes | None = None
-    shape: tuple[int, int, float] = (0, 0, 0.0)
+    bloom: Bitmap | None = None
+    shape: tuple[int, int, int, float] = (0, 0, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Indexing:
-    """What a CreateIndex adds, and how many entries it removes."""
+    """The indices that a CreateIndex adds, and the names of those it removes, one for each entry."""
 
     added: tuple[IndexPrint, ...] = ()
-    removed: int = 0
+    removed: tuple[str, ...] = ()
 
     def named(self, name: str) -> IndexPrint | None:
         """The first new index of this name."""
@@ -80,20 +86,22 @@ class Footprint:
     in place. `fields`: ids of the fields whose values it changes, by fragment id where it says so (`values`).
     `schema`: ids of the fields that a Project leaves. `covered`: the row offsets that overlays cover, by
     fragment id, None for all. `groups`: ids of the fragments that a Rewrite makes into others, by group.
-    `carries_reuse`: it brings a fragment-reuse index. `shards`: newest generation merged, by shard id.
+    `carries_reuse`: it brings a fragment-reuse index. `schema_metadata`, `field_metadata`: it names the
+    schema's metadata, that of these fields; `describes`: and changes something there. `shards`: newest
+    generation merged, by shard id.
     """
 
     kind: Kind
     touched: frozenset[int] = NO_IDS
     removed: frozenset[int] = NO_IDS
     files: Mapping[int, bytes] = field(default_factory=dict)
-    rows: Mapping[int, AbstractSet[int]] | None = None
+    rows: Mapping[int, Bitmap] | None = None
     moves_rows: bool = False
     rewrites_columns: bool = False
     fields: frozenset[int] = NO_IDS
     values: Mapping[int, frozenset[int]] = field(default_factory=dict)
     schema: frozenset[int] = NO_IDS
-    covered: Mapping[int, AbstractSet[int] | None] = field(default_factory=dict)
+    covered: Mapping[int, Bitmap | None] = field(default_factory=dict)
     groups: tuple[frozenset[int], ...] = ()
     carries_reuse: bool = False
     indexing: Indexing | None = None
@@ -101,6 +109,7 @@ class Footprint:
     table_metadata: KeyChanges | None = None
     schema_metadata: bool = False
     field_metadata: frozenset[int] = NO_IDS
+    describes: bool = False
     inserted: Filter | None = None
     shards: Mapping[str, int] = field(default_factory=dict)
     bases: tuple[tuple[int, str | None, str], ...] = ()

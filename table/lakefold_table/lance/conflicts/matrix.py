@@ -9,35 +9,317 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from lakefold_table.lance.conflicts import fragment_conditions as on
+from lakefold_table.lance.conflicts import index_conditions as on_index
+from lakefold_table.lance.conflicts import key_conditions as on_keys
 from lakefold_table.lance.conflicts.rule import Rule, Severity, always
 from lakefold_table.lance.operations import Kind
 
 Row = Mapping[Kind, tuple[Rule, ...]]
 
-UNTOLD = Rule(Severity.RETRYABLE, "nobody can tell what that version did", always, reads_theirs=False)
-REPLACED = Rule(Severity.INCOMPATIBLE, "it replaced what the table holds", always, reads_theirs=False)
-MERGED_LOG = Rule(
-    Severity.INCOMPATIBLE, "it moved rows of the write-ahead log into the table", always, reads_theirs=False
+REBASE, RETRYABLE, INCOMPATIBLE = Severity
+
+
+def _of_kind(severity: Severity, when: str) -> tuple[Rule, ...]:
+    return (Rule(severity, when, always, reads_theirs=False),)
+
+
+# What the kind of the other operation decides alone.
+UNTOLD = _of_kind(RETRYABLE, "nobody can tell what that version did")
+REPLACED = _of_kind(INCOMPATIBLE, "it replaced what the table holds")
+REPLACED_BY_BOTH = _of_kind(RETRYABLE, "both replace what the table holds")
+MERGED_LOG = _of_kind(INCOMPATIBLE, "it brought the table's write-ahead log up to date")
+NULLABILITY = _of_kind(RETRYABLE, "it may have forbidden nulls that the values hold")
+VALUES = _of_kind(RETRYABLE, "it brought values, among them maybe nulls that are now to be forbidden")
+FRAGMENT_LIST = _of_kind(RETRYABLE, "it gave the table another list of fragments")
+OWN_FRAGMENT_LIST = _of_kind(RETRYABLE, "a merge lists all fragments, and those changed")
+OWN_SCHEMA = _of_kind(RETRYABLE, "both replace the schema")
+DROPPED_UNDER_MERGE = _of_kind(INCOMPATIBLE, "it dropped columns of the schema that the merge replaces")
+NO_LOG_STATE = _of_kind(INCOMPATIBLE, "it changed the table beside its write-ahead log")
+
+# What the two touch.
+FRAGMENT = Rule(RETRYABLE, "both change a fragment", on.shared_fragments)
+UNMERGEABLE = Rule(
+    RETRYABLE, "both change a fragment, and their deleted rows can't be joined", on.shared_but_unmergeable
 )
-NULLABILITY = Rule(
-    Severity.RETRYABLE, "it may have forbidden nulls that the values hold", always, reads_theirs=False
+MERGEABLE = Rule(
+    REBASE, "both delete rows of a fragment, and the proposal says which rows", on.shared_and_mergeable
+)
+ROWS = (UNMERGEABLE, MERGEABLE)
+REWRITTEN = Rule(RETRYABLE, "it moved the rows of a fragment to another", on.shared_fragments)
+REMOVED = Rule(RETRYABLE, "it removed a fragment that the proposal changes", on.removed_fragments)
+TARGET_REMOVED = Rule(
+    INCOMPATIBLE, "it removed a fragment whose column is to be replaced", on.removed_fragments
+)
+MOVED_UNDER = Rule(
+    RETRYABLE, "it moved rows out of a fragment whose column is to be replaced", on.rows_moved_away
+)
+OVERLAID = Rule(RETRYABLE, "it changed values of rows that the proposal moves", on.moved_rows_covered)
+OVERLAID_VALUES = Rule(RETRYABLE, "both change values of one field in a fragment", on.same_values)
+MOVED_OVERLAID = Rule(
+    REBASE, "it moved rows out of a fragment whose values the proposal changes", on.overlaid_rows_moved
+)
+SAME_VALUES = Rule(RETRYABLE, "both change values of one field in a fragment", on.same_values)
+DROPPED = Rule(RETRYABLE, "it dropped a field whose values the proposal changes", on.dropped_fields)
+REPLACED_DROPPED = Rule(INCOMPATIBLE, "it dropped a field whose values are to be replaced", on.dropped_fields)
+ANY_KEYS = Rule(
+    RETRYABLE,
+    "the proposal inserts only new keys, and the appended rows may hold them",
+    on_keys.inserts_keys,
+    reads_theirs=False,
+)
+SAME_KEYS = Rule(
+    RETRYABLE, "the proposal inserts only new keys, and it may have inserted them", on_keys.same_inserted_keys
+)
+
+# Indices.
+INDEX_NAME = Rule(
+    RETRYABLE, "one adds an index of a name that the other adds or removes", on_index.same_index_name
+)
+LOG_INDEX_MERGED = Rule(
+    RETRYABLE,
+    "it merged columns, and the index is that of the write-ahead log",
+    on_index.ours_is_log_index,
+    reads_theirs=False,
+)
+MERGED_LOG_INDEX = Rule(RETRYABLE, "it added the index of the write-ahead log", on_index.theirs_is_log_index)
+INDEXED_VALUES = Rule(
+    RETRYABLE, "one indexes a field whose values the other replaces", on_index.indexed_values
+)
+STALE_INDEX = Rule(
+    REBASE, "it changed indexed values: those fragments leave the new index", on_index.index_of_updated
+)
+INDEX_REWRITTEN = Rule(RETRYABLE, "it moved rows that the new index covers", on_index.index_of_rewritten)
+NGRAM_REWRITTEN = Rule(RETRYABLE, "it moved rows that a new n-gram index covers", on_index.ngram_of_rewritten)
+REWRITE_INDEXED = Rule(RETRYABLE, "it indexed rows that the proposal moves", on_index.rewrite_of_indexed)
+HALF_INDEXED = Rule(
+    RETRYABLE, "it indexed some of the fragments that are made into one", on_index.group_half_indexed
+)
+REUSE_MIXED = Rule(
+    INCOMPATIBLE,
+    "the fragment-reuse index is replaced together with other indices",
+    on_index.reuse_replaced_with_others,
+)
+REUSE_TRIMMED = Rule(
+    REBASE, "one adds to the fragment-reuse index, the other trims it", on_index.reuse_trimmed
+)
+REUSE_TWICE = Rule(RETRYABLE, "both add to the fragment-reuse index", on_index.both_carry_reuse)
+LOG_INDEX = Rule(
+    REBASE,
+    "it merged generations of the write-ahead log that the index must name",
+    on_index.indexes_mem_wal,
+    reads_theirs=True,
+)
+NO_LOG_INDEX = Rule(
+    INCOMPATIBLE,
+    "it brought the table's write-ahead log up to date",
+    on_index.indexes_no_mem_wal,
+    reads_theirs=False,
+)
+
+# Keys, metadata, shards, bases.
+CONFIG = Rule(
+    INCOMPATIBLE,
+    "one sets a key of the configuration that the other sets or deletes",
+    on_keys.same_config_keys,
+)
+TABLE_METADATA = Rule(
+    INCOMPATIBLE,
+    "both change one key of the table's metadata, or one replaces them all",
+    on_keys.same_table_metadata,
+)
+SCHEMA_METADATA = Rule(INCOMPATIBLE, "both change the schema's metadata", on_keys.both_schema_metadata)
+FIELD_METADATA = Rule(INCOMPATIBLE, "both change the metadata of one field", on_keys.same_field_metadata)
+SCHEMA_REPLACED = Rule(
+    INCOMPATIBLE,
+    "it replaced the schema that the metadata belongs to",
+    on_keys.names_schema,
+    reads_theirs=False,
+)
+SCHEMA_RESTORED = Rule(
+    INCOMPATIBLE,
+    "it replaced the schema that the metadata belongs to",
+    on_keys.describes_schema,
+    reads_theirs=False,
+)
+SCHEMA_MERGED = Rule(
+    RETRYABLE,
+    "it gave the table another schema, and the metadata belongs to that",
+    on_keys.describes_schema,
+    reads_theirs=False,
+)
+DESCRIBED = Rule(
+    RETRYABLE, "it changed metadata of the schema that the merge replaces", on_keys.schema_described
+)
+DESCRIBED_RESTORED = Rule(
+    INCOMPATIBLE, "it changed metadata of the schema that the restore replaces", on_keys.schema_described
+)
+OLDER_GENERATION = Rule(
+    RETRYABLE, "it merged an older generation of the same shard", on_keys.older_generation
+)
+SAME_GENERATION = Rule(
+    INCOMPATIBLE, "it merged this or a newer generation of the same shard", on_keys.same_generation
+)
+GENERATIONS = (SAME_GENERATION, OLDER_GENERATION)
+BASES = Rule(INCOMPATIBLE, "both add a base path of one id, name or path", on_keys.same_bases)
+
+
+def _row(rules: Mapping[Kind, tuple[Rule, ...]]) -> Row:
+    """A row as it is written; for any kind a version without a transaction can't be judged."""
+    return MappingProxyType({**rules, Kind.UNKNOWN: UNTOLD})
+
+
+WHOLE = {Kind.OVERWRITE: REPLACED, Kind.RESTORE: REPLACED}
+"""What no operation on what the table holds can follow."""
+CHANGES = {**WHOLE, Kind.UPDATE_MEM_WAL_STATE: MERGED_LOG}
+"""What none can follow that doesn't know of the write-ahead log."""
+MERGES = {Kind.MERGE: FRAGMENT_LIST, Kind.MERGE_KEEPING_NULLABILITY: FRAGMENT_LIST}
+MERGE_ROW = {
+    **CHANGES,
+    **dict.fromkeys((Kind.PROJECT, Kind.PROJECT_KEEPING_NULLABILITY), DROPPED_UNDER_MERGE),
+    **MERGES,
+    **dict.fromkeys(
+        (Kind.APPEND, Kind.DELETE, Kind.UPDATE, Kind.REWRITE, Kind.DATA_REPLACEMENT, Kind.DATA_OVERLAY),
+        OWN_FRAGMENT_LIST,
+    ),
+    Kind.UPDATE_CONFIG: (DESCRIBED,),
+    Kind.CREATE_INDEX: (MERGED_LOG_INDEX,),
+}
+SCHEMAS = dict.fromkeys(
+    (Kind.MERGE, Kind.MERGE_KEEPING_NULLABILITY, Kind.PROJECT, Kind.PROJECT_KEEPING_NULLABILITY), OWN_SCHEMA
 )
 
 RULES: Mapping[Kind, Row] = MappingProxyType(
     {
-        Kind.APPEND: {
-            Kind.OVERWRITE: (REPLACED,),
-            Kind.RESTORE: (REPLACED,),
-            Kind.UPDATE_MEM_WAL_STATE: (MERGED_LOG,),
-            Kind.MERGE: (NULLABILITY,),
-            Kind.PROJECT: (NULLABILITY,),
-            Kind.UNKNOWN: (UNTOLD,),
-        },
-        Kind.RESERVE_FRAGMENTS: {
-            Kind.OVERWRITE: (REPLACED,),
-            Kind.RESTORE: (REPLACED,),
-            Kind.UNKNOWN: (UNTOLD,),
-        },
+        Kind.APPEND: _row({**CHANGES, Kind.MERGE: NULLABILITY, Kind.PROJECT: NULLABILITY}),
+        Kind.DELETE: _row(
+            {
+                **CHANGES,
+                **MERGES,
+                Kind.DELETE: ROWS,
+                Kind.UPDATE: ROWS,
+                Kind.REWRITE: (REWRITTEN,),
+                Kind.DATA_REPLACEMENT: (FRAGMENT,),
+            }
+        ),
+        Kind.UPDATE: _row(
+            {
+                **WHOLE,
+                **MERGES,
+                Kind.APPEND: (ANY_KEYS,),
+                Kind.DELETE: ROWS,
+                Kind.UPDATE: (SAME_KEYS, *ROWS),
+                Kind.REWRITE: (REWRITTEN,),
+                Kind.PROJECT: NULLABILITY,
+                Kind.PROJECT_KEEPING_NULLABILITY: (DROPPED,),
+                Kind.DATA_REPLACEMENT: (FRAGMENT,),
+                Kind.DATA_OVERLAY: (OVERLAID, OVERLAID_VALUES),
+                Kind.UPDATE_MEM_WAL_STATE: GENERATIONS,
+            }
+        ),
+        Kind.OVERWRITE: _row(
+            {
+                Kind.OVERWRITE: (*REPLACED_BY_BOTH, CONFIG),
+                Kind.UPDATE_CONFIG: (CONFIG,),
+                Kind.UPDATE_MEM_WAL_STATE: MERGED_LOG,
+            }
+        ),
+        Kind.CREATE_INDEX: _row(
+            {
+                **WHOLE,
+                Kind.CREATE_INDEX: (INDEX_NAME,),
+                Kind.MERGE: (LOG_INDEX_MERGED,),
+                Kind.MERGE_KEEPING_NULLABILITY: (LOG_INDEX_MERGED,),
+                Kind.UPDATE: (STALE_INDEX,),
+                Kind.REWRITE: (INDEX_REWRITTEN, NGRAM_REWRITTEN, REUSE_MIXED, REUSE_TRIMMED),
+                Kind.DATA_REPLACEMENT: (INDEXED_VALUES,),
+                Kind.UPDATE_MEM_WAL_STATE: (NO_LOG_INDEX, LOG_INDEX),
+            }
+        ),
+        Kind.REWRITE: _row(
+            {
+                **WHOLE,
+                **MERGES,
+                Kind.DELETE: (FRAGMENT,),
+                Kind.UPDATE: (FRAGMENT,),
+                Kind.REWRITE: (FRAGMENT, REUSE_TWICE),
+                Kind.CREATE_INDEX: (REWRITE_INDEXED, HALF_INDEXED, REUSE_MIXED, REUSE_TRIMMED),
+                Kind.DATA_REPLACEMENT: (FRAGMENT,),
+                Kind.DATA_OVERLAY: (FRAGMENT,),
+            }
+        ),
+        Kind.MERGE: _row(MERGE_ROW),
+        Kind.MERGE_KEEPING_NULLABILITY: _row(MERGE_ROW),
+        Kind.PROJECT: _row(
+            {
+                **CHANGES,
+                **SCHEMAS,
+                **dict.fromkeys((Kind.APPEND, Kind.UPDATE, Kind.DATA_REPLACEMENT, Kind.DATA_OVERLAY), VALUES),
+            }
+        ),
+        Kind.PROJECT_KEEPING_NULLABILITY: _row({**CHANGES, **SCHEMAS}),
+        Kind.RESTORE: _row(
+            {Kind.UPDATE_CONFIG: (DESCRIBED_RESTORED,), Kind.UPDATE_MEM_WAL_STATE: MERGED_LOG}
+        ),
+        Kind.RESERVE_FRAGMENTS: _row(WHOLE),
+        Kind.UPDATE_CONFIG: _row(
+            {
+                Kind.OVERWRITE: (SCHEMA_REPLACED, CONFIG),
+                Kind.RESTORE: (SCHEMA_RESTORED,),
+                Kind.MERGE: (SCHEMA_MERGED,),
+                Kind.MERGE_KEEPING_NULLABILITY: (SCHEMA_MERGED,),
+                Kind.UPDATE_CONFIG: (CONFIG, TABLE_METADATA, SCHEMA_METADATA, FIELD_METADATA),
+            }
+        ),
+        Kind.DATA_REPLACEMENT: _row(
+            {
+                **CHANGES,
+                **MERGES,
+                Kind.DELETE: (TARGET_REMOVED,),
+                Kind.UPDATE: (TARGET_REMOVED, MOVED_UNDER, SAME_VALUES),
+                Kind.REWRITE: (REWRITTEN,),
+                Kind.CREATE_INDEX: (INDEXED_VALUES,),
+                Kind.PROJECT: NULLABILITY,
+                Kind.PROJECT_KEEPING_NULLABILITY: (REPLACED_DROPPED,),
+                Kind.DATA_REPLACEMENT: (SAME_VALUES,),
+            }
+        ),
+        Kind.DATA_OVERLAY: _row(
+            {
+                **CHANGES,
+                **MERGES,
+                Kind.DELETE: (REMOVED,),
+                Kind.UPDATE: (REMOVED, MOVED_OVERLAID),
+                Kind.REWRITE: (REWRITTEN,),
+                Kind.PROJECT: NULLABILITY,
+            }
+        ),
+        Kind.UPDATE_MEM_WAL_STATE: _row(
+            {
+                **dict.fromkeys(
+                    (
+                        Kind.APPEND,
+                        Kind.DELETE,
+                        Kind.OVERWRITE,
+                        Kind.MERGE,
+                        Kind.MERGE_KEEPING_NULLABILITY,
+                        Kind.RESTORE,
+                        Kind.PROJECT,
+                        Kind.PROJECT_KEEPING_NULLABILITY,
+                        Kind.DATA_REPLACEMENT,
+                        Kind.DATA_OVERLAY,
+                        Kind.CLONE,
+                    ),
+                    NO_LOG_STATE,
+                ),
+                Kind.UPDATE: GENERATIONS,
+                Kind.CREATE_INDEX: GENERATIONS,
+                Kind.UPDATE_MEM_WAL_STATE: GENERATIONS,
+            }
+        ),
+        Kind.CLONE: _row({}),
+        Kind.UPDATE_BASES: _row({Kind.UPDATE_BASES: (BASES,)}),
+        Kind.UNKNOWN: _row({}),
     }
 )
 """For each kind that is proposed, and each that came in between, the rules that apply."""

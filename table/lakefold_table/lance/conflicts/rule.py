@@ -57,3 +57,18 @@ class Rule:
 def always(_ours: Footprint, _theirs: Footprint, _version: int) -> Met:
     """The condition of rules that apply to any two operations of their kinds."""
     return Met()
+
+
+def met_fragments(ids: frozenset[int]) -> Met | None:
+    """That the rule applies to these fragments, if there are any."""
+    return Met(ids) if ids else None
+
+
+def met_fields(ids: frozenset[int]) -> Met | None:
+    """That the rule applies to these fields, if there are any."""
+    return Met(field_ids=ids) if ids else None
+
+
+def met_keys(keys: frozenset[str]) -> Met | None:
+    """That the rule applies to these keys, if there are any."""
+    return Met(keys=keys) if keys else None

@@ -1,0 +1,97 @@
+"""When two operations meet in fragments, rows and values: a function for each condition (facts 5.3, 5.5).
+
+Each gives the evidence, or None where the rule doesn't apply. How bad that is stands in the `matrix`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_table.lance.conflicts.rule import Met, met_fields, met_fragments
+from lakefold_table.lance.conflicts.verdicts import Rebase
+
+if TYPE_CHECKING:
+    from lakefold_table.lance.conflicts.footprint import Footprint
+
+
+def shared_fragments(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Both touch a fragment."""
+    return met_fragments(ours.touched & theirs.touched)
+
+
+def removed_fragments(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """They removed a fragment that ours touches."""
+    return met_fragments(ours.touched & theirs.removed)
+
+
+def shared_but_unmergeable(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Both touch a fragment, and their deleted rows can't be joined.
+
+    Ours must say which rows it means, in a fragment that both leave in the table with the same data files.
+    """
+    shared = ours.touched & theirs.touched
+    return met_fragments(frozenset(one for one in shared if not _is_mergeable(ours, theirs, one)))
+
+
+def shared_and_mergeable(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Both delete rows of a fragment, and ours says which."""
+    shared = ours.touched & theirs.touched
+    merges = frozenset(one for one in shared if _is_mergeable(ours, theirs, one))
+    return Met(merges, rebase=Rebase(merges=merges)) if merges else None
+
+
+def _is_mergeable(ours: Footprint, theirs: Footprint, fragment: int) -> bool:
+    return (
+        ours.rows is not None
+        and fragment in ours.rows
+        and fragment not in ours.removed
+        and fragment not in theirs.removed
+        and not ours.rewrites_columns
+        and ours.files.get(fragment) == theirs.files.get(fragment)
+    )
+
+
+def moved_rows_covered(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Ours moves rows whose values their overlay changed, or doesn't say which rows it moves."""
+    if not ours.moves_rows:
+        return None
+    return met_fragments(
+        frozenset(one for one in ours.touched & theirs.touched if _covers(ours, theirs, one))
+    )
+
+
+def _covers(ours: Footprint, theirs: Footprint, fragment: int) -> bool:
+    covered = theirs.covered.get(fragment)
+    if ours.rows is None or covered is None:
+        return True
+    moved = ours.rows.get(fragment)
+    return moved is not None and bool(moved & covered)
+
+
+def overlaid_rows_moved(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """They moved rows of a fragment that our overlay covers: whether the same ones is yet to be seen."""
+    shared = ours.touched & theirs.touched - theirs.removed
+    if not theirs.moves_rows or not shared:
+        return None
+    return Met(shared, rebase=Rebase(compares=shared))
+
+
+def dropped_fields(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """They dropped a field whose values ours changes."""
+    return met_fields(ours.fields - theirs.schema)
+
+
+def same_values(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Both change values of one field in one fragment."""
+    shared = {
+        fragment: fields & theirs.values.get(fragment, frozenset())
+        for fragment, fields in ours.values.items()
+        if fragment in theirs.values
+    }
+    met = {fragment: fields for fragment, fields in shared.items() if fields}
+    return Met(frozenset(met), frozenset().union(*met.values())) if met else None
+
+
+def rows_moved_away(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """They moved rows out of a fragment of which ours replaces a column."""
+    return met_fragments(ours.touched & theirs.touched) if theirs.moves_rows else None

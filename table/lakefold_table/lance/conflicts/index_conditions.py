@@ -1,0 +1,161 @@
+"""When two operations meet in indices: one function a condition (format facts, 5.3 and 5.5).
+
+Each gives the evidence, or None where the rule doesn't apply. How bad that is stands in the `matrix`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_table.lance.bitmaps import Bitmap
+from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE, MEM_WAL
+from lakefold_table.lance.conflicts.rule import Met, met_fields, met_fragments, met_keys
+from lakefold_table.lance.conflicts.verdicts import Rebase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakefold_table.lance.conflicts.footprint import Footprint, Indexing, IndexPrint
+
+NGRAM = "NGramIndexDetails"
+"""How the type of an n-gram index ends."""
+FRAGMENT_IDS = 2**32
+"""Fragment ids lie below it (format facts, 3.1)."""
+
+
+def indexed_values(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """One of the two indexes a field whose values the other replaces."""
+    indexed = ours.indexing or theirs.indexing
+    replaced = theirs.fields if ours.indexing else ours.fields
+    return met_fields(replaced & _indexed_fields(indexed)) if indexed else None
+
+
+def same_index_name(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """One adds an index of a name that the other adds or removes."""
+    if ours.indexing is None or theirs.indexing is None:
+        return None
+    names = (_added(ours.indexing) & _all_names(theirs.indexing)) | (
+        _added(theirs.indexing) & _all_names(ours.indexing)
+    )
+    return met_keys(names)
+
+
+def index_of_rewritten(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Ours indexes fragments that they rewrote, and no fragment-reuse index tells where their rows went."""
+    return None if theirs.carries_reuse else _covered_of(ours.indexing, theirs)
+
+
+def ngram_of_rewritten(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Ours is an n-gram index, which can't be remapped, of fragments that they rewrote."""
+    if not theirs.carries_reuse or ours.indexing is None:
+        return None
+    ngrams = [one for one in ours.indexing.added if one.type_url.endswith(NGRAM)]
+    return met_fragments(frozenset[int]().union(*(_inside(theirs.touched, one) for one in ngrams)))
+
+
+def reuse_replaced_with_others(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """The fragment-reuse index is replaced together with other indices, of which nobody knows the meaning."""
+    indexing, rewrite = (ours.indexing, theirs) if ours.indexing else (theirs.indexing, ours)
+    if indexing is None or indexing.named(FRAGMENT_REUSE) is None:
+        return None
+    if rewrite is theirs and not rewrite.carries_reuse:
+        return None
+    alone = len(indexing.added) == len(indexing.removed) == 1
+    return None if alone else Met(keys=frozenset({FRAGMENT_REUSE}))
+
+
+def reuse_trimmed(ours: Footprint, theirs: Footprint, version: int) -> Met | None:
+    """One trims the fragment-reuse index, the other adds to it: ours takes in what theirs says."""
+    indexing, rewrite = (ours.indexing, theirs) if ours.indexing else (theirs.indexing, ours)
+    if indexing is None or indexing.named(FRAGMENT_REUSE) is None or not rewrite.carries_reuse:
+        return None
+    return Met(rebase=Rebase(reuse=frozenset({version})))
+
+
+def both_carry_reuse(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Both bring a fragment-reuse index."""
+    return Met(keys=frozenset({FRAGMENT_REUSE})) if ours.carries_reuse and theirs.carries_reuse else None
+
+
+def rewrite_of_indexed(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Ours rewrites fragments that they indexed, and brings no fragment-reuse index."""
+    if ours.carries_reuse or (theirs.indexing and theirs.indexing.named(FRAGMENT_REUSE)):
+        return None
+    return _covered_of(theirs.indexing, ours)
+
+
+def group_half_indexed(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Ours brings a fragment-reuse index, but makes indexed and other fragments into one."""
+    if not ours.carries_reuse or theirs.indexing is None or theirs.indexing.named(FRAGMENT_REUSE):
+        return None
+    split: set[int] = set()
+    for index in theirs.indexing.added:
+        if index.fragments is None:
+            return Met(ours.touched, keys=frozenset({index.name}))
+        for group in ours.groups:
+            inside = _inside(group, index)
+            split |= group if inside and inside != group else set()
+    return met_fragments(frozenset(split))
+
+
+def index_of_updated(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """They changed indexed values in place: the new index doesn't describe those fragments any more."""
+    if ours.indexing is None or not theirs.fields:
+        return None
+    touched = theirs.touched - theirs.removed
+    uncovers = {one.uuid: _inside(touched, one) for one in ours.indexing.added if one.fields & theirs.fields}
+    uncovers = {uuid: fragments for uuid, fragments in uncovers.items() if fragments}
+    return Met(rebase=Rebase(uncovers=uncovers)) if uncovers else None
+
+
+def ours_is_log_index(ours: Footprint, _theirs: Footprint, _version: int) -> Met | None:
+    """Ours adds the index of the write-ahead log."""
+    return Met(keys=frozenset({MEM_WAL})) if _adds_log_index(ours) else None
+
+
+def theirs_is_log_index(_ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """They added the index of the write-ahead log."""
+    return Met(keys=frozenset({MEM_WAL})) if _adds_log_index(theirs) else None
+
+
+def indexes_mem_wal(ours: Footprint, _theirs: Footprint, version: int) -> Met | None:
+    """Ours writes the index of the write-ahead log, which takes in what they merged."""
+    return Met(rebase=Rebase(mem_wal=frozenset({version}))) if _adds_log_index(ours) else None
+
+
+def indexes_no_mem_wal(ours: Footprint, _theirs: Footprint, _version: int) -> Met | None:
+    """Ours writes other indices than that of the write-ahead log."""
+    return None if _adds_log_index(ours) else Met()
+
+
+def _adds_log_index(ours: Footprint) -> bool:
+    return ours.indexing is not None and ours.indexing.named(MEM_WAL) is not None
+
+
+def _added(indexing: Indexing) -> frozenset[str]:
+    return frozenset(one.name for one in indexing.added)
+
+
+def _all_names(indexing: Indexing) -> frozenset[str]:
+    return _added(indexing).union(indexing.removed)
+
+
+def _indexed_fields(indexing: Indexing) -> frozenset[int]:
+    return frozenset(number for one in indexing.added for number in one.fields)
+
+
+def _inside(ids: Iterable[int], index: IndexPrint) -> frozenset[int]:
+    """Those of the fragments that the index is known to cover."""
+    if index.fragments is None:
+        return frozenset()
+    return frozenset(index.fragments & Bitmap([number for number in ids if number < FRAGMENT_IDS]))
+
+
+def _covered_of(indexing: Indexing | None, rewrite: Footprint) -> Met | None:
+    """The rewritten fragments that new indices cover, all of them where an index doesn't say."""
+    if indexing is None:
+        return None
+    untold = frozenset(one.name for one in indexing.added if one.fragments is None)
+    if untold:
+        return Met(rewrite.touched, keys=untold)
+    return met_fragments(frozenset[int]().union(*(_inside(rewrite.touched, one) for one in indexing.added)))

@@ -1,0 +1,96 @@
+"""When two operations meet in keys: of rows, of maps, of shards, of base paths. One function a condition.
+
+Each gives the evidence, or None where the rule doesn't apply. How bad that is stands in the `matrix`. Source:
+format facts, section 5.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_table.lance.conflicts.keys import may_share_keys
+from lakefold_table.lance.conflicts.rule import Met, met_fields, met_keys
+
+if TYPE_CHECKING:
+    from lakefold_table.lance.conflicts.footprint import Footprint
+
+
+def inserts_keys(ours: Footprint, _theirs: Footprint, _version: int) -> Met | None:
+    """Ours may insert only keys that aren't there, and nobody knows which theirs inserted."""
+    return Met(field_ids=frozenset(ours.inserted.fields)) if ours.inserted else None
+
+
+def same_inserted_keys(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Ours may insert only keys that aren't there, and theirs inserted some of them, or doesn't say."""
+    if ours.inserted is None:
+        return None
+    if theirs.inserted is not None and not may_share_keys(ours.inserted, theirs.inserted):
+        return None
+    return Met(field_ids=frozenset(ours.inserted.fields))
+
+
+def same_config_keys(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """One sets a key of the table's configuration that the other sets or deletes."""
+    if ours.config is None or theirs.config is None:
+        return None
+    keys = (ours.config.sets & theirs.config.keys) | (theirs.config.sets & ours.config.keys)
+    return met_keys(keys)
+
+
+def same_table_metadata(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Both change a key of the table's metadata, or one of them replaces it all."""
+    if ours.table_metadata is None or theirs.table_metadata is None:
+        return None
+    keys = ours.table_metadata.keys & theirs.table_metadata.keys
+    replaces = ours.table_metadata.replaces or theirs.table_metadata.replaces
+    return Met(keys=keys or ours.table_metadata.keys) if keys or replaces else None
+
+
+def both_schema_metadata(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Both change the schema's metadata."""
+    return Met() if ours.schema_metadata and theirs.schema_metadata else None
+
+
+def same_field_metadata(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Both change the metadata of a field."""
+    return met_fields(ours.field_metadata & theirs.field_metadata)
+
+
+def names_schema(ours: Footprint, _theirs: Footprint, _version: int) -> Met | None:
+    """Ours names the metadata of the schema or of fields, even if it changes nothing there."""
+    return Met(field_ids=ours.field_metadata) if ours.schema_metadata or ours.field_metadata else None
+
+
+def describes_schema(ours: Footprint, _theirs: Footprint, _version: int) -> Met | None:
+    """Ours changes the metadata of the schema or of fields."""
+    return Met(field_ids=ours.field_metadata) if ours.describes else None
+
+
+def schema_described(_ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """They changed the metadata of the schema or of fields."""
+    return Met(field_ids=theirs.field_metadata) if theirs.describes else None
+
+
+def older_generation(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """They merged an older generation of a shard that ours merges too."""
+    older = {shard for shard, newest in ours.shards.items() if theirs.shards.get(shard, newest) < newest}
+    return met_keys(frozenset(older))
+
+
+def same_generation(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """They merged the same or a newer generation of a shard that ours merges too."""
+    same = {shard for shard, newest in ours.shards.items() if theirs.shards.get(shard, -1) >= newest}
+    return met_keys(frozenset(same))
+
+
+def same_bases(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Both add a base path of one id, one name or one path."""
+    clashes = {
+        path
+        for number, name, path in ours.bases
+        for other_number, other_name, other_path in theirs.bases
+        if (number and number == other_number)
+        or (name is not None and name == other_name)
+        or path == other_path
+    }
+    return met_keys(frozenset(clashes))

@@ -1,0 +1,39 @@
+"""Whether two Updates may have inserted one key, from what their filters of inserted rows tell.
+
+A filter lists the hashes of the keys, or is a Bloom filter: blocks of eight words of 32 bits, where each key
+sets one bit in every word of one block. Two such filters of one shape may share a key only where some block
+has a common bit in each of its words. pylance 14 writes Bloom filters of 32 KiB whatever the number of keys
+(tried), so the footprint holds their bits as a bitmap, which is small where keys are few.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lakefold_table.lance.bitmaps import bitmap_of, numbers_of
+
+if TYPE_CHECKING:
+    from lakefold_table.lance.bitmaps import Bitmap
+    from lakefold_table.lance.conflicts.footprint import Filter
+
+WORD_BITS, BLOCK_WORDS = 32, 8
+
+
+def bits_of(bloom: bytes) -> Bitmap:
+    """The bits that are set in a Bloom filter, counted from the lowest of its first byte."""
+    return bitmap_of(np.flatnonzero(np.unpackbits(np.frombuffer(bloom, np.uint8), bitorder="little")))
+
+
+def may_share_keys(ours: Filter, theirs: Filter) -> bool:
+    """Whether some key may be in both. True also where that can't be told: other columns, other shapes."""
+    if ours.fields != theirs.fields:
+        return True
+    if ours.bloom is None and theirs.bloom is None:
+        return not ours.hashes.isdisjoint(theirs.hashes)
+    if ours.bloom is None or theirs.bloom is None or ours.shape != theirs.shape:
+        return True
+    common = numbers_of(ours.bloom & theirs.bloom)
+    words = np.unique(common // WORD_BITS)
+    return bool((np.bincount(words // BLOCK_WORDS, minlength=1) == BLOCK_WORDS).any())
