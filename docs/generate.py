@@ -15,6 +15,7 @@ from lakefold.cli import VERBS
 from lakefold.settings import PREFIX, Settings
 from lakefold_committer.metrics import Metrics
 from lakefold_table.lance.conflicts import RULES
+from lakefold_table.lance.conflicts.rule import ADVICE, Severity
 from lakefold_table.lance.operations import Kind
 
 if TYPE_CHECKING:
@@ -35,25 +36,67 @@ def page(title: str, source: str, text: str, body: str) -> str:
     return f"{MADE_FROM.format(source=source)}\n# {title}\n\n{text}\n\n{body}"
 
 
+VERDICTS = [
+    ["`·`", "compatible", "It is committed as it is, with the ids that the table gives it now.", "Nothing."],
+    ["`m`", "rebase", "It is fitted to what came first, then committed.", "Nothing."],
+    ["`r` `R`", "retryable", "Rejected. Built on what is there now it may pass.", ADVICE[Severity.RETRYABLE]],
+    ["`x` `X`", "incompatible", "Rejected. What it was built on is gone.", ADVICE[Severity.INCOMPATIBLE]],
+]
+
+
 def conflicts() -> str:
-    """Which operation can't stand beside which."""
-    names = {kind: f"`{kind}`" for kind in Kind} | {Kind.UNKNOWN: "a version without a transaction"}
-
-    def cell(ours: Kind, theirs: Kind) -> str:
-        rules = RULES[ours].get(theirs, ())
-        return "; ".join(f"{rule.severity.name.lower()}: {rule.when}" for rule in rules) or "compatible"
-
-    rows = [[name, *(cell(kind, other) for kind in RULES)] for other, name in names.items()]
+    """Which operation can't stand beside which, why, and what the writer should do."""
+    verdicts = [[sign, name, meaning, _sentence(to_do)] for sign, name, meaning, to_do in VERDICTS]
+    proposed = [kind for kind in Kind if kind is not Kind.UNKNOWN]
+    matrix = [[f"`{ours}`", *(_signs(ours, theirs) for theirs in Kind)] for ours in proposed]
+    head = ["proposed", *(f"`{kind}`" for kind in proposed), "none"]
+    reasons = "\n".join(f"### `{ours}`\n\n{_reasons(ours)}" for ours in proposed)
     return page(
         "Which operations can stand beside which",
         "table/lakefold_table/lance/conflicts/matrix.py",
-        "A transaction built on version R and folded on version V is held against everything in (R, V].\n"
-        "A column is the operation being folded, a row what came in between. *Compatible*: it is rebased\n"
-        "and committed. *Retryable*: Rejected; built again on the newest version it may pass.\n"
-        "*Incompatible*: Rejected; it may mean something else by now. An operation without a column isn't\n"
-        "folded by this release and is answered Invalid; an Overwrite is folded where it creates the table.",
-        table(["in between", *(f"`{kind}`" for kind in RULES)], rows),
+        "A proposal built on version R and folded on version V is held against everything in (R, V]. Where\n"
+        "several rules apply, incompatible goes before retryable, and the newest version is named. The\n"
+        "outcome carries the evidence: the other version and its operation, the fragments, fields, keys.\n\n"
+        "The rules are those of pylance 14, since its users share the tables; where they differ from the\n"
+        "specification, and where ours differ from its, is told in decision\n"
+        "[0009](decisions/0009-the-rules-are-those-of-pylance.md).",
+        f"{table(['sign', 'verdict', 'what becomes of it', 'what its writer does'], verdicts)}\n"
+        "## The matrix\n\n"
+        "A row is the operation proposed, a column what came in between (`none`: a version without a\n"
+        "transaction, of which nobody can tell what it did). A capital holds for any two of their kinds, a\n"
+        "small letter under the conditions below.\n\n"
+        f"{table(head, matrix)}\n"
+        "## The conditions\n\n"
+        '"It" is the operation that came in between.\n\n'
+        f"{reasons}",
     )
+
+
+def _signs(ours: Kind, theirs: Kind) -> str:
+    letters = {Severity.REBASE: "m", Severity.RETRYABLE: "r", Severity.INCOMPATIBLE: "x"}
+    rules = RULES[ours].get(theirs, ())
+    signs = {letters[rule.severity].upper() if rule.always else letters[rule.severity] for rule in rules}
+    return "".join(sorted(signs, key=lambda sign: (sign.lower(), sign))) or "·"
+
+
+def _reasons(ours: Kind) -> str:
+    """The rules of one row, those with the same reason in one line."""
+    found: dict[tuple[Severity, str, str], list[str]] = {}
+    for theirs, rules in RULES[ours].items():
+        for rule in rules:
+            if theirs is not Kind.UNKNOWN:
+                found.setdefault((rule.severity, rule.when, rule.to_do), []).append(f"`{theirs}`")
+    if not found:
+        return "Nothing stands against it.\n"
+    rows = [
+        [", ".join(names), severity.name.lower(), _sentence(when), _sentence(to_do)]
+        for (severity, when, to_do), names in sorted(found.items(), key=lambda one: -one[0][0])
+    ]
+    return table(["after", "verdict", "where", "what its writer does"], rows)
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:].rstrip('.')}."
 
 
 def settings() -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.conflicts import RULES, History, conflict_of
-from lakefold_table.lance.operations import FOLDED, SCHEMA_CHANGING, Kind, kind_of
+from lakefold_table.lance.operations import SCHEMA_CHANGING, Kind, kind_of
 
 OK, RETRY, NEVER = None, True, False
 
@@ -55,9 +55,8 @@ def test_what_was_read_does_not_conflict(other: Kind) -> None:
         assert conflict_of(mine, 5, after(other)) is None
 
 
-def test_each_kind_with_rules_is_folded_onto_a_table() -> None:
-    """An Overwrite is folded only where there is no table yet."""
-    assert set(RULES) <= FOLDED - {Kind.OVERWRITE}
+def test_each_kind_has_rules() -> None:
+    assert set(RULES) == set(Kind)
 
 
 def test_an_incompatible_conflict_goes_before_a_retryable_one() -> None:

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 MAX_EVIDENCE = 1000
 """How many ids or keys of each sort an outcome lists."""
 
-ADVICE = {
-    Severity.RETRYABLE: "build it again on the newest version",
-    Severity.INCOMPATIBLE: "building it again may mean something else",
-}
-
 
 def judge(ours: Footprint, theirs: Footprint, version: int) -> Verdict:
     """What becomes of `ours` after `theirs`, which became `version` (format facts, 5.2 to 5.5).
@@ -57,7 +52,7 @@ def _verdict(rule: Rule, met: Met, ours: Kind, theirs: Kind, version: int) -> Ve
     return Conflict(
         retryable=rule.severity is Severity.RETRYABLE,
         message=f"the {ours} can't follow the {theirs} of version {version}: {rule.when}{_shown(met)}; "
-        f"{ADVICE[rule.severity]}",
+        f"{rule.to_do}",
         other_version=version,
         other_operation=theirs.value,
         fragment_ids=tuple(sorted(met.fragment_ids)[:MAX_EVIDENCE]),

@@ -23,7 +23,8 @@ WORD_BITS, BLOCK_WORDS = 32, 8
 
 def bits_of(bloom: bytes) -> Bitmap:
     """The bits that are set in a Bloom filter, counted from the lowest of its first byte."""
-    return bitmap_of(np.flatnonzero(np.unpackbits(np.frombuffer(bloom, np.uint8), bitorder="little")))
+    bits = np.unpackbits(np.frombuffer(bloom, np.uint8), bitorder="little")
+    return bitmap_of(np.flatnonzero(bits).astype(np.uint32))
 
 
 def may_share_keys(ours: Filter, theirs: Filter) -> bool:

@@ -40,7 +40,10 @@ NO_LOG_STATE = _of_kind(INCOMPATIBLE, "it changed the table beside its write-ahe
 # What the two touch.
 FRAGMENT = Rule(RETRYABLE, "both change a fragment", on.shared_fragments)
 UNMERGEABLE = Rule(
-    RETRYABLE, "both change a fragment, and their deleted rows can't be joined", on.shared_but_unmergeable
+    RETRYABLE,
+    "both change a fragment, and their deleted rows can't be joined",
+    on.shared_but_unmergeable,
+    advice="build it again on the newest version; rows named in the envelope can be joined with others",
 )
 MERGEABLE = Rule(
     REBASE, "both delete rows of a fragment, and the proposal says which rows", on.shared_and_mergeable

@@ -25,6 +25,14 @@ class Severity(IntEnum):
     INCOMPATIBLE = 3
 
 
+ADVICE = {
+    Severity.REBASE: "nothing",
+    Severity.RETRYABLE: "build it again on the newest version",
+    Severity.INCOMPATIBLE: "look at what is there now: building it again may mean something else",
+}
+"""What the writer should do, unless a rule knows better."""
+
+
 @dataclass(frozen=True, slots=True)
 class Met:
     """A rule applies: the evidence. `rebase` is what a rule of that severity asks for."""
@@ -39,14 +47,21 @@ class Met:
 class Rule:
     """One reason why two operations can't simply stand side by side.
 
-    `when` completes "the one can't follow the other where ...". `reads_theirs`: the condition asks for more
-    of theirs than its kind.
+    `when` says it in a few words, "it" being the operation that came before. `advice` is what the writer
+    should do, where that is more than the severity says. `reads_theirs`: the condition asks for more of
+    theirs than its kind.
     """
 
     severity: Severity
     when: str
     condition: Callable[[Footprint, Footprint, int], Met | None]
     reads_theirs: bool = True
+    advice: str = ""
+
+    @property
+    def to_do(self) -> str:
+        """What the writer of a refused proposal should do."""
+        return self.advice or ADVICE[self.severity]
 
     @property
     def always(self) -> bool:
