@@ -65,13 +65,14 @@ class Chain:
 class History:
     """For each kind of operation the newest version that was one, complete for the versions after `since`.
 
-    `detailed_since`: the footprints of all versions after it are known; None where none is.
+    `detailed_since`: the footprints of all versions after it are known; None where none is. Two histories are
+    equal where they tell the same of the kinds.
     """
 
     since: int
     latest: Mapping[Kind, int]
-    detailed_since: int | None = None
-    chains: Mapping[Kind, Chain] = field(default_factory=dict, repr=False)
+    detailed_since: int | None = field(default=None, compare=False)
+    chains: Mapping[Kind, Chain] = field(default_factory=dict, repr=False, compare=False)
 
     def extended(self, version: int, did: Footprint | Kind) -> History:
         """With the version that comes next. Where only its kind is told, the footprints begin behind it."""
