@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.entry import Outcome, Result
+    from lakefold_table.lance.operations import Kind
 
 URI = "memory://tests/t"
 LOG = LogId("cluster", "topic-id", 0)
@@ -179,3 +180,8 @@ def opened(uri: str, *, check_sizes: bool = False) -> OwnedTable:
 def fold_at(table: OwnedTable, envelopes: Sequence[Envelope], first: int, log: LogId = LOG) -> list[Outcome]:
     """Folds envelopes at consecutive offsets as one group, for a table of any name."""
     return list(table.fold(entries(envelopes, first, log)).outcomes)
+
+
+def told(state: LanceState) -> tuple[int, Mapping[Kind, int]]:
+    """What is known of the versions before: since which one, and of each kind the newest."""
+    return state.history.since, state.history.latest

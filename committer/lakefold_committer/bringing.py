@@ -15,9 +15,9 @@ from lakefold_table.uri import is_under
 from lakefold_table.versions import Versions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakefold_table.format import AnyFormat, State
+    from lakefold_table.format import AnyFormat, NewFile, State
     from lakefold_table.storage.base import Storage
 
 
@@ -36,6 +36,11 @@ class Bringer:
         self._versions = versions
         self._roots = roots
         self._check_sizes = check_sizes
+        self._unwritten: dict[str, bytes] = {}
+
+    def remember(self, files: Iterable[NewFile]) -> None:
+        """Takes files for written that a preview would have written."""
+        self._unwritten.update((file.path, file.data) for file in files)
 
     def sizes(self, paths: Collection[str]) -> Mapping[str, int | None]:
         """The size of each file; one whose path the store refuses counts as missing.
@@ -75,6 +80,8 @@ class Bringer:
             return None
 
     def _content(self, path: str, most: int) -> bytes | None:
+        if path in self._unwritten:
+            return self._unwritten[path]
         storage: Storage | None = self._versions.storage
         if "://" in path or path.startswith("/"):
             root, _, path = path.rpartition("/")

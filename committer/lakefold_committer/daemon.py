@@ -15,7 +15,7 @@ import structlog
 
 from lakefold_committer.backoff import Backoff
 from lakefold_committer.grouping import Limits
-from lakefold_committer.owned import OwnedTable
+from lakefold_committer.lines import open_line
 from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Pace, Tables
 from lakefold_log import stamp as stamps
@@ -26,14 +26,13 @@ from lakefold_log.topics import Topics, ensure_topics, watermarks
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import RetryError, StopError
 from lakefold_table.lance.table import LanceFormat
-from lakefold_table.storage import open_storage
 from lakefold_table.uri import is_under
-from lakefold_table.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakefold_committer.metrics import Metrics
+    from lakefold_committer.owned import OwnedTable
     from lakefold_log.topics import TopicDescription
     from lakefold_table.entry import LogId
 
@@ -177,12 +176,15 @@ class Committer:
             "send it to another committer, or start this one with a --root that covers it",
         )
 
-    def _open(self, uri: str) -> OwnedTable:
-        storage = open_storage(uri, self._options.storage_options)
-        table_format = LanceFormat()
-        versions = Versions(storage, table_format.folder, table_format.detect)
-        table = OwnedTable(table_format, versions, uri, roots=self._options.roots)
-        LOG.info("opened", table=uri, version=table.table.version, table_id=table.table.marks.table_id)
+    def _open(self, uri: str, branch: str) -> OwnedTable:
+        table = open_line(uri, branch, self._options.storage_options, self._options.roots)
+        LOG.info(
+            "opened",
+            table=uri,
+            branch=branch or None,
+            version=table.table.version,
+            table_id=table.table.marks.table_id,
+        )
         return table
 
     def _persist(self, attempt: Callable[[], T]) -> T | None:

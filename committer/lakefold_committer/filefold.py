@@ -2,47 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold import outcome_of
 from lakefold_committer.grouping import groups_of
+from lakefold_committer.lines import line_of
+from lakefold_committer.owned import OwnedTable
 from lakefold_log.envelope import UnknownKind
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import InvalidError, StopError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lakefold_committer.grouping import Limits
-    from lakefold_committer.owned import OwnedTable
     from lakefold_log.envelope import Decoded
     from lakefold_table.format import AnyFormat
 
+Lines = Callable[[str], OwnedTable]
+
 
 def fold_file(
-    table: OwnedTable, table_format: AnyFormat, log: Iterable[Decoded], limits: Limits, *, dry_run: bool
+    lines: Lines, uri: str, table_format: AnyFormat, log: Iterable[Decoded], limits: Limits, *, dry_run: bool
 ) -> Iterator[Outcome]:
-    """Folds a file log into `table` and yields an outcome for each position in order, as versions come.
+    """Folds a file log into the table at `uri` and yields an outcome for each position in order.
+
+    `lines` opens one line of the table by its branch's name, empty for the main line.
 
     Refusals are recorded in the table too, so that folding the file again gives them again. `dry_run` writes
     nothing and yields the same outcomes. Raises `InvalidError` for a table that a Kafka log is bound to
     (except for a dry run), `StopError` before anything is folded where a proposal is of an unknown kind.
     """
-    uri, bound = table.table.uri, table.table.marks.position
-    if bound is not None and not dry_run:
-        raise InvalidError(
-            f"the table is bound to the log {bound}: a file can't be folded into it",
-            where=uri,
-            hint="send the proposals to that log, or use --dry-run to see what would become of them",
-        )
+    opened = {"": _unbound(lines(""), dry_run=dry_run)}
     refused, entries = _sorted_out(log, uri)
-    for group in groups_of(entries, table_format, limits):
-        step = table.preview(group) if dry_run else table.fold(group)
+    for branch, group in _groups(entries, table_format, limits):
+        if branch not in opened:
+            opened[branch] = _unbound(lines(branch), dry_run=dry_run)
+        step = opened[branch].preview(group) if dry_run else opened[branch].fold(group)
         last = group[-1].position.offset
         before = [outcome for outcome in refused if outcome.position.offset < last]
         refused = refused[len(before) :]
         yield from sorted([*before, *step.outcomes], key=lambda outcome: outcome.position.offset)
     yield from refused
+
+
+def _groups(
+    entries: Sequence[Entry], table_format: AnyFormat, limits: Limits
+) -> Iterator[tuple[str, Sequence[Entry]]]:
+    """The groups in order, each with its branch: neighbours on different lines share no version."""
+    for branch, run in groupby(entries, key=lambda entry: entry.envelope.branch):
+        for group in groups_of(list(run), table_format, limits):
+            yield branch, group
+
+
+def _unbound(table: OwnedTable, *, dry_run: bool) -> OwnedTable:
+    """The line, where no log of Kafka's is bound to it; a dry run may look at any. Raises `InvalidError`."""
+    bound = table.table.marks.position
+    if bound is not None and not dry_run:
+        raise InvalidError(
+            f"the table is bound to the log {bound}: a file can't be folded into it",
+            where=table.table.uri,
+            hint="send the proposals to that log, or use --dry-run to see what would become of them",
+        )
+    return table
 
 
 def _sorted_out(log: Iterable[Decoded], uri: str) -> tuple[list[Outcome], list[Entry]]:
@@ -59,6 +83,8 @@ def _sorted_out(log: Iterable[Decoded], uri: str) -> tuple[list[Outcome], list[E
                 f"the envelope is for {read.envelope.table}, not for {uri}", "fold each table's file alone"
             )
             refused.append(outcome_of(read, other))
+        elif isinstance(line := line_of(uri, read.envelope.branch), Invalid):
+            refused.append(outcome_of(read, line))
         else:
             entries.append(read)
     return refused, entries

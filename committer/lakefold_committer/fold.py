@@ -165,6 +165,7 @@ class _Folding:
         marks = replace(
             self._keys.marks(_time(last)),
             table_id=table_id,
+            branch=first.envelope.branch,
             version=self._version,
             epoch=self._terms.epoch,
             rules=RULES,

@@ -99,7 +99,9 @@ class OwnedTable:
         if self._stored is None:
             self._stored = self._table.version
         folded = self._folded(group)
-        self._published = self._published or folded.publication is not None
+        if folded.publication is not None:
+            self._published = True
+            self._bringer.remember(folded.publication.before)
         self._table = folded.table
         return Step(folded.outcomes, folded.publication)
 

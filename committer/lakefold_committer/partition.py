@@ -17,13 +17,13 @@ import structlog
 from lakefold_committer.backoff import Backoff
 from lakefold_committer.fold import outcome_of
 from lakefold_committer.grouping import groups_of
+from lakefold_committer.lines import line_of
 from lakefold_committer.portions import portions_of
 from lakefold_committer.refusals import dead_letters
 from lakefold_log.envelope import UnknownKind, decode
 from lakefold_log.stamp import Stamp
 from lakefold_table.entry import Entry, Invalid, Outcome, Position, Undecodable
 from lakefold_table.errors import PlaceError, RetryError, StopError, VersionExpiredError
-from lakefold_table.uri import place
 
 if TYPE_CHECKING:
     import threading
@@ -140,28 +140,32 @@ class PartitionCommitter:
     def _outcomes(self, reads: Sequence[Entry | Undecodable], stop: threading.Event) -> list[Outcome] | None:
         """An outcome for each of them, in order; None if told to stop while something was not reachable."""
         outcomes: dict[int, Outcome] = {}
-        by_table: dict[Place, list[Entry]] = {}
-        places: dict[str, Place] = {}
+        by_line: dict[Place, list[Entry]] = {}
+        lines: dict[tuple[str, str], Place | Invalid] = {}
         for read in reads:
             if isinstance(read, Undecodable):
                 fault = Invalid(read.message, read.hint)
                 outcomes[read.position.offset] = Outcome(read.position, read.table, fault)
             else:
-                uri = read.envelope.table
-                if uri not in places:
-                    places[uri] = place(uri)
-                by_table.setdefault(places[uri], []).append(read)
-        for where, entries in by_table.items():
-            answered = self._fold_table(where, entries, stop)
+                name = (read.envelope.table, read.envelope.branch)
+                if name not in lines:
+                    lines[name] = line_of(*name)
+                line = lines[name]
+                if isinstance(line, Invalid):
+                    outcomes[read.position.offset] = outcome_of(read, line)
+                else:
+                    by_line.setdefault(line, []).append(read)
+        for line, entries in by_line.items():
+            answered = self._fold_line(line, entries, stop)
             if answered is None:
                 return None
             outcomes.update((outcome.position.offset, outcome) for outcome in answered)
         return [outcomes[read.position.offset] for read in reads]
 
-    def _fold_table(
-        self, where: Place, entries: Sequence[Entry], stop: threading.Event
+    def _fold_line(
+        self, line: Place, entries: Sequence[Entry], stop: threading.Event
     ) -> list[Outcome] | None:
-        """The outcomes of one table's entries, its versions published.
+        """The outcomes of one table's entries on one of its lines, its versions published.
 
         They may spell its name in several ways: two that fold one table would fence each other.
         """
@@ -170,16 +174,16 @@ class PartitionCommitter:
             return [outcome_of(entry, refusal) for entry in entries]
         outcomes: list[Outcome] = []
         for group in groups_of(entries, self._source.table_format, self._pace.limits):
-            answered = self._persist(partial(self._fold_group, where, group), stop)
+            answered = self._persist(partial(self._fold_group, line, group), stop)
             if answered is None:
                 return None
             outcomes += answered
         return outcomes
 
-    def _fold_group(self, where: Place, group: Sequence[Entry]) -> Sequence[Outcome]:
+    def _fold_group(self, line: Place, group: Sequence[Entry]) -> Sequence[Outcome]:
         uri = group[0].envelope.table
         try:
-            step = self._opened(where, uri).fold(group)
+            step = self._opened(line, uri, group[0].envelope.branch).fold(group)
         except PlaceError as error:
             return [outcome_of(entry, Invalid(f"{uri}: {error.message}", error.hint)) for entry in group]
         except VersionExpiredError as error:
@@ -187,11 +191,11 @@ class PartitionCommitter:
         self._count(step, group)
         return step.outcomes
 
-    def _opened(self, where: Place, uri: str) -> OwnedTable:
-        table = self._tables.get(where)
+    def _opened(self, line: Place, uri: str, branch: str) -> OwnedTable:
+        table = self._tables.get(line)
         if table is None:
-            table = self._tables[where] = self._source.open(uri)
-        self._unreported[where] = table
+            table = self._tables[line] = self._source.open(uri, branch)
+        self._unreported[line] = table
         return table
 
     def _report(
@@ -211,11 +215,11 @@ class PartitionCommitter:
             return False
         self._outcomes_offset = reported
         self._reported_at = time.monotonic()
-        for where, table in self._unreported.items():
+        for line, table in self._unreported.items():
             table.reported()
             if table.table.state is None:
                 # Messages may name any number of tables that are not there.
-                del self._tables[where]
+                del self._tables[line]
         self._unreported.clear()
         self._metrics.report_seconds.observe(self._reported_at - started)
         for outcome in outcomes:
@@ -247,6 +251,7 @@ class PartitionCommitter:
         LOG.info(
             "published",
             table=group[0].envelope.table,
+            branch=group[0].envelope.branch or None,
             version=publication.version,
             entries=len(group),
             first=str(group[0].position),

@@ -77,8 +77,11 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Where tables come from: `refusal` says why a URI may not be folded into, `open` opens a table."""
+    """Where tables come from, by URI and branch (empty for the main line).
+
+    `refusal` says why one may not be folded into, by URI alone; `open` opens it.
+    """
 
     table_format: AnyFormat
     refusal: Callable[[str], Invalid | None]
-    open: Callable[[str], OwnedTable]
+    open: Callable[[str, str], OwnedTable]

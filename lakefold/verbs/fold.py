@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,20 +50,17 @@ def command(
     """
     from lakefold_committer.filefold import fold_file
     from lakefold_committer.grouping import Limits
-    from lakefold_committer.owned import OwnedTable
+    from lakefold_committer.lines import open_line
     from lakefold_log.filelog import read_file_log
     from lakefold_table.lance.table import LanceFormat
-    from lakefold_table.storage import open_storage
     from lakefold_table.uri import canonical
-    from lakefold_table.versions import Versions
 
     log = read_file_log(file, log_id)
     uri, table_format = canonical(table), LanceFormat()
-    versions = Versions(open_storage(uri, settings.storage_options), table_format.folder, table_format.detect)
-    owned = OwnedTable(table_format, versions, uri)
     limits = Limits(settings.group_max_entries, settings.group_max_bytes)
     kinds: Counter[str] = Counter()
-    for outcome in fold_file(owned, table_format, log, limits, dry_run=dry_run):
+    lines = partial(open_line, uri, storage_options=settings.storage_options)
+    for outcome in fold_file(lines, uri, table_format, log, limits, dry_run=dry_run):
         kinds[type(outcome.result).__name__.lower()] += 1
         print_outcome(outcome, as_json=as_json)
     if not as_json:

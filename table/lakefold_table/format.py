@@ -119,13 +119,15 @@ class Deed:
     """What a version did, without what the table then was: all that later versions must know of it.
 
     `operation` is the format's name for the kind of operation, `properties` those of the version's own
-    transaction. `begins_clone`: the marks after it are those of another table.
+    transaction. `begins_clone`: the marks after it are those of another table. `footprint`: what it touched,
+    as the format's conflict rules ask.
     """
 
     version: int
     operation: str
     properties: Mapping[str, str]
     begins_clone: bool
+    footprint: object
 
 
 class Naming(Protocol):

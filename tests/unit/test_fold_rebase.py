@@ -10,8 +10,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.entry import Committed, Conflict, Invalid, Rejected
 from lakefold_table.format import Deed, Observed
-from lakefold_table.lance.conflicts import History
-from lakefold_table.lance.draft import OLDEST_READ_VERSION
+from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, Footprint, History
 from lakefold_table.lance.operations import Kind
 from tests.folding import (
     FORMAT,
@@ -25,6 +24,7 @@ from tests.folding import (
     created,
     entries,
     reserve,
+    told,
 )
 
 
@@ -40,6 +40,10 @@ def after(
     head.fields.extend(fields)
     made = replace(state, head=head, history=History(since, kinds))
     return MemoryTable(Table(URI, made), offset=100)
+
+
+def deed(version: int, kind: str) -> Deed:
+    return Deed(version, kind, {}, begins_clone=False, footprint=Footprint(Kind(kind)))
 
 
 def conflict(table: MemoryTable, envelope: Envelope, observed: Observed | None = None) -> Conflict:
@@ -109,12 +113,9 @@ def test_it_does_not_ask_for_the_schema_of_what_is_refused_anyway() -> None:
 
 def test_the_deeds_of_older_versions_are_added() -> None:
     state = after({Kind.APPEND: 9}, since=6).state
-    deeds = [
-        Deed(number, kind, {}, begins_clone=False)
-        for number, kind in [(6, "merge"), (5, "append"), (4, "merge")]
-    ]
+    deeds = [deed(number, kind) for number, kind in [(6, "merge"), (5, "append"), (4, "merge")]]
     informed = FORMAT.informed(state, iter(deeds))
-    assert informed.history == History(3, {Kind.APPEND: 9, Kind.MERGE: 6})
+    assert told(informed) == (3, {Kind.APPEND: 9, Kind.MERGE: 6})
     assert FORMAT.informed(state, []).history == state.history
 
 
@@ -123,21 +124,21 @@ def test_a_foreign_version_goes_on_with_what_is_known() -> None:
     foreign = after({}, version=11, since=11).state
     deleting = changed(append(), lambda e: e.lance.delete.SetInParent()).lance
     foreign = replace(foreign, transaction=deleting)
-    assert FORMAT.following(own, foreign).history == History(0, {Kind.APPEND: 10, Kind.DELETE: 11})
+    assert told(FORMAT.following(own, foreign)) == (0, {Kind.APPEND: 10, Kind.DELETE: 11})
     unknown = replace(foreign, transaction=None)
-    assert FORMAT.following(own, unknown).history == History(0, {Kind.APPEND: 10, Kind.UNKNOWN: 11})
+    assert told(FORMAT.following(own, unknown)) == (0, {Kind.APPEND: 10, Kind.UNKNOWN: 11})
 
 
 def test_nothing_is_known_of_the_versions_before_a_gap() -> None:
     """A version that is missing may have done anything."""
     own = after({Kind.APPEND: 10}).state
     foreign = replace(after({}, version=13, since=13).state, transaction=append().lance)
-    assert FORMAT.following(own, foreign).history == History(13, {})
-    last = Deed(12, "delete", {}, begins_clone=False)
-    assert FORMAT.following(own, foreign, [last]).history == History(12, {Kind.APPEND: 13})
-    both = [Deed(11, "merge", {}, begins_clone=False), last]
+    assert told(FORMAT.following(own, foreign)) == (13, {})
+    last = deed(12, "delete")
+    assert told(FORMAT.following(own, foreign, [last])) == (12, {Kind.APPEND: 13})
+    both = [deed(11, "merge"), last]
     kinds = {Kind.APPEND: 13, Kind.MERGE: 11, Kind.DELETE: 12}
-    assert FORMAT.following(own, foreign, both).history == History(0, kinds)
+    assert told(FORMAT.following(own, foreign, both)) == (0, kinds)
 
 
 RENAMED = (column("a", 0, nullable=False), column("t", 1, "string"))

@@ -16,6 +16,7 @@ from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Pace, Tables
 from lakefold_log.envelope import encode
 from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Outcome
+from lakefold_table.lance.ref_names import branch_root
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, place
 from lakefold_table.versions import Versions
@@ -100,8 +101,9 @@ def messages(*polls: Sequence[Envelope]) -> Log:
     return Log(made)
 
 
-def opened(uri: str) -> OwnedTable:
-    """A table on the local disk, whose data files nobody looks at."""
+def opened(uri: str, branch: str) -> OwnedTable:
+    """A line of a table on the local disk, whose data files nobody looks at."""
+    uri = f"{uri}/{branch_root(branch)}" if branch else uri
     storage = open_storage(uri)
     return OwnedTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), uri, check_sizes=False)
 
@@ -146,3 +148,39 @@ def test_tables_that_are_not_there_are_not_kept(tmp_path: Path) -> None:
     outcomes, committer = folded(log)
     assert [type(one.result) for one in outcomes] == [Committed, *[Invalid] * 50, Committed, Committed]
     assert committer._tables.keys() == {place(there), place(nowhere[0])}
+
+
+def on(branch: str, envelope: Envelope) -> Envelope:
+    """The proposal for a branch."""
+    return changed(envelope, lambda one: setattr(one, "branch", branch))
+
+
+def test_each_branch_has_versions_of_its_own(tmp_path: Path) -> None:
+    main = canonical(tmp_path / "table")
+    branch = f"{main}/tree/team/a"
+    log = messages(
+        [at(main, creation()), at(branch, creation(uuid="the branch"))],
+        [at(main, append("a")), on("team/a", at(main, append("b"))), at(branch, append("c"))],
+    )
+    outcomes, committer = folded(log)
+    results = [one.result for one in outcomes]
+    assert [one.version for one in results if isinstance(one, Committed)] == [1, 1, 2, 2, 2]
+    assert [one.branch for one in outcomes] == ["", "", "", "team/a", ""]
+    assert committer._tables.keys() == {place(main), place(branch)}
+    assert committer._tables[place(branch)].table.marks.version == 2
+
+
+@pytest.mark.parametrize("branch", ["../x", "main", "a//b", "x.lock", "b" * 1000])
+def test_what_no_branch_can_be_called(tmp_path: Path, branch: str) -> None:
+    main = canonical(tmp_path / "table")
+    outcomes, _ = folded(messages([at(main, creation()), on(branch, at(main, append()))]))
+    assert [type(one.result) for one in outcomes] == [Committed, Invalid]
+    assert [path.name for path in tmp_path.iterdir()] == ["table"]
+
+
+def test_a_branch_is_not_begun_by_an_overwrite(tmp_path: Path) -> None:
+    main = canonical(tmp_path / "table")
+    begun = on("b", at(main, creation(uuid="b")))
+    outcomes, _ = folded(messages([at(main, creation()), begun, on("b", at(main, append()))]))
+    assert [type(one.result) for one in outcomes] == [Committed, Invalid, Invalid]
+    assert not (tmp_path / "table" / "tree").exists()

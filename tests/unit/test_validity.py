@@ -47,7 +47,6 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
     "delete": (becomes("delete"), "delete is not folded in this release", "append, overwrite, reserve_frag"),
     "update": (becomes("update"), "update is not folded in this release", "it folds"),
     "clone": (becomes("clone"), "clone is not folded", "it folds"),
-    "branch": (lambda e: setattr(e, "branch", "b"), "branch 'b'", "send to main"),
     "reuse index": (lambda e: e.fragment_reuse_index.SetInParent(), "belongs to a Rewrite", "leave it out"),
     "long uuid": (lambda e: setattr(e.lance, "uuid", "u" * 65), "uuid has 65 characters", "use 36"),
     "reserved property": (
@@ -160,7 +159,6 @@ def test_a_file_of_unknown_size_only_has_to_be_there() -> None:
 def test_whatever_is_sent_the_answer_stays_short(size: int) -> None:
     """It travels in the version's record and in the outcomes topic."""
     wide: dict[str, Change] = {
-        "branch": lambda e: setattr(e, "branch", "b" * size),
         "path": path("../" + "p" * size),
         "uuid": lambda e: setattr(e.lance, "uuid", "u" * (64 + size)),
         "keys": lambda e: e.lance.transaction_properties.update(

@@ -53,10 +53,8 @@ class ManifestFile:
 def decode_file(data: bytes, where: str = "") -> ManifestFile:
     """Takes a whole manifest file apart. Raises `DamagedError` naming `where` and what is wrong."""
     head, fragments = _decoded(data, _manifest_span(data, where), where)
-    index = b""
-    if head.HasField("index_section"):
-        index = _section(data, head.index_section, where, "index section")
-        _parsed(IndexSection(), index, where, "index section")
+    index = index_section(data, head, where)
+    _parsed(IndexSection(), index, where, "index section")
     return ManifestFile(head, fragments, index, _transaction(data, head, where))
 
 
@@ -73,6 +71,13 @@ def decode_head(data: bytes, where: str = "") -> tuple[Manifest, Transaction | N
             rest += data[run.start : run.end]
     head = _parsed(Manifest(), bytes(rest), where, "manifest")
     return head, _transaction(data, head, where)
+
+
+def index_section(data: bytes, head: Manifest, where: str = "") -> bytes:
+    """The index section of a whole file, encoded; empty where it has none. Raises `DamagedError`."""
+    if not head.HasField("index_section"):
+        return b""
+    return _section(data, head.index_section, where, "index section")
 
 
 def decode_manifest(message: bytes, where: str = "") -> tuple[Manifest, Fragments]:

@@ -31,6 +31,11 @@ def creation_fault(envelope: Envelope) -> Invalid | None:
     """What is wrong with a proposal to create a table, apart from its fragments."""
     transaction, version = envelope.lance, envelope.create.data_storage_version
     overwrite = transaction.overwrite
+    if envelope.branch:
+        return Invalid(
+            f"there is no branch {envelope.branch!r}, and an overwrite can't begin one",
+            "begin it with a Clone of the version that it branches off",
+        )
     if transaction.WhichOneof("operation") != "overwrite":
         return Invalid(
             "a table is created by an overwrite", "send an empty overwrite with the schema, then append"

@@ -12,14 +12,17 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.format import Accepted, Observed, Publication, Stamps
 from lakefold_table.lance.codec import encode_file
-from lakefold_table.lance.conflicts import History, conflict_of
+from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
+from lakefold_table.lance.conflicts.matrix import DETAILED
+from lakefold_table.lance.conflicts.reading import footprint_of
 from lakefold_table.lance.creation import creation_fault, first_head, version_to_create
 from lakefold_table.lance.features import Flag, flags_of, set_flag
 from lakefold_table.lance.identity import Meanings
+from lakefold_table.lance.judged import affected_rows, carries_reuse, proposed_footprint
 from lakefold_table.lance.merging import merged
 from lakefold_table.lance.naming import Scheme
 from lakefold_table.lance.operations import Kind, kind_of, overwrite
-from lakefold_table.lance.operations.change import Change, Proposal
+from lakefold_table.lance.operations.change import NOTHING, Change, Proposal
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.state import MICROS, LanceState
 from lakefold_table.lance.validity import envelope_fault, read_version_fault
@@ -32,10 +35,9 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Entry
+    from lakefold_table.lance.conflicts import Footprint
 
 LIBRARY, LIBRARY_VERSION = "lakefold", "0.1.0"
-OLDEST_READ_VERSION = 10_000
-"""How many versions a proposal may lie behind (architecture, The log)."""
 
 
 class LanceDraft:
@@ -47,7 +49,7 @@ class LanceDraft:
         self._table = Working(state, observed)
         self._meanings = None if state is None else Meanings(state, observed)
         self._transactions: list[Transaction] = []
-        self._kind = Kind.APPEND
+        self._history = History(0, {}, 0) if state is None else state.history
 
     @property
     def _base(self) -> int:
@@ -67,14 +69,14 @@ class LanceDraft:
         rebased = envelope.lance.read_version < self._base
         rows, first, count = self._table.take(change)
         self._transactions.append(change.transaction)
-        self._kind = kind
+        self._remember(footprint_of(change.transaction))
         added = rows if change.rows_added is None else change.rows_added
         return Accepted(rebased, added, change.rows_deleted or 0, first, count)
 
     @property
     def operations(self) -> tuple[int, Mapping[str, int]]:
         """For each kind of operation the newest version that was one, this next version included."""
-        history = self._next_history()
+        history = self._next_history(self._merged())
         return history.since, {kind.value: version for kind, version in history.latest.items()}
 
     @property
@@ -98,7 +100,7 @@ class LanceDraft:
             fragments,
             table.index_section,
             transaction,
-            self._next_history(),
+            self._next_history(transaction),
             table.columns,
             self._scheme,
             table.file_version,
@@ -106,9 +108,15 @@ class LanceDraft:
         path = self._scheme.path(head.version)
         return state, Publication(head.version, path, buffers, tuple(table.before.values()))
 
-    def _next_history(self) -> History:
-        history = self._state.history if self._state else History(0, {})
-        return history.extended(self._table.version, self._kind)
+    def _remember(self, footprint: Footprint) -> None:
+        """What this entry did, for those after it in the same version."""
+        if footprint.kind in DETAILED or self._history.latest.get(footprint.kind) != self._table.version:
+            self._history = self._history.extended(self._table.version, footprint)
+
+    def _next_history(self, transaction: Transaction) -> History:
+        history = self._state.history if self._state else History(0, {}, 0)
+        reuse = carries_reuse(self._table.index_section)
+        return history.extended(self._table.version, footprint_of(transaction, carries_reuse=reuse))
 
     def _creation(self, envelope: Envelope) -> Change | Rejected | Invalid:
         """The first version of a table that isn't there."""
@@ -136,11 +144,18 @@ class LanceDraft:
         fault = read_version_fault(transaction, state.version)
         if fault is not None:
             return fault
-        conflict = conflict_of(kind, transaction.read_version, state.history) or _too_old(transaction, state)
-        if conflict is not None:
-            return Rejected(conflict)
+        rows = affected_rows(envelope)
+        if isinstance(rows, Invalid):
+            return rows
+        verdict = self._history.verdict(proposed_footprint(envelope, rows), transaction.read_version)
+        if isinstance(verdict, Conflict):
+            return Rejected(verdict)
+        late = _too_old(transaction, state)
+        if late is not None:
+            return Rejected(late)
         changed = self._meanings.fault(transaction) if self._meanings else None
-        return changed or RULES[kind].change(self._table, Proposal(envelope))
+        rebase = verdict if isinstance(verdict, Rebase) else NOTHING
+        return changed or RULES[kind].change(self._table, Proposal(envelope, rows, rebase))
 
     def _next_head(self, stamps: Stamps) -> Manifest:
         head = Manifest()
@@ -179,11 +194,14 @@ class LanceDraft:
 
     def _transaction(self, stamps: Stamps) -> Transaction:
         """The version's own transaction."""
-        transaction = merged(self._transactions, self._table.proposed)
+        transaction = self._merged()
         transaction.uuid = transaction.uuid or stamps.uuid
         transaction.read_version = self._base
         transaction.transaction_properties.update(stamps.properties)
         return transaction
+
+    def _merged(self) -> Transaction:
+        return merged(self._transactions, self._table.proposed)
 
 
 def _exists_already(state: LanceState) -> Conflict:

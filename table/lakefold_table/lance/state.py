@@ -68,7 +68,7 @@ class LanceState:
     @property
     def told_since(self) -> int:
         """The version since which it is known what each version did."""
-        return self.history.since
+        return self.version if self.history.detailed_since is None else self.history.detailed_since
 
     @property
     def is_clone(self) -> bool:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from lakefold_table.entry import Conflict
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Deed, Needs
-from lakefold_table.lance.codec import decode_file, decode_head
-from lakefold_table.lance.conflicts import History, conflict_of
-from lakefold_table.lance.draft import OLDEST_READ_VERSION, LanceDraft
+from lakefold_table.lance.codec import decode_file, decode_head, index_section
+from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
+from lakefold_table.lance.conflicts.reading import footprint_of
+from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.features import check_writable
+from lakefold_table.lance.judged import carries_reuse
 from lakefold_table.lance.merging import shares_version
 from lakefold_table.lance.naming import VERSIONS, Scheme, detect
 from lakefold_table.lance.operations import FOLDED, Kind, kind_of
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from lakefold_table.entry import Entry
     from lakefold_table.format import Observed
+    from lakefold_table.lance.conflicts import Footprint
 
 
 class LanceFormat:
@@ -48,9 +52,10 @@ class LanceFormat:
         where = f"{uri}/{path}"
         head, transaction = decode_head(data, where)
         _scheme(path, head.version, where)
-        kind = kind_of(transaction)
+        footprint = footprint_of(transaction, carries_reuse=carries_reuse(index_section(data, head, where)))
         properties = {} if transaction is None else dict(transaction.transaction_properties)
-        return Deed(head.version, kind.value, properties, kind is Kind.CLONE)
+        kind = footprint.kind
+        return Deed(head.version, kind.value, properties, kind is Kind.CLONE, footprint)
 
     def check_writable(self, state: LanceState, where: str = "") -> None:
         """Raises `InvalidError` where the table uses features that a writer must know and we don't."""
@@ -65,31 +70,20 @@ class LanceFormat:
         )
         if state is None:
             return asked
-        reads = {entry.envelope.lance.read_version for entry in entries}
-        oldest = max(1, state.version - OLDEST_READ_VERSION)
-        told = {read for read in reads if oldest <= read <= state.version}
-        since = min(told, default=state.version)
-        judged = Needs(
-            schemas=frozenset(read for read in told if _asks_for_schema(read, state)),
-            operations_since=since if since < state.history.since else None,
-        )
-        return Needs.all_of((asked, judged))
+        return Needs.all_of((asked, _needs_to_judge(state, entries)))
 
     def informed(self, state: LanceState, older: Iterable[Deed]) -> LanceState:
         """The state with what older versions did: those right before its history began, newest first."""
-        since = state.history.since
-        operations: dict[Kind, int] = {}
-        for one in older:
-            operations.setdefault(Kind(one.operation), one.version)
-            since = one.version - 1
-        return replace(state, history=state.history.reaching(since, operations))
+        steps = ((one.version, cast("Footprint", one.footprint)) for one in older)
+        return replace(state, history=state.history.detailed(steps))
 
     def following(self, state: LanceState, foreign: LanceState, between: Sequence[Deed] = ()) -> LanceState:
         """The foreign version that came after `state`, with the history of operations carried on."""
         history, newest = state.history, state.version
-        steps = [(one.version, Kind(one.operation)) for one in between]
-        for version, kind in (*steps, (foreign.version, kind_of(foreign.transaction))):
-            history = history.extended(version, kind) if version == newest + 1 else History(version, {})
+        steps = [(one.version, cast("Footprint", one.footprint)) for one in between]
+        for version, footprint in (*steps, (foreign.version, _footprint(foreign))):
+            follows = version == newest + 1
+            history = history.extended(version, footprint) if follows else History(version, {}, version)
             newest = version
         return replace(foreign, history=history)
 
@@ -112,7 +106,24 @@ def _scheme(path: str, version: int, where: str) -> Scheme:
     return scheme
 
 
-def _asks_for_schema(read: int, state: LanceState) -> bool:
-    """Whether an Append's field ids may have changed their meaning, and nothing refuses it before that."""
-    history = state.history
-    return read < history.schema_since and conflict_of(Kind.APPEND, read, history) is None
+def _footprint(state: LanceState) -> Footprint:
+    """What this version did."""
+    return footprint_of(state.transaction, carries_reuse=carries_reuse(state.index_section))
+
+
+def _needs_to_judge(state: LanceState, entries: Sequence[Entry]) -> Needs:
+    """What older versions did, and their schemas, where proposals are so old that it is asked for."""
+    history, oldest = state.history, max(1, state.version - OLDEST_READ_VERSION)
+    schemas: set[int] = set()
+    since: list[int] = []
+    for entry in entries:
+        read = entry.envelope.lance.read_version
+        if not oldest <= read < state.version:
+            continue
+        footprint = footprint_of(entry.envelope.lance)
+        untold = history.needs_details(footprint, read)
+        if read < history.since or untold is not None:
+            since.append(read)
+        if read < history.schema_since and not isinstance(history.verdict(footprint, read), Conflict):
+            schemas.add(read)
+    return Needs(schemas=frozenset(schemas), operations_since=min(since, default=None))

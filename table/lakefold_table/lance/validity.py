@@ -34,8 +34,6 @@ def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
     if kind not in FOLDED:
         folded = ", ".join(sorted(FOLDED))
         return Invalid(f"{kind} is not folded in this release", f"it folds {folded}")
-    if envelope.branch:
-        return Invalid(f"branch {envelope.branch!r}: branches are not folded in this release", "send to main")
     if envelope.HasField("fragment_reuse_index"):
         return Invalid("a fragment-reuse index belongs to a Rewrite only", "leave it out")
     if len(transaction.uuid) > MAX_UUID_LENGTH:

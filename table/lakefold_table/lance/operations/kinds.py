@@ -42,7 +42,6 @@ FOLDED = frozenset(
         Kind.APPEND,
         Kind.OVERWRITE,
         Kind.RESERVE_FRAGMENTS,
-        Kind.RESTORE,
         Kind.UPDATE_BASES,
         Kind.UPDATE_CONFIG,
     }

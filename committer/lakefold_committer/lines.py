@@ -1,0 +1,51 @@
+"""The lines of a table: its main line and its branches, each with versions of its own.
+
+A branch is a table of Lance's under `tree/` of the main line's root (format facts, section 1). Its entries
+lie in the main line's partition, since they bear its key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_committer.owned import OwnedTable
+from lakefold_table.entry import Invalid
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.ref_names import branch_root, check_branch_name
+from lakefold_table.lance.table import LanceFormat
+from lakefold_table.storage import open_storage
+from lakefold_table.uri import place
+from lakefold_table.versions import Versions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakefold_table.uri import Place
+
+
+def line_of(uri: str, branch: str) -> Place | Invalid:
+    """Where the versions of this line lie, the main line where `branch` is empty; why no branch is called so.
+
+    Two names of one place are one line: a branch may also be named by its own root.
+    """
+    if not branch:
+        return place(uri)
+    try:
+        check_branch_name(branch)
+    except InvalidError as error:
+        return Invalid(error.message, error.hint)
+    return place(_root(uri, branch))
+
+
+def open_line(
+    uri: str, branch: str, storage_options: Mapping[str, str] | None, roots: Sequence[str] | None = None
+) -> OwnedTable:
+    """One line of the table at `uri`; the main line where `branch` is empty. Raises as `OwnedTable` does."""
+    root = _root(uri, branch)
+    table_format = LanceFormat()
+    versions = Versions(open_storage(root, storage_options), table_format.folder, table_format.detect)
+    return OwnedTable(table_format, versions, root, roots=roots)
+
+
+def _root(uri: str, branch: str) -> str:
+    return f"{uri}/{branch_root(branch)}" if branch else uri
