@@ -18,6 +18,7 @@ from lakefold_table.lance.conflicts.reading import footprint_of
 from lakefold_table.lance.creation import creation_fault, first_head, version_to_create
 from lakefold_table.lance.features import Flag, flags_of, set_flag
 from lakefold_table.lance.identity import Meanings
+from lakefold_table.lance.invariants import check
 from lakefold_table.lance.judged import affected_rows, carries_reuse, proposed_footprint
 from lakefold_table.lance.merging import merged
 from lakefold_table.lance.naming import Scheme
@@ -85,7 +86,10 @@ class LanceDraft:
         return self._table.numbering.first_ids
 
     def finish(self, stamps: Stamps) -> tuple[LanceState, Publication]:
-        """The next version, complete with its files."""
+        """The next version, complete with its files.
+
+        Raises `StopError` or `DamagedError` where it would break an invariant (see `invariants`).
+        """
         table = self._table
         head = self._next_head(stamps)
         transaction = self._transaction(stamps)
@@ -105,6 +109,7 @@ class LanceDraft:
             self._scheme,
             table.file_version,
         )
+        check(self._state, state)
         path = self._scheme.path(head.version)
         return state, Publication(head.version, path, buffers, tuple(table.before.values()))
 
