@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import lance
+import numpy as np
 import pyarrow as pa
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -26,6 +27,7 @@ from lakefold_table.format import Accepted, Observed, Stamps
 from lakefold_table.lance.codec import encode_file
 from lakefold_table.lance.features import Flag, set_flag
 from lakefold_table.lance.fragments import Numbered
+from lakefold_table.lance.rowids import encode_row_ids
 from lakefold_table.lance.table import LanceFormat
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.versions import Versions
@@ -44,6 +46,7 @@ PUBLISHED = 10
 LOADS = 5
 MIDDLE_STEP = 37
 """Deletes hit a fragment in the middle and go on by this many, so that each falls beside another."""
+ROW_IDS = 10_000_000
 MOST_TO_VALIDATE = 1_000
 READ_VERSION, DELETION_ID = 2, 7
 LANCE = LanceFormat()
@@ -77,7 +80,23 @@ def measure(root: Path, share: int = 1) -> dict[str, float]:
     figures[f"peak memory to manifest, {largest}"] = (
         figures[f"{largest}: peak memory above a bare process, MB"] / figures[f"{largest}: manifest MB"]
     )
-    return figures
+    return figures | measure_row_ids(ROW_IDS // share)
+
+
+def measure_row_ids(count: int) -> dict[str, float]:
+    """Encodes row ids scattered over a large table: in no order, as an Update gathers them, and ascending."""
+    scattered = np.random.default_rng(4).choice(2**24, count, replace=False).astype(np.uint64) << np.uint64(
+        16
+    )
+    ascending = np.sort(scattered)
+    any_order, in_order = Clocked(), Clocked()
+    for _ in range(LOADS):
+        any_order.step(encode_row_ids, scattered)
+        in_order.step(encode_row_ids, ascending)
+    return {
+        f"{count:,} scattered row ids: encode, ms": statistics.median(any_order.wall),
+        f"{count:,} scattered row ids, ascending: encode, ms": statistics.median(in_order.wall),
+    }
 
 
 def make_table(path: Path, size: int) -> Path:

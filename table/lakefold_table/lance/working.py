@@ -139,7 +139,7 @@ class Working:
         What an operation found sound can't fail here.
         """
         if change.head is not None:
-            self._take_head(change.head)
+            self._take_head(change.head, change.file_version)
         if change.indices is not None:
             self._take_indices(change.indices)
         if change.whole is not None:
@@ -187,8 +187,8 @@ class Working:
             (file.file_major_version, file.file_minor_version) for one in fragments for file in one.files
         )
 
-    def _take_head(self, head: Manifest) -> None:
-        file_version = FILE_VERSIONS.get(head.data_format.version, self.file_version)
+    def _take_head(self, head: Manifest, told: FileVersion | None) -> None:
+        file_version = FILE_VERSIONS.get(head.data_format.version, told or self.file_version)
         if head.fields != self.head.fields or file_version != self.file_version:
             self.columns = columns_of(head.fields, file_version)
         self.head, self.file_version = head, file_version

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.format import NewFile
     from lakefold_table.lance.bitmaps import Bitmap
+    from lakefold_table.lance.data_files import FileVersion
     from lakefold_table.lance.fragments import Fragments
 
 NOTHING = Rebase()
@@ -46,9 +47,10 @@ class Change:
     check theirs against it. `added`: new fragments in order; what has no id, row ids or versions gets them.
     `replaced`: fragments that are there, in their new form. `removed`: ids that go.
     `whole`: the list of fragments to begin with instead of the table's; the three above come on top.
-    `head`: the manifest (without fragments) to go on with instead of the table's. `indices`: the entries of
-    the index section to go on with, None where it stays as it is. `reserved`: fragment ids used up,
-    `row_ids`: row ids used up by added fragments that bring their own sequences.
+    `head`: the manifest (without fragments) to go on with instead of the table's, `file_version` that of its
+    data files where it doesn't say so. `indices`: the entries of the index section to go on with, None where
+    it stays as it is. `reserved`: fragment ids used up, `row_ids`: row ids used up by added fragments that
+    bring their own sequences.
     `before`: files to be written before the version is put. `rows_added` and `rows_deleted` are what the
     outcome tells, None where they follow from the fragments.
     """
@@ -59,6 +61,7 @@ class Change:
     removed: frozenset[int] = frozenset()
     whole: Fragments | None = None
     head: Manifest | None = None
+    file_version: FileVersion | None = None
     indices: Sequence[IndexMetadata] | None = None
     reserved: int = 0
     row_ids: int = 0

@@ -42,6 +42,7 @@ FOLDED = frozenset(
         Kind.APPEND,
         Kind.OVERWRITE,
         Kind.RESERVE_FRAGMENTS,
+        Kind.RESTORE,
         Kind.UPDATE_BASES,
         Kind.UPDATE_CONFIG,
     }

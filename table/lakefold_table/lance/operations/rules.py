@@ -12,6 +12,7 @@ from lakefold_table.lance.operations import (
     delete,
     overwrite,
     reserve,
+    restore,
     update_bases,
     update_config,
 )
@@ -45,6 +46,7 @@ RULES: Mapping[Kind, Rule] = MappingProxyType(
         Kind.DELETE: Rule(delete.needs, delete.change),
         Kind.OVERWRITE: Rule(overwrite.needs, overwrite.change),
         Kind.RESERVE_FRAGMENTS: Rule(reserve.needs, reserve.change),
+        Kind.RESTORE: Rule(restore.needs, restore.change),
         Kind.UPDATE_BASES: Rule(update_bases.needs, update_bases.change),
         Kind.UPDATE_CONFIG: Rule(update_config.needs, update_config.change),
     }
