@@ -27,7 +27,12 @@ TAIL = 4 + len(MAGIC)
 """What follows the footer: its length, and the magic."""
 CONTINUES, RAW = -1, -1
 """What begins a message since Arrow 0.15; the length that a buffer gives where it isn't packed."""
-FOOTER_DICTIONARIES, FOOTER_BATCHES, BLOCK_BYTES = 2, 3, 24
+FOOTER_DICTIONARIES, FOOTER_BATCHES = 2, 3
+VERSION, V5 = 0, 4
+"""Where footer and message keep the version of Arrow's metadata, and the one that must stand there.
+
+Arrow writes it into each footer, whatever version the messages have; pylance wants both to be the same.
+"""
 MESSAGE_HEADER = 2
 BATCH_ROWS, BATCH_BUFFERS, BATCH_COMPRESSION, BUFFER_BYTES = 0, 2, 3, 16
 HINT = "restore the file, or restore an older version of the table"
@@ -37,14 +42,17 @@ def read_column(data: bytes, most_rows: int, where: str = "") -> NDArray[np.uint
     """The row offsets in a file, in the order in which they stand there.
 
     `most_rows`: how many there may be. Raises `DamagedError` for anything that isn't one batch of one column
-    of non-null unsigned 32 bit numbers named `row_id`; packed by zstd or lz4, or not packed.
+    of non-null unsigned 32 bit numbers named `row_id`; packed by zstd or lz4, or not packed. pylance refuses
+    the same.
     """
     import pyarrow as pa
 
     try:
         with pa.ipc.open_file(pa.BufferReader(data)) as file:
-            if not file.schema.equals(pa.schema([_field(pa)])) or file.num_record_batches != 1:
-                found = file.schema.to_string(show_schema_metadata=False, truncate_metadata=True)
+            if file.num_record_batches != 1 or not file.schema.equals(
+                pa.schema([_field(pa)]), check_metadata=True
+            ):
+                found = file.schema.to_string()
                 raise damaged(f"{file.num_record_batches} batches of {found[:MOST_TOLD]}", where)
             _check_sizes(_Flat(data, where), min(most_rows, MOST_ROWS))
             batch = file.get_batch(0)
@@ -109,6 +117,12 @@ class _Flat:
         offset = self.number(directory + entry, 2, signed=False)
         return table + offset if offset else None
 
+    def check_version(self, table: int) -> None:
+        """Raises `DamagedError` where a table says another version of Arrow's metadata than the newest."""
+        slot = self.slot(table, VERSION)
+        if slot is None or self.number(slot, 2) != V5:
+            raise self.damaged("it has another version of Arrow's metadata than V5")
+
     def vector(self, table: int, place: int) -> tuple[int, int]:
         """How many items a table's list has, and where the first one stands."""
         slot = self.slot(table, place)
@@ -122,13 +136,16 @@ def _check_sizes(file: _Flat, most_rows: int) -> None:
     """Raises `DamagedError` where reading the only batch would make more memory than `most_rows` need."""
     footer_end = len(file) - TAIL
     footer = file.follow(footer_end - file.number(footer_end, 4))
+    file.check_version(footer)
     blocks, block = file.vector(footer, FOOTER_BATCHES)
     if blocks != 1 or file.vector(footer, FOOTER_DICTIONARIES)[0]:
         raise file.damaged(f"it has {blocks} batches, or dictionaries")
     message = file.number(block, 8)
     body = message + file.number(block + 8, 4)
     begin = message + 8 if file.number(message, 4) == CONTINUES else message + 4
-    header = file.slot(file.follow(begin), MESSAGE_HEADER)
+    envelope = file.follow(begin)
+    file.check_version(envelope)
+    header = file.slot(envelope, MESSAGE_HEADER)
     if header is None:
         raise file.damaged("its batch has no header")
     _check_batch(file, file.follow(header), body, most_rows)

@@ -14,6 +14,7 @@ import numpy as np
 
 from lakefold_protos.lance.rowids_pb2 import RowDatasetVersionSequence
 from lakefold_table.errors import InvalidError
+from lakefold_table.lance.bitmaps import numbers_of
 from lakefold_table.lance.segments import damaged, length, parsed
 
 if TYPE_CHECKING:
@@ -53,14 +54,13 @@ def encode_runs(runs: Runs) -> bytes:
     """The encoded sequence of these runs; empty ones are left out, neighbours of one version become one."""
     full = runs.rows > 0
     rows, versions = runs.rows[full], runs.versions[full]
-    begins = np.flatnonzero(np.diff(versions, prepend=~versions[:1]))
-    bounds = np.concatenate([[0], np.cumsum(rows)])
-    starts = bounds[begins]
-    ends = np.append(starts[1:], bounds[-1:])[: starts.size]
     sequence = RowDatasetVersionSequence()
-    for start, end, version in zip(starts.tolist(), ends.tolist(), versions[begins].tolist(), strict=True):
-        run = sequence.runs.add(version=version)
-        run.span.range.start, run.span.range.end = start, end
+    if rows.size:
+        firsts = _firsts(versions)
+        ends = np.cumsum(rows)[np.append(firsts[1:], rows.size) - 1].tolist()
+        for start, end, version in zip([0, *ends], ends, versions[firsts].tolist(), strict=False):
+            run = sequence.runs.add(version=version)
+            run.span.range.start, run.span.range.end = start, end
     return sequence.SerializeToString(deterministic=True)
 
 
@@ -78,7 +78,8 @@ def decode_versions(data: bytes, rows: int, where: str = "") -> NDArray[np.uint6
 
 def encode_versions(versions: NDArray[np.uint64]) -> bytes:
     """The encoded sequence of these rows' versions."""
-    return encode_runs(Runs(np.ones(versions.size, dtype=np.int64), versions))
+    firsts = _firsts(versions)
+    return encode_runs(Runs(np.diff(firsts, append=versions.size), versions[firsts]))
 
 
 def replaced_versions(data: bytes, rows: int, offsets: Bitmap, version: int, where: str = "") -> bytes:
@@ -89,5 +90,11 @@ def replaced_versions(data: bytes, rows: int, offsets: Bitmap, version: int, whe
     versions = decode_versions(data, rows, where)
     if offsets and offsets.max() >= rows:
         raise damaged(f"row {offsets.max()} of {rows} rows", where)
-    versions[np.frombuffer(offsets.to_array(), dtype=np.uint32)] = version
+    versions[numbers_of(offsets)] = version
     return encode_versions(versions)
+
+
+def _firsts(versions: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Where in a list another version begins."""
+    changes = np.flatnonzero(versions[1:] != versions[:-1]) + 1
+    return np.concatenate([np.zeros(min(1, versions.size), dtype=np.int64), changes])

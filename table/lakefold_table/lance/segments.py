@@ -22,7 +22,7 @@ from lakefold_protos.lance.rowids_pb2 import (
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -72,13 +72,20 @@ def length(segment: U64Segment, where: str = "") -> int:
     return _listed_length(getattr(segment, kind), where)
 
 
-def numbers(segments: Iterable[U64Segment], lengths: Sequence[int], where: str = "") -> Numbers:
+def numbers(segments: Sequence[U64Segment], lengths: Sequence[int], where: str = "") -> Numbers:
     """The numbers of segments whose lengths are known, in their order. Raises `DamagedError`."""
-    out = np.empty(sum(lengths), dtype=np.uint64)
-    at = 0
-    for segment, count in zip(segments, lengths, strict=True):
-        out[at : at + count] = _numbers(segment, where)
-        at += count
+    if len(segments) == 1:
+        return _numbers(segments[0], where)
+    counts = np.array(lengths, dtype=np.uint64)
+    begins = np.cumsum(counts) - counts
+    # There may be as many ranges as rows, so they are laid out all at once.
+    starts = np.array([one.range.start for one in segments], dtype=np.uint64)
+    out: Numbers = np.arange(sum(lengths), dtype=np.uint64) + np.repeat(
+        starts - begins, counts.astype(np.int64)
+    )
+    for segment, begin, count in zip(segments, begins.tolist(), lengths, strict=True):
+        if not segment.HasField("range"):
+            out[begin : begin + count] = _numbers(segment, where)
     return out
 
 
@@ -88,7 +95,10 @@ def segment_of(values: Numbers) -> U64Segment:
         return U64Segment(array=_listed(values))
     first, last, count = int(values[0]), int(values[-1]), values.size
     slots = last - first + 1
-    if slots == count and last < MAX_U64:
+    if last == MAX_U64:
+        # No range has an end behind it.
+        return U64Segment(sorted_array=_listed(values))
+    if slots == count:
         return U64Segment(range=U64Segment.Range(start=first, end=last + 1))
     costs = {
         "holes": FORM_COST + HOLE_COST * (slots - count),
@@ -99,7 +109,7 @@ def segment_of(values: Numbers) -> U64Segment:
     if form == "listed":
         return U64Segment(sorted_array=_listed(values))
     present = np.zeros(slots, dtype=np.uint8)
-    present[(values - np.uint64(first)).astype(np.int64)] = 1
+    present[(values - np.uint64(first)).view(np.int64)] = 1
     if form == "bits":
         bits = np.packbits(present, bitorder="little").tobytes()
         return U64Segment(
@@ -148,7 +158,7 @@ def _without_holes(holed: U64Segment.RangeWithHoles, where: str) -> Numbers:
     if holes.size and not holed.start <= int(holes[0]) <= int(holes[-1]) < holed.end:
         raise damaged("a hole lies outside of its range", where)
     present = np.ones(holed.end - holed.start, dtype=np.bool_)
-    present[(holes - np.uint64(holed.start)).astype(np.int64)] = False
+    present[(holes - np.uint64(holed.start)).view(np.int64)] = False
     return cast("Numbers", np.flatnonzero(present).astype(np.uint64) + np.uint64(holed.start))
 
 

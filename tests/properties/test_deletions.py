@@ -1,0 +1,144 @@
+"""Sets of rows come back as they were written; tampered bytes end in a value or in an error."""
+
+import struct
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from lakefold_protos.lance.table_pb2 import DeletionFile
+from lakefold_table.errors import DamagedError
+from lakefold_table.lance.bitmaps import (
+    Bitmap,
+    bitmap_of,
+    decode_bitmap,
+    decode_treemap,
+    encode_bitmap,
+    encode_treemap,
+    numbers_of,
+)
+from lakefold_table.lance.deletions import ARRAY, BITMAP, decode_deletions, encode_deletions, kind_for
+
+MANY = settings(max_examples=200, deadline=None)
+FEW = settings(max_examples=60, deadline=None)
+MIB = 2**20
+NUMBER = st.integers(0, 2**18) | st.integers(2**32 - 70_000, 2**32 - 1)
+
+
+@st.composite
+def bitmaps(draw: st.DrawFn) -> Bitmap:
+    """Single numbers and stretches; containers of every form."""
+    found = Bitmap(draw(st.lists(NUMBER, max_size=20)))
+    for first in draw(st.lists(NUMBER, max_size=3)):
+        length = draw(st.sampled_from([3, 4095, 4096, 4097, 65_536, 100_000]))
+        stretch = np.arange(first, min(first + length, 2**32), draw(st.integers(1, 3)), dtype=np.uint64)
+        found |= bitmap_of(stretch)
+    if draw(st.booleans()):
+        found.run_optimize()
+    return found
+
+
+@st.composite
+def spoilt(draw: st.DrawFn, data: bytes) -> bytes:
+    """The bytes with some flipped, set, cut out or put in."""
+    found = bytearray(data)
+    for _ in range(draw(st.integers(1, 3))):
+        place = draw(st.integers(0, min(len(found), 200)) | st.integers(0, len(found)))
+        match draw(st.sampled_from(["flip", "set", "cut", "put"])):
+            case "flip" if place < len(found):
+                found[place] ^= 1 << draw(st.integers(0, 7))
+            case "set":
+                found[place : place + 4] = struct.pack("<I", draw(st.sampled_from([0, 2**31, 2**32 - 1])))
+            case "cut":
+                del found[place : place + draw(st.integers(1, 40))]
+            case _:
+                found[place:place] = draw(st.binary(min_size=1, max_size=9))
+    return bytes(found)
+
+
+@MANY
+@given(bitmaps())
+def test_a_bitmap_comes_back(bitmap: Bitmap) -> None:
+    encoded = encode_bitmap(bitmap)
+    assert struct.unpack_from("<I", encoded) == (0x303A,)
+    assert decode_bitmap(encoded) == bitmap
+    assert decode_bitmap(bitmap.serialize()) == bitmap
+    assert Bitmap.deserialize(encoded) == bitmap
+    assert encode_bitmap(Bitmap([*numbers_of(bitmap).tolist()], optimize=False)) == encoded
+
+
+@FEW
+@given(st.dictionaries(st.integers(0, 2**32 - 1), bitmaps().filter(bool), max_size=4))
+def test_a_treemap_comes_back(buckets: dict[int, Bitmap]) -> None:
+    encoded = encode_treemap(buckets)
+    assert decode_treemap(encoded) == buckets
+    theirs = BitMap64.deserialize(encoded)
+    assert len(theirs) == sum(map(len, buckets.values()))
+    assert decode_treemap(theirs.serialize()) == buckets
+
+
+@MANY
+@given(st.data())
+def test_a_tampered_bitmap_is_damage_or_another_bitmap(data: st.DataObject) -> None:
+    bitmap = data.draw(bitmaps())
+    form = data.draw(st.sampled_from([encode_bitmap(bitmap), bytes(bitmap.serialize())]))
+    tampered = data.draw(spoilt(form))
+    tracemalloc.start()
+    try:
+        found = decode_bitmap(tampered)
+        assert decode_bitmap(encode_bitmap(found)) == found
+        assert len(numbers_of(found)) == len(found)
+        assert len(encode_bitmap(found)) <= 66 * MIB + 2 * len(tampered)
+    except DamagedError:
+        assert tracemalloc.get_traced_memory()[1] < 64 * MIB + 2 * len(tampered)
+    finally:
+        tracemalloc.stop()
+
+
+@MANY
+@given(st.binary(max_size=60), st.sampled_from([b"", b"\x3a\x30\0\0", b"\x3b\x30\0\0", b"\1" + bytes(7)]))
+def test_any_bytes_as_a_bitmap_or_treemap(data: bytes, before: bytes) -> None:
+    for decode in (decode_bitmap, decode_treemap):
+        try:
+            decode(before + data)
+        except DamagedError:
+            continue
+
+
+@FEW
+@given(bitmaps(), st.booleans())
+def test_deleted_rows_come_back(bitmap: Bitmap, merged: bool) -> None:  # noqa: FBT001 - drawn
+    rows = Bitmap([row for row in numbers_of(bitmap).tolist() if row < 200_000])
+    for kind in (ARRAY, BITMAP, kind_for(rows, merged=merged)):
+        file = DeletionFile(file_type=kind, num_deleted_rows=len(rows))
+        assert decode_deletions(file, encode_deletions(rows, kind), 200_000) == rows
+
+
+ARRAYS = [
+    encode_deletions(Bitmap([3, 7, 9]), ARRAY),
+    encode_deletions(Bitmap(range(0, 9000, 2)), ARRAY),
+]
+
+
+@MANY
+@given(st.sampled_from(ARRAYS).flatmap(spoilt))
+def test_a_tampered_array_is_damage_or_other_rows(data: bytes) -> None:
+    before = pa.total_allocated_bytes()
+    try:
+        assert len(decode_deletions(DeletionFile(), data, 9000)) <= 9000
+    except DamagedError:
+        assert pa.total_allocated_bytes() <= before + MIB
+
+
+def test_every_flipped_bit_of_an_array_is_damage_or_other_rows() -> None:
+    data = ARRAYS[0]
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            decode_deletions(DeletionFile(), bytes(flipped), 10)
+        except DamagedError:
+            continue

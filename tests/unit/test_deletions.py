@@ -1,0 +1,203 @@
+"""Deletion files say which rows are gone, and are believed only where they fit the fragment."""
+
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lakefold_protos.lance.table_pb2 import DeletionFile
+from lakefold_table.errors import DamagedError
+from lakefold_table.lance.bitmaps import Bitmap, bitmap_of, encode_bitmap
+from lakefold_table.lance.deletion_arrays import MOST_ROWS, _check_sizes, _Flat
+from lakefold_table.lance.deletions import (
+    ARRAY,
+    BITMAP,
+    content_id,
+    decode_deletions,
+    deletion_path,
+    encode_deletions,
+    kind_for,
+)
+
+OFFSETS = pa.field("row_id", pa.uint32(), nullable=False)
+KIND = DeletionFile.DeletionFileType.ValueType
+MIB = 2**20
+
+
+def arrow(
+    rows: list[int] | pa.Array, field: pa.Field = OFFSETS, batches: int = 1, **options: object
+) -> bytes:
+    """An Arrow file with one column."""
+    sink = pa.BufferOutputStream()
+    schema = pa.schema([field])
+    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(**options)) as file:
+        for _ in range(batches):
+            file.write_batch(pa.record_batch([pa.array(rows, field.type)], schema=schema))
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def decode(data: bytes, physical_rows: int = 10, said: int = 0, kind: int = ARRAY) -> list[int]:
+    file = DeletionFile(num_deleted_rows=said)
+    file.file_type = KIND(kind)
+    return sorted(decode_deletions(file, data, physical_rows, "here"))
+
+
+@pytest.mark.parametrize("kind", [ARRAY, BITMAP])
+@pytest.mark.parametrize("rows", [[], [0], [9, 3], range(5001), range(0, 200_000, 3)])
+def test_rows_there_and_back(kind: int, rows: list[int]) -> None:
+    bitmap = Bitmap([*rows])
+    data = encode_deletions(bitmap, KIND(kind))
+    assert decode(data, 200_000, kind=kind) == sorted(rows)
+    assert decode(data, 200_000, len(rows), kind) == sorted(rows)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        arrow([3, 9, 7]),
+        arrow([3, 9, 7], compression="lz4"),
+        arrow([3, 9, 7], compression="zstd"),
+        arrow([3, 9, 7], use_legacy_format=False, allow_64bit=True),
+    ],
+)
+def test_arrays_that_are_read(data: bytes) -> None:
+    assert decode(data, said=3) == [3, 7, 9]
+
+
+def with_nulls() -> pa.Array:
+    return pa.Array.from_buffers(pa.uint32(), 3, [pa.py_buffer(b"\x05"), pa.py_buffer(bytes(12))])
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "Arrow can't read it"),
+        (arrow([1])[:-1], "Arrow can't read it"),
+        (arrow([1]) + b"\0", "Arrow can't read it"),
+        (arrow([1], pa.field("row_id", pa.int32(), nullable=False)), "row_id: int32"),
+        (arrow([1], pa.field("rowid", pa.uint32(), nullable=False)), "rowid: uint32"),
+        (arrow([1], pa.field("row_id", pa.uint32())), "row_id: uint32"),
+        (arrow([1], OFFSETS.with_metadata({"a": "b"})), "row_id: uint32"),
+        (arrow([1], metadata_version=pa.ipc.MetadataVersion.V4), "V5"),
+        (arrow([1], batches=2), "2 batches"),
+        (arrow([], batches=0), "0 batches"),
+        (arrow(with_nulls()), "nulls"),
+        (arrow([1, 3, 1]), "listed twice"),
+        (arrow([1, 10]), "row 10 is deleted, the fragment has 10"),
+        (arrow([2**32 - 1]), "row 4294967295 is deleted"),
+        (arrow([*range(11)]), "it says 11 rows, and may have 10"),
+        (arrow([1, 2, 3]), "3 rows are deleted, the fragment says 2"),
+        (encode_bitmap(Bitmap([1, 2])), "Arrow can't read it"),
+    ],
+)
+def test_arrays_that_are_damage(data: bytes, told: str) -> None:
+    with pytest.raises(DamagedError, match=told) as caught:
+        decode(data, said=2)
+    assert caught.value.where == "here"
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (encode_bitmap(Bitmap([1, 10])), "holds 10, and must stay below 10"),
+        (encode_bitmap(Bitmap([1])), "1 rows are deleted, the fragment says 2"),
+        (encode_bitmap(Bitmap([1, 2])) + b"\0", "1 bytes follow"),
+        (arrow([1, 2]), "begins with"),
+    ],
+)
+def test_bitmaps_that_are_damage(data: bytes, told: str) -> None:
+    with pytest.raises(DamagedError, match=told):
+        decode(data, said=2, kind=BITMAP)
+
+
+def test_no_other_kind_is_known() -> None:
+    with pytest.raises(DamagedError, match="no kind 7"):
+        decode(b"", kind=7)
+    file = DeletionFile()
+    file.file_type = 7  # type: ignore[assignment]
+    with pytest.raises(DamagedError, match="no kind 7"):
+        deletion_path(1, file)
+
+
+def with_length(data: bytes, unpacked: int) -> bytes:
+    """The file, its packed buffer saying another length than it has."""
+    packed = data.index(b"\x28\xb5\x2f\xfd")
+    return data[: packed - 8] + unpacked.to_bytes(8, "little", signed=True) + data[packed:]
+
+
+@pytest.mark.parametrize("unpacked", [2**40, 2**31, 80_001 + 64, -2, -(2**63)])
+def test_a_buffer_that_says_too_much_is_refused_before_it_is_unpacked(unpacked: int) -> None:
+    data = arrow([*range(20_000)], compression="zstd")
+    before = pa.total_allocated_bytes()
+    with pytest.raises(DamagedError, match=f"a buffer says {unpacked} bytes for 20000 rows"):
+        decode(with_length(data, unpacked), 20_000)
+    assert pa.total_allocated_bytes() == before
+
+
+def test_an_array_of_zeros_is_refused_before_it_is_unpacked() -> None:
+    """A gigabyte that was packed into 100 kB would fit the fragment that it says it is for."""
+    bomb = arrow(pa.array(np.zeros(MOST_ROWS + 1, np.uint32)), compression="zstd")
+    assert len(bomb) < MIB
+    tracemalloc.start()
+    before = pa.default_memory_pool().bytes_allocated()
+    try:
+        with pytest.raises(DamagedError, match=f"may have {MOST_ROWS}"):
+            decode(bomb, 2**32)
+        assert tracemalloc.get_traced_memory()[1] < MIB
+        assert pa.default_memory_pool().bytes_allocated() == before
+    finally:
+        tracemalloc.stop()
+
+
+def test_whatever_a_file_says_of_its_sizes_is_read_within_its_bounds() -> None:
+    data = bytearray(arrow([*range(9)], compression="zstd"))
+    for place in range(len(data)):
+        for value in (0, 0x7F, 0xFF):
+            spoilt = bytes(data[:place]) + bytes([value]) + bytes(data[place + 1 :])
+            try:
+                _check_sizes(_Flat(spoilt, ""), 9)
+            except DamagedError:
+                continue
+
+
+def test_the_kind_that_pylance_would_choose() -> None:
+    few, many = bitmap_of(np.arange(4999, dtype=np.uint32)), bitmap_of(np.arange(5000, dtype=np.uint32))
+    assert [kind_for(few), kind_for(many)] == [ARRAY, BITMAP]
+    assert [kind_for(few, merged=True), kind_for(Bitmap(), merged=True)] == [BITMAP, BITMAP]
+
+
+def test_where_a_file_lies() -> None:
+    file = DeletionFile(file_type=ARRAY, read_version=7, id=2**64 - 1)
+    assert deletion_path(3, file) == "_deletions/3-7-18446744073709551615.arrow"
+    file.file_type = BITMAP
+    assert deletion_path(0, file) == "_deletions/0-7-18446744073709551615.bin"
+
+
+def test_an_id_stands_for_fragment_base_and_rows() -> None:
+    rows = Bitmap([1, 5])
+    assert content_id(3, 7, rows) == 915870584662045384
+    assert content_id(3, 7, Bitmap([5]) | Bitmap([1])) == content_id(3, 7, rows)
+    plain, runs = Bitmap([*range(9)], optimize=False), Bitmap(range(9))
+    assert content_id(3, 7, plain) == content_id(3, 7, runs)
+    others = {
+        content_id(3, 7, Bitmap([1])),
+        content_id(7, 3, rows),
+        content_id(3, 8, rows),
+        content_id(4, 7, rows),
+    }
+    assert len(others | {content_id(3, 7, rows)}) == 5
+    assert all(0 <= one < 2**64 for one in others)
+
+
+def test_arrow_is_loaded_when_the_first_array_is_met() -> None:
+    code = (
+        "import sys; from lakefold_table.lance.deletions import *\n"
+        "decode_deletions(DeletionFile(file_type=BITMAP), encode_deletions(Bitmap([1]), BITMAP), 9)\n"
+        "print('pyarrow' in sys.modules); encode_deletions(Bitmap([1]), ARRAY)\n"
+        "print('pyarrow' in sys.modules)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert told.split() == ["False", "True"]
