@@ -123,7 +123,11 @@ class _Folding:
         self._table = table
         self._terms = terms
         self._keys = Keys(table.marks)
-        self._version = table.version + 1
+
+    @property
+    def _version(self) -> int:
+        """The version in the making."""
+        return self._draft.version
 
     def is_new(self, entry: Entry) -> bool:
         """Whether the entry stands beyond what the table's marks cover."""

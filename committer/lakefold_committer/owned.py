@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from lakefold_committer.branching import record_branch
 from lakefold_committer.bringing import Bringer
 from lakefold_committer.fold import Folded, Table, Terms, fold, misplaced
 from lakefold_committer.observing import answers_before, observe
@@ -60,6 +61,8 @@ class OwnedTable:
         self._epoch = self._table.marks.epoch + 1
         self._published = False
         self._stored: int | None = None
+        self._roots = roots
+        self._recorded = False
 
     @property
     def table(self) -> Table:
@@ -85,6 +88,7 @@ class OwnedTable:
             else:
                 self._published = True
             self._table = folded.table
+            self._record_branch()
             return Step(folded.outcomes, folded.publication)
 
     def reported(self) -> None:
@@ -117,6 +121,16 @@ class OwnedTable:
             answers=self._answers_before(log, before),
         )
         return fold(self._format, self._table, group, observed, terms)
+
+    def _record_branch(self) -> None:
+        """Has the table that this is a branch of know it, once for each time the branch was opened.
+
+        Nothing is decided by it; where a committer died before it got here, the next one does it.
+        """
+        branch = "" if self._table.state is None else self._table.state.branch
+        if branch and not self._recorded:
+            record_branch(self._versions.storage, branch, self._roots)
+            self._recorded = True
 
     def _must_publish(self, log: LogId, *, anything_new: bool) -> bool:
         """Whether a version is made even if every entry is refused.

@@ -181,6 +181,11 @@ class State(Protocol):
         ...
 
     @property
+    def branch(self) -> str:
+        """The branch that this is a version of; empty on a table's main line."""
+        ...
+
+    @property
     def schema(self) -> object:
         """The schema, as `Observed.schemas` wants it."""
         ...
@@ -191,6 +196,11 @@ class Draft(Protocol):
 
     def add(self, entry: Entry) -> Accepted | Rejected | Invalid:
         """Checks the entry against the table and what was added before; a refused one changes nothing."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """The number of the version in the making; settled once an entry was accepted."""
         ...
 
     @property

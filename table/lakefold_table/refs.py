@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, TypeVar
 
-from lakefold_table.errors import InvalidError, RetryError, VersionExpiredError
+from lakefold_table.errors import DamagedError, InvalidError, RetryError, VersionExpiredError
+from lakefold_table.lance.codec import decode_head
 from lakefold_table.lance.naming import VERSIONS, Scheme, detect, is_detached
 from lakefold_table.lance.ref_names import (
     BRANCHES,
@@ -25,7 +27,7 @@ from lakefold_table.lance.ref_names import (
     ref_name,
     tag_path,
 )
-from lakefold_table.lance.refs import Branch, Tag, decode_branch, decode_tag, encode_tag
+from lakefold_table.lance.refs import Branch, Tag, decode_branch, decode_tag, encode_branch, encode_tag
 from lakefold_table.storage.base import DoubtfulPutError, Put
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
 
 T = TypeVar("T")
+ID_DIGITS = 32
+"""How long the id of a fork is in a branch's lineage."""
 
 
 class UnknownRefError(InvalidError):
@@ -103,6 +107,22 @@ class Refs:
             raise self._unknown("branch", name)
         return folder
 
+    def record_branch(self, name: str) -> Branch | None:
+        """Write the file of a branch that has none yet, as the branch's first version tells; returns it.
+
+        None where it can't be told, as that version is gone or is no clone. A branch is there without it, but
+        a Lance client lists only branches with a file, and cleans up what only the others use. The same
+        branch gets the same file, whoever writes it.
+        """
+        folder = self.resolve_branch(name)
+        path = branch_path(name)
+        if self._storage.size(path) is not None:
+            return self.branch(name)
+        branch = self._begun(f"{folder}/" if folder else "", name)
+        if branch is not None and not self._put_new(path, encode_branch(branch)):
+            return self.branch(name)
+        return branch
+
     def create_tag(
         self,
         name: str,
@@ -161,6 +181,32 @@ class Refs:
             except FileNotFoundError:
                 continue
         return dict(sorted(found.items()))
+
+    def _begun(self, below: str, name: str) -> Branch | None:
+        """A branch as its first version tells, None where that can't."""
+        names = [one.path.rpartition("/")[2] for one in self._storage.list(f"{below}{VERSIONS}")]
+        scheme = detect(names) or Scheme.V2
+        first = min(number for number in map(scheme.parse, names) if number is not None)
+        path = f"{below}{scheme.path(first)}"
+        head, transaction = decode_head(self._storage.get(path), self._where(path))
+        if transaction is None or transaction.clone.branch_name != name:
+            return None
+        clone = transaction.clone
+        parent = clone.ref_name or None
+        try:
+            size = self._size_of(clone.ref_version, parent)
+        except InvalidError:
+            size = 0
+        step = (clone.ref_version, sha256(transaction.uuid.encode()).hexdigest()[:ID_DIGITS])
+        before = () if parent is None else self._lineage(parent)
+        lineage = None if before is None else (*before, step)
+        return Branch(clone.ref_version, parent, lineage, head.timestamp.seconds, size)
+
+    def _lineage(self, name: str) -> tuple[tuple[int, str], ...] | None:
+        try:
+            return self.branch(name).lineage
+        except (InvalidError, DamagedError):
+            return None
 
     def _size_of(self, version: int, branch: str | None) -> int:
         """The size of a version's manifest in bytes. Raises `VersionExpiredError` where it isn't there."""

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
 
 
-BEFORE_A_TABLE = frozenset({"data", "_versions", "_transactions", "_lakefold"})
-"""Folders that may lie at a place before its first version does: files written for it, and an empty folder of
-versions that a crash left before the first put."""
+BEFORE_A_TABLE = frozenset({"data", "_deletions", "_indices", "_versions", "_transactions", "_lakefold"})
+"""Folders that may lie at a place before its first version does: files written for it, or copied from the
+table that it is to be a clone of, and an empty folder of versions that a crash left before the first put."""
 
 
 class Published(Enum):

@@ -22,7 +22,7 @@ from lakefold_table.lance.invariants import check
 from lakefold_table.lance.judged import affected_rows, carries_reuse, proposed_footprint
 from lakefold_table.lance.merging import merged
 from lakefold_table.lance.naming import Scheme
-from lakefold_table.lance.operations import Kind, kind_of, overwrite
+from lakefold_table.lance.operations import Kind, clone, kind_of, overwrite
 from lakefold_table.lance.operations.change import NOTHING, Change, Proposal
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.state import MICROS, LanceState
@@ -51,11 +51,15 @@ class LanceDraft:
         self._meanings = None if state is None else Meanings(state, observed)
         self._transactions: list[Transaction] = []
         self._history = History(0, {}, 0) if state is None else state.history
+        self._begins_clone = False
 
     @property
     def _base(self) -> int:
-        """The version that this one is built on, 0 where there is no table."""
-        return self._table.version - 1
+        """The version that this one is built on, 0 where there is no table.
+
+        A clone is built on the source's version, whose number it keeps.
+        """
+        return self._table.version if self._begins_clone else self._table.version - 1
 
     def add(self, entry: Entry) -> Accepted | Rejected | Invalid:
         """Checks the entry and adds it; a refused one changes nothing."""
@@ -64,7 +68,10 @@ class LanceDraft:
         fault = envelope_fault(envelope, kind)
         if fault is not None:
             return fault
-        change = self._creation(envelope) if self._state is None else self._next(envelope, kind, self._state)
+        if self._state is not None:
+            change = self._next(envelope, kind, self._state)
+        else:
+            change = self._clone(envelope) if kind is Kind.CLONE else self._creation(envelope)
         if not isinstance(change, Change):
             return change
         rebased = envelope.lance.read_version < self._base
@@ -73,6 +80,11 @@ class LanceDraft:
         self._remember(footprint_of(change.transaction))
         added = rows if change.rows_added is None else change.rows_added
         return Accepted(rebased, added, change.rows_deleted or 0, first, count)
+
+    @property
+    def version(self) -> int:
+        """The number of the version in the making, as far as it is known: a clone keeps the source's."""
+        return self._table.version
 
     @property
     def operations(self) -> tuple[int, Mapping[str, int]]:
@@ -119,6 +131,8 @@ class LanceDraft:
             self._history = self._history.extended(self._table.version, footprint)
 
     def _next_history(self, transaction: Transaction) -> History:
+        if self._begins_clone:
+            return History(self._table.version, {}, self._table.version)
         history = self._state.history if self._state else History(0, {}, 0)
         reuse = carries_reuse(self._table.index_section)
         return history.extended(self._table.version, footprint_of(transaction, carries_reuse=reuse))
@@ -141,10 +155,22 @@ class LanceDraft:
             self._scheme = Scheme.V1 if envelope.create.v1_manifest_paths else Scheme.V2
         return change
 
+    def _clone(self, envelope: Envelope) -> Change | Invalid:
+        """The first version of a table that begins as another one's version."""
+        cloned = clone.begin(envelope, self._table.observed)
+        if isinstance(cloned, Invalid):
+            return cloned
+        self._table = Working(cloned, self._table.observed)
+        self._table.version = cloned.version
+        self._begins_clone = True
+        return Change(envelope.lance, rows_added=cloned.rows)
+
     def _next(self, envelope: Envelope, kind: Kind, state: LanceState) -> Change | Rejected | Invalid:
         """What a proposal built on an older version comes to on this one."""
         if envelope.HasField("create"):
             return Rejected(_exists_already(state))
+        if kind is Kind.CLONE:
+            return RULES[kind].change(self._table, Proposal(envelope))
         transaction = envelope.lance
         fault = read_version_fault(transaction, state.version)
         if fault is not None:

@@ -76,6 +76,11 @@ class LanceState:
         return kind_of(self.transaction) is Kind.CLONE
 
     @property
+    def branch(self) -> str:
+        """The branch that this is a version of; empty on a table's main line."""
+        return self.head.branch
+
+    @property
     def schema(self) -> Sequence[Field]:
         """The flattened fields, parents before their children."""
         return self.head.fields

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, cast
 
 from lakefold_table.entry import Conflict
@@ -73,8 +74,12 @@ class LanceFormat:
         return Needs.all_of((asked, _needs_to_judge(state, entries)))
 
     def informed(self, state: LanceState, older: Iterable[Deed]) -> LanceState:
-        """The state with what older versions did: those right before its history began, newest first."""
-        steps = ((one.version, cast("Footprint", one.footprint)) for one in older)
+        """The state with what older versions did: those right before its history began, newest first.
+
+        A clone has no versions before the one that it begins with, whatever that one's number.
+        """
+        known = takewhile(lambda one: not one.begins_clone, older)
+        steps = ((one.version, cast("Footprint", one.footprint)) for one in known)
         return replace(state, history=state.history.detailed(steps))
 
     def following(self, state: LanceState, foreign: LanceState, between: Sequence[Deed] = ()) -> LanceState:

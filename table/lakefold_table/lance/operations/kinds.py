@@ -40,6 +40,7 @@ class Kind(StrEnum):
 FOLDED = frozenset(
     {
         Kind.APPEND,
+        Kind.CLONE,
         Kind.OVERWRITE,
         Kind.RESERVE_FRAGMENTS,
         Kind.RESTORE,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.lance.operations import (
     append,
+    clone,
     delete,
     overwrite,
     reserve,
@@ -43,6 +44,7 @@ class Rule:
 RULES: Mapping[Kind, Rule] = MappingProxyType(
     {
         Kind.APPEND: Rule(append.needs, append.change),
+        Kind.CLONE: Rule(clone.needs, clone.change),
         Kind.DELETE: Rule(delete.needs, delete.change),
         Kind.OVERWRITE: Rule(overwrite.needs, overwrite.change),
         Kind.RESERVE_FRAGMENTS: Rule(reserve.needs, reserve.change),

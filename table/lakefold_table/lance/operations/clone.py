@@ -1,0 +1,171 @@
+"""Clone: a table that begins as another one's version, sharing its files or with copies of them.
+
+A branch is a shallow clone in a folder below the main line's root. The first version keeps the number of the
+one it was made from; a shallow clone names the source as one more root that files lie under (format facts,
+sections 1 and 5.6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from lakefold_protos.lance.table_pb2 import BasePath, DataFragment, IndexSection, Manifest
+from lakefold_table.entry import Conflict, Invalid, Rejected
+from lakefold_table.errors import InvalidError
+from lakefold_table.format import Needs
+from lakefold_table.lance.conflicts import History
+from lakefold_table.lance.features import check_writable
+from lakefold_table.lance.fragments import Fragments, Numbered
+from lakefold_table.lance.naming import Scheme, is_detached
+from lakefold_table.lance.operations.kinds import Kind
+from lakefold_table.lance.operations.update_bases import free_id, with_bases
+from lakefold_table.lance.ref_names import branch_root, check_branch_name
+
+if TYPE_CHECKING:
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.table_pb2 import DataFile, DeletionFile, IndexMetadata
+    from lakefold_protos.lance.transaction_pb2 import Transaction
+    from lakefold_table.format import Observed
+    from lakefold_table.lance.operations.change import Proposal
+    from lakefold_table.lance.state import LanceState
+    from lakefold_table.lance.working import Working
+
+
+def needs(state: LanceState | None, envelope: Envelope) -> Needs:
+    """The source's version, where there is no table yet."""
+    clone = envelope.lance.clone
+    if state is not None or _request_fault(envelope) is not None:
+        return Needs()
+    return Needs(states=frozenset({(clone.ref_path, clone.ref_version)}))
+
+
+def change(table: Working, _proposal: Proposal) -> Rejected:
+    """Refused: a clone begins a table, and there is one."""
+    version = table.version - 1
+    return Rejected(
+        Conflict(
+            retryable=False,
+            message=f"the table exists already, at version {version}: clone to another place",
+            other_version=version,
+            other_operation=Kind.UNKNOWN.value,
+        )
+    )
+
+
+def begin(envelope: Envelope, observed: Observed) -> LanceState | Invalid:
+    """The first version of the clone but for its time, its marks and its transaction.
+
+    Takes a pass over all fragments of the source: each file has to say where it lies.
+    """
+    fault = _request_fault(envelope)
+    if fault is not None:
+        return fault
+    clone = envelope.lance.clone
+    source = cast("LanceState | None", observed.states.get((clone.ref_path, clone.ref_version)))
+    if source is None:
+        return Invalid(
+            f"version {clone.ref_version} of {clone.ref_path} is not there, or may not be read from here",
+            "name the root of a table below the committer's roots, and one of its versions",
+        )
+    try:
+        check_writable(source.head, clone.ref_path)
+    except InvalidError as error:
+        return Invalid(str(error), error.hint)
+    return _shallow(clone, source) if clone.is_shallow else _deep(source)
+
+
+def _request_fault(envelope: Envelope) -> Invalid | None:
+    """What is wrong with the proposal in itself."""
+    transaction, clone = envelope.lance, envelope.lance.clone
+    if not (clone.ref_path.startswith("/") or "://" in clone.ref_path):
+        return Invalid(
+            f"the clone's source {clone.ref_path!r} is no absolute path or URI", "give the whole path"
+        )
+    if not clone.ref_version or is_detached(clone.ref_version):
+        return Invalid(f"a clone can't begin with version {clone.ref_version}", "name a version of the line")
+    if transaction.read_version not in (0, clone.ref_version):
+        return Invalid(
+            f"the clone is of version {clone.ref_version}, but was built on {transaction.read_version}",
+            "the read version of a clone is the version it is made from",
+        )
+    if envelope.branch and not clone.HasField("branch_name"):
+        return Invalid(
+            f"the clone doesn't say that it is the branch {envelope.branch}", "set its branch_name"
+        )
+    return _branch_fault(envelope) if clone.HasField("branch_name") else None
+
+
+def _branch_fault(envelope: Envelope) -> Invalid | None:
+    """A branch's name is where it lies, or no client finds it by that name."""
+    clone = envelope.lance.clone
+    if not clone.is_shallow:
+        return Invalid("a deep clone can't be a branch", "make it shallow, or leave the branch's name out")
+    try:
+        check_branch_name(clone.branch_name)
+    except InvalidError as error:
+        return Invalid(error.message, error.hint)
+    root = branch_root(clone.branch_name)
+    if _place_of(envelope).endswith(f"/{root}"):
+        return None
+    return Invalid(
+        f"the branch {clone.branch_name} can't lie at {_place_of(envelope)}",
+        "name the same branch in the envelope and in the clone",
+    )
+
+
+def _place_of(envelope: Envelope) -> str:
+    """The URI at which the clone is to begin."""
+    root = branch_root(envelope.branch or None)
+    return f"{envelope.table}/{root}" if root else envelope.table
+
+
+def _shallow(clone: Transaction.Clone, source: LanceState) -> LanceState:
+    """Files that lay in the source itself lie under a base of its own now; the lowest free id from 0."""
+    base = BasePath(is_dataset_root=True, path=clone.ref_path)
+    base.id = free_id((one.id for one in source.head.base_paths), 0)
+    if clone.HasField("ref_name"):
+        base.name = clone.ref_name
+    head = with_bases(source.head, [*source.head.base_paths, base])
+    head.ClearField("branch")
+    if clone.HasField("branch_name"):
+        head.branch = clone.branch_name
+    return _moved(source, head, base.id)
+
+
+def _deep(source: LanceState) -> LanceState:
+    """All files lie in the clone itself, where its maker has copied them."""
+    head = with_bases(source.head, ())
+    head.ClearField("branch")
+    return _moved(source, head, None)
+
+
+def _moved(source: LanceState, head: Manifest, base: int | None) -> LanceState:
+    """The source with its own files under `base`, or all files in the table itself (None)."""
+    section = IndexSection.FromString(source.index_section)
+    for index in section.indices:
+        _place(index, base)
+    return replace(
+        source,
+        head=head,
+        fragments=Fragments.of(Numbered.of(_placed(one, base)) for one in source.fragments),
+        index_section=section.SerializeToString(deterministic=True),
+        transaction=None,
+        history=History(source.version, {}),
+        scheme=Scheme.V2,
+    )
+
+
+def _placed(fragment: DataFragment, base: int | None) -> DataFragment:
+    for file in fragment.files:
+        _place(file, base)
+    if fragment.HasField("deletion_file"):
+        _place(fragment.deletion_file, base)
+    return fragment
+
+
+def _place(file: DataFile | DeletionFile | IndexMetadata, base: int | None) -> None:
+    if base is None:
+        file.ClearField("base_id")
+    elif not file.HasField("base_id"):
+        file.base_id = base

@@ -1,0 +1,264 @@
+"""Clones and branches: the first version we fold is the one that pylance makes, and it goes on from ours."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pytest
+
+import lakefold
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.entry import Committed, Invalid, Rejected
+from lakefold_table.lance.invariants import Step, faults
+from lakefold_table.lance.state import LanceState
+from lakefold_table.refs import Refs
+from lakefold_table.storage import open_storage
+from lakefold_table.uri import canonical
+from tests.oracle.committing import fold, owned, proposal, written
+from tests.oracle.operations import differences, version_of
+from tests.proposals import rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakefold_protos.lance.transaction_pb2 import Transaction
+    from lakefold_table.entry import Result
+
+
+Change = Callable[[Envelope], object]
+
+
+@pytest.fixture(params=[False, True], ids=["addresses", "stable"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Versions 1 to 6: rows, an index, a deletion file, keys, a base; a tag on 2, a branch with a version."""
+    path = tmp_path / "t"
+    dataset = lance.write_dataset(
+        rows(range(20)), str(path), max_rows_per_file=10, enable_stable_row_ids=request.param
+    )
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.delete("id in (1, 2)")
+    dataset = lance.dataset(str(path))
+    dataset.update_config({"k": "v"})
+    dataset.update_metadata({"m": "1"})
+    dataset.add_bases([lance.DatasetBasePath("/elsewhere", "other")])
+    dataset = lance.dataset(str(path))
+    dataset.tags.create("early", 2)
+    branch = dataset.create_branch("side/one", 4)
+    lance.write_dataset(rows([100]), branch.uri, mode="append")
+    return path
+
+
+def made_by(table: Path) -> Transaction:
+    transaction = version_of(table).transaction
+    assert transaction is not None
+    return transaction
+
+
+def folded(target: Path, transaction: Transaction, change: Change | None = None) -> Result:
+    """What we answer to a clone that would begin a table at `target`."""
+    envelope = Envelope(table=canonical(target))
+    envelope.lance.CopyFrom(transaction)
+    if change is not None:
+        change(envelope)
+    table = owned(target)
+    (result,) = fold(table, [envelope], 0)
+    if isinstance(result, Committed):
+        assert isinstance(table.table.state, LanceState)
+        met = {one.name for one, _ in faults(Step.whole(None, table.table.state))}
+        assert met <= {"deletion-files-tell-truth"}, "whose files nobody has read here"
+    return result
+
+
+REFERENCES: dict[str, Any] = {
+    "newest": 6,
+    "older": 3,
+    "tag": "early",
+    "branch": ("side/one", None),
+    "fork": ("side/one", 4),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_shallow_clone_begins_with_the_same_version(source: Path, tmp_path: Path, name: str) -> None:
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    lance.dataset(str(source)).shallow_clone(str(theirs), REFERENCES[name])
+    result = folded(ours, made_by(theirs))
+    made = version_of(ours)
+    assert isinstance(result, Committed)
+    assert result.version == made.manifest.version == version_of(theirs).manifest.version
+    assert differences(version_of(theirs), made) == {}
+    assert made.transaction is not None
+    assert made.transaction.clone == made_by(theirs).clone
+    assert made.transaction.read_version == made_by(theirs).read_version
+    opened = lance.dataset(str(ours))
+    opened.validate()
+    assert opened.to_table() == lance.dataset(str(theirs)).to_table()
+    assert lakefold.open(ours).to_arrow() == opened.to_table()
+    assert result.rows_added == opened.count_rows()
+
+
+@pytest.mark.parametrize("name", ["newest", "branch"])
+def test_a_deep_clone_begins_with_the_same_version(source: Path, tmp_path: Path, name: str) -> None:
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    lance.dataset(str(source)).deep_clone(str(theirs), REFERENCES[name])
+    shutil.copytree(theirs, ours, ignore=shutil.ignore_patterns("_versions", "_transactions"))
+    result = folded(ours, made_by(theirs))
+    assert isinstance(result, Committed)
+    assert differences(version_of(theirs), version_of(ours)) == {}
+    shutil.rmtree(source)
+    opened = lance.dataset(str(ours))
+    opened.validate()
+    assert opened.to_table(filter="id > 5") == lance.dataset(str(theirs)).to_table(filter="id > 5")
+
+
+BRANCHES = {"newest": None, "older": 3, "tag": "early", "branch": ("side/one", None)}
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_branch_begins_with_the_same_version(source: Path, tmp_path: Path, name: str) -> None:
+    lance.dataset(str(source)).create_branch("two", BRANCHES[name])
+    theirs = lance.dataset(str(source)).branches.list()["two"]
+    aside, place, file = tmp_path / "aside", source / "tree/two", source / "_refs/branches/two.json"
+    place.rename(aside)
+    file.unlink()
+    result = folded(place, made_by(aside))
+    assert isinstance(result, Committed)
+    assert differences(version_of(aside), version_of(place)) == {}
+    ours = lance.dataset(str(source)).branches.list()["two"]
+    for key in ("parent_branch", "parent_version", "manifest_size", "metadata"):
+        assert ours[key] == theirs[key]
+    assert ours["branch_identifier"][:-1] == theirs["branch_identifier"][:-1]
+    (version, mark), (their_version, their_mark) = (
+        ours["branch_identifier"][-1],
+        theirs["branch_identifier"][-1],
+    )
+    assert (version, len(mark)) == (their_version, len(their_mark))
+
+
+def test_pylance_and_we_go_on_from_a_branch_of_ours(source: Path) -> None:
+    transaction = made_by(source / "tree/side/one")
+    transaction.Clear()
+    transaction.uuid, transaction.read_version = "branch", 6
+    clone = transaction.clone
+    clone.is_shallow, clone.ref_version, clone.ref_path, clone.branch_name = True, 6, str(source), "ours"
+    place = source / "tree/ours"
+    assert isinstance(folded(place, transaction), Committed)
+    branch = lance.dataset(str(source)).checkout_version(("ours", None))
+    assert branch.version == 6
+    assert lance.write_dataset(rows([7]), str(place), mode="append").version == 7
+    lance.dataset(str(place)).delete("id = 3")
+    table = owned(place)
+    (result,) = fold(table, [proposal(place, written(place, rows([8])), 6)], 1)
+    assert isinstance(result, Committed)
+    assert result.version == 9
+    opened = lance.dataset(str(source)).checkout_version(("ours", None))
+    opened.validate()
+    assert sorted(opened.to_table()["id"].to_pylist()) == sorted([0, *range(4, 20), 7, 8])
+    (stale,) = fold(table, [proposal(place, written(place, rows([9])), 5, "stale")], 2)
+    assert isinstance(stale, Rejected)
+    assert stale.conflict.retryable
+    assert "versions up to 6 are gone" in stale.conflict.message
+    again = lance.dataset(str(source)).create_branch("again", ("ours", None))
+    assert again.to_table() == opened.to_table()
+
+
+def test_a_clean_up_of_the_source_spares_what_a_branch_of_ours_uses(source: Path) -> None:
+    transaction = made_by(source)
+    transaction.Clear()
+    clone = transaction.clone
+    clone.is_shallow, clone.ref_version, clone.ref_path, clone.branch_name = True, 6, str(source), "ours"
+    assert isinstance(folded(source / "tree/ours", transaction), Committed)
+    before = lakefold.open(source, branch="ours").to_arrow()
+    lance.write_dataset(rows([1]), str(source), mode="overwrite")
+    dataset = lance.dataset(str(source))
+    dataset.tags.delete("early")
+    dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
+    assert lakefold.open(source, branch="ours").to_arrow() == before
+
+
+def test_a_committer_that_died_before_it_recorded_the_branch_leaves_it_to_the_next(source: Path) -> None:
+    transaction = made_by(source)
+    transaction.Clear()
+    clone = transaction.clone
+    clone.is_shallow, clone.ref_version, clone.ref_path, clone.branch_name = True, 6, str(source), "ours"
+    place, file = source / "tree/ours", source / "_refs/branches/ours.json"
+    folded(place, transaction)
+    first = file.read_bytes()
+    file.unlink()
+    fold(owned(place), [proposal(place, written(place, rows([8])), 6)], 1)
+    assert file.read_bytes() == first
+    assert Refs(open_storage(source)).branch("ours").parent_version == 6
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "relative source": ({"ref_path": "t"}, "no absolute path"),
+    "no version": ({"ref_version": 0}, "can't begin with version 0"),
+    "detached version": ({"ref_version": 2**63}, "can't begin with"),
+    "version that is gone": ({"ref_version": 99, "read_version": 99}, "version 99 of .* is not there"),
+    "source that is gone": ({"ref_path": "/no/such"}, "is not there"),
+    "other read version": ({"read_version": 2}, "was built on 2"),
+    "deep branch": ({"is_shallow": False, "branch_name": "b"}, "deep clone can't be a branch"),
+    "bad branch": ({"branch_name": "a..b"}, "can't be the name"),
+    "branch elsewhere": ({"branch_name": "b"}, "can't lie at"),
+}
+
+
+@pytest.mark.parametrize("source", [False], indirect=True)
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_cloned(source: Path, tmp_path: Path, name: str) -> None:
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    lance.dataset(str(source)).shallow_clone(str(theirs), 6)
+    values, message = REFUSED[name]
+    transaction = made_by(theirs)
+    for key, value in values.items():
+        setattr(transaction if key == "read_version" else transaction.clone, key, value)
+    result = folded(ours, transaction)
+    assert isinstance(result, Invalid)
+    assert re.search(message, result.message)
+    assert not (ours / "_versions").exists()
+
+
+@pytest.mark.parametrize("source", [False], indirect=True)
+def test_a_clone_onto_a_table_is_refused(source: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    lance.dataset(str(source)).shallow_clone(str(theirs), 6)
+    before = version_of(source)
+    result = folded(source, made_by(theirs))
+    assert isinstance(result, Rejected)
+    assert not result.conflict.retryable
+    assert version_of(source).manifest.fragments == before.manifest.fragments
+
+
+@pytest.mark.parametrize("source", [False], indirect=True)
+def test_a_source_of_features_that_we_cannot_write_is_refused(source: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    lance.dataset(str(source)).update_schema_metadata({"lance.blob.managed": "true"})
+    lance.dataset(str(source)).shallow_clone(str(theirs), 7)
+    result = folded(tmp_path / "ours", made_by(theirs))
+    assert isinstance(result, Invalid)
+
+
+def test_a_branch_may_be_named_by_the_table_and_its_name(source: Path) -> None:
+    def name(envelope: Envelope) -> None:
+        envelope.table, envelope.branch = canonical(source), "ours"
+        clone = envelope.lance.clone
+        clone.is_shallow, clone.ref_version, clone.ref_path, clone.branch_name = True, 6, str(source), "ours"
+
+    transaction = made_by(source)
+    transaction.Clear()
+    assert isinstance(folded(source / "tree/ours", transaction, name), Committed)
+    assert lakefold.open(source, branch="ours").version == 6
+
+    def unnamed(envelope: Envelope) -> None:
+        name(envelope)
+        envelope.branch = "other"
+        envelope.lance.clone.ClearField("branch_name")
+
+    result = folded(source / "tree/other", transaction, unnamed)
+    assert isinstance(result, Invalid)
+    assert "doesn't say that it is the branch other" in result.message
