@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Final
 import lance
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
+from lakefold_protos.lance.table_pb2 import IndexMetadata, IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Committed
+from lakefold_table.lance.bitmaps import decode_bitmap, encode_bitmap
+from lakefold_table.lance.indices import MEM_WAL
 from lakefold_table.uri import canonical
 from tests.oracle.committing import fold, owned
 from tests.oracle.manifests import manifest_files, read_sections
@@ -39,8 +41,8 @@ WRITTEN_DIFFERENTLY: Final = (
     "transaction_section_before_14",
     "index_section",
 )
-"""Fields of the manifest that may differ. Besides: our marks in table_metadata, and a version's own uuid and
-properties in its transaction."""
+"""Fields of the manifest that may differ. Besides: our marks in table_metadata, a version's own uuid and
+properties in its transaction, and what `comparable` leaves out of an index."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +145,26 @@ def differences(theirs: Version, ours: Version) -> dict[str, tuple[object, objec
         left, right = getattr(one, name), getattr(other, name)
         if _plain(left) != _plain(right):
             found[name] = (left, right)
-    if theirs.indices != ours.indices:
+    indices = [comparable(index) for index in theirs.indices.indices]
+    if indices != [comparable(index) for index in ours.indices.indices]:
         found["indices"] = (theirs.indices, ours.indices)
     return found
+
+
+def comparable(index: IndexMetadata) -> IndexMetadata:
+    """An index without what may differ.
+
+    pylance writes some bitmaps with runs, and it gives the write-ahead log's entry a random uuid and the time
+    of day whenever it moves.
+    """
+    plain = IndexMetadata()
+    plain.CopyFrom(index)
+    if index.fragment_bitmap:
+        plain.fragment_bitmap = encode_bitmap(decode_bitmap(index.fragment_bitmap))
+    if index.name == MEM_WAL:
+        plain.ClearField("uuid")
+        plain.ClearField("created_at")
+    return plain
 
 
 def _plain(value: object) -> object:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 VERSIONS = "_versions"
 DATA = "data"
+INDICES = "_indices"
 MAX_U64 = 2**64 - 1
 DETACHED_BIT = 1 << 63
 SUFFIX = ".manifest"
@@ -116,3 +117,10 @@ def is_inside(path: str) -> bool:
         return False
     segments = path.split("/")
     return all(one and one[0] != "." and len(one.encode()) <= MAX_SEGMENT for one in segments)
+
+
+def index_path(uuid: bytes, path: str) -> str:
+    """The path of a file of the index with this uuid, relative to the table's root."""
+    number = uuid.hex()
+    folder = "-".join((number[:8], number[8:12], number[12:16], number[16:20], number[20:]))
+    return f"{INDICES}/{folder}/{path}"

@@ -19,6 +19,7 @@ from lakefold_table.lance.merging import shares_version
 from lakefold_table.lance.naming import VERSIONS, Scheme, detect
 from lakefold_table.lance.operations import FOLDED, Kind, kind_of
 from lakefold_table.lance.operations.rules import RULES
+from lakefold_table.lance.reuse import needs_of_section
 from lakefold_table.lance.state import LanceState, state_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,19 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Entry
     from lakefold_table.format import Observed
     from lakefold_table.lance.conflicts import Footprint
+
+LEAVING_INDICES = frozenset(
+    {
+        Kind.APPEND,
+        Kind.RESERVE_FRAGMENTS,
+        Kind.OVERWRITE,
+        Kind.RESTORE,
+        Kind.CLONE,
+        Kind.UPDATE_BASES,
+        Kind.UPDATE_CONFIG,
+    }
+)
+"""The operations that take the index section as it is, or drop it whole."""
 
 
 class LanceFormat:
@@ -71,7 +85,7 @@ class LanceFormat:
         )
         if state is None:
             return asked
-        return Needs.all_of((asked, _needs_to_judge(state, entries)))
+        return Needs.all_of((asked, _needs_to_judge(state, entries), _needs_of_indices(state, entries)))
 
     def informed(self, state: LanceState, older: Iterable[Deed]) -> LanceState:
         """The state with what older versions did: those right before its history began, newest first.
@@ -114,6 +128,12 @@ def _scheme(path: str, version: int, where: str) -> Scheme:
 def _footprint(state: LanceState) -> Footprint:
     """What this version did."""
     return footprint_of(state.transaction, carries_reuse=carries_reuse(state.index_section))
+
+
+def _needs_of_indices(state: LanceState, entries: Sequence[Entry]) -> Needs:
+    """What the table's indices can't be read without, where an operation must read them."""
+    kinds = {kind_of(entry.envelope.lance) for entry in entries}
+    return needs_of_section(state.head, state.index_section) if kinds - LEAVING_INDICES else Needs()
 
 
 def _needs_to_judge(state: LanceState, entries: Sequence[Entry]) -> Needs:

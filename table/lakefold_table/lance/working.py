@@ -16,6 +16,7 @@ from lakefold_table.lance.features import has_stable_row_ids
 from lakefold_table.lance.fragments import Fragments, Numbered
 from lakefold_table.lance.indices import SIFTING, without_idle
 from lakefold_table.lance.numbering import Numbering
+from lakefold_table.lance.reuse import remapped
 from lakefold_table.lance.validity import file_fault, new_fragment_fault
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Working:
         self.before: dict[str, NewFile] = {}
         self.new_file_versions: set[FileVersion] = set()
         self._index_section = b"" if state is None else state.index_section
-        self._indices: tuple[IndexMetadata, ...] | None = None
+        self._indices: Sequence[IndexMetadata] | None = None
         self._live = Fragments() if state is None else state.fragments
         self._replaced: dict[int, DataFragment] = {}
         self._removed: set[int] = set()
@@ -67,9 +68,13 @@ class Working:
 
     @property
     def indices(self) -> Sequence[IndexMetadata]:
-        """The index section's entries; not to be changed."""
+        """The index section's entries, not to be changed; their coverage follows rows that compactions moved.
+
+        Raises `DamagedError` where the table's fragment-reuse index can't be read.
+        """
         if self._indices is None:
-            self._indices = tuple(IndexSection.FromString(self._index_section).indices)
+            entries = tuple(IndexSection.FromString(self._index_section).indices)
+            self._indices = remapped(self.head, entries, self.content)
         return self._indices
 
     @property

@@ -46,6 +46,7 @@ FOLDED = frozenset(
         Kind.RESTORE,
         Kind.UPDATE_BASES,
         Kind.UPDATE_CONFIG,
+        Kind.UPDATE_MEM_WAL_STATE,
     }
 )
 """The kinds that this release folds."""

@@ -11,6 +11,7 @@ from lakefold_table.lance.operations import (
     append,
     clone,
     delete,
+    mem_wal,
     overwrite,
     reserve,
     restore,
@@ -51,5 +52,6 @@ RULES: Mapping[Kind, Rule] = MappingProxyType(
         Kind.RESTORE: Rule(restore.needs, restore.change),
         Kind.UPDATE_BASES: Rule(update_bases.needs, update_bases.change),
         Kind.UPDATE_CONFIG: Rule(update_config.needs, update_config.change),
+        Kind.UPDATE_MEM_WAL_STATE: Rule(mem_wal.needs, mem_wal.change),
     }
 )

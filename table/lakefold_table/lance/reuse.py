@@ -1,0 +1,177 @@
+"""The fragment-reuse index: how a compaction moved rows that indices still know by their old addresses.
+
+A compaction may leave indices as they are and say instead where the rows went. Readers then follow an index
+from the old addresses to the new ones, and what an index covers is to be read in the same way: pylance does
+so before every commit (tried), and an operation that takes a fragment from an index's coverage must find it
+there under its new id. Each compaction adds a version to the index; once no index needs it, it is trimmed.
+
+Source: format facts, sections 3.1 and 5.5. The details lie in the entry itself, or, from about 200 KB on, in
+a file in the folder of the index (tried).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from google.protobuf.message import DecodeError
+
+from lakefold_protos.lance.table_pb2 import (
+    FragmentReuseIndexDetails,
+    IndexMetadata,
+    IndexSection,
+    Manifest,
+)
+from lakefold_table.errors import DamagedError
+from lakefold_table.format import Needs
+from lakefold_table.lance.bitmaps import Bitmap
+from lakefold_table.lance.indices import FRAGMENT_REUSE, Indices, coverage, covering
+from lakefold_table.lance.naming import index_path, is_inside
+
+Version = FragmentReuseIndexDetails.Version
+Content = Callable[[str], bytes | None]
+"""The bytes of a file by its path in the table, None where they weren't brought."""
+
+KIND = "FragmentReuseIndexDetails"
+TYPE_URL = f"/lance.table.{KIND}"
+MOST_BYTES = 2**28
+"""The largest file of details that is read: a bit for each of two thousand million rows."""
+
+
+def reuse_index(indices: Iterable[IndexMetadata]) -> IndexMetadata | None:
+    """The table's fragment-reuse index, None where it has none."""
+    return next((index for index in indices if index.name == FRAGMENT_REUSE), None)
+
+
+def needs_of_section(head: Manifest, index_section: bytes) -> Needs:
+    """The file of details that the table's own indices can't be read without."""
+    if FRAGMENT_REUSE.encode() not in index_section:
+        return Needs()
+    reuse = reuse_index(IndexSection.FromString(index_section).indices)
+    return Needs() if reuse is None else needs_of(head, reuse)
+
+
+def needs_of(head: Manifest, index: IndexMetadata) -> Needs:
+    """The file in which the details of a fragment-reuse index lie, if they lie in one."""
+    try:
+        details = _details(index)
+    except DamagedError:
+        return Needs()
+    place = _place(head, index, details)
+    size = details.external.offset + details.external.size
+    return Needs(contents={place: size} if place and size <= MOST_BYTES else {})
+
+
+def versions_of(head: Manifest, index: IndexMetadata, content: Content) -> Sequence[Version]:
+    """What each compaction did, oldest first. Raises `DamagedError` where that can't be read."""
+    details = _details(index)
+    if details.WhichOneof("content") != "external":
+        return details.inline.versions
+    place = _place(head, index, details)
+    data = content(place) if place else None
+    begin, end = details.external.offset, details.external.offset + details.external.size
+    if data is None or len(data) < end:
+        raise DamagedError(f"{FRAGMENT_REUSE}: its details are missing or too short", where=place)
+    try:
+        inline = FragmentReuseIndexDetails.InlineContent.FromString(data[begin:end])
+    except DecodeError as error:
+        raise DamagedError(f"{FRAGMENT_REUSE}: its details can't be decoded: {error}", where=place) from error
+    return inline.versions
+
+
+def rewritten_by(
+    index: IndexMetadata, versions: Sequence[Version], like: IndexMetadata | None = None
+) -> IndexMetadata:
+    """The entry with other versions, and with the coverage that follows from them: all new fragments.
+
+    `like`: what its other fields are taken from, `index` unless given.
+    """
+    changed = IndexMetadata()
+    changed.CopyFrom(like or index)
+    details = FragmentReuseIndexDetails()
+    details.inline.versions.extend(versions)
+    changed.index_details.type_url = TYPE_URL
+    changed.index_details.value = details.SerializeToString(deterministic=True)
+    changed.dataset_version = max((one.dataset_version for one in versions), default=changed.dataset_version)
+    new = (fragment.id for one in versions for group in one.groups for fragment in group.new_fragments)
+    return covering(changed, Bitmap(new))
+
+
+def remapped(head: Manifest, indices: Indices, content: Content) -> Indices:
+    """The indices of a table as they are to be read: coverage by the fragments that the rows lie in now.
+
+    The very objects where nothing changes. Raises `DamagedError` where the fragment-reuse index can't be
+    read.
+    """
+    reuse = reuse_index(indices)
+    if reuse is None:
+        return indices
+    moves = moves_of(versions_of(head, reuse, content))
+    changed = tuple(index if index is reuse else _followed(index, moves) for index in indices)
+    return indices if all(map(_is, changed, indices)) else changed
+
+
+def moves_of(versions: Iterable[Version]) -> list[tuple[Bitmap, Bitmap]]:
+    """For each group, in the order of the compactions, the ids of its old fragments and of its new ones."""
+    return [
+        (
+            Bitmap([fragment.id for fragment in group.old_fragments]),
+            Bitmap([fragment.id for fragment in group.new_fragments]),
+        )
+        for version in versions
+        for group in version.groups
+    ]
+
+
+def needing(indices: Iterable[IndexMetadata], versions: Iterable[Version]) -> set[str]:
+    """The names of the indices that may still know rows by addresses from before one of these versions.
+
+    Such an index was built before the compaction and covers what came of it. One that was built before and
+    remapped since looks the same; it counts too, as a lost version would cost rows and a kept one costs room.
+    """
+    named: set[str] = set()
+    for version in versions:
+        new = Bitmap([fragment.id for group in version.groups for fragment in group.new_fragments])
+        for index in indices:
+            covered = coverage(index)
+            older = index.dataset_version < version.dataset_version
+            if older and index.fields and covered is not None and not covered.isdisjoint(new):
+                named.add(index.name)
+    return named
+
+
+def _followed(index: IndexMetadata, moves: Iterable[tuple[Bitmap, Bitmap]]) -> IndexMetadata:
+    """The entry with its coverage followed through the moves.
+
+    Of a group that it covers in part, it covers nothing afterwards (tried).
+    """
+    covered = coverage(index)
+    if covered is None:
+        return index
+    now = covered
+    for old, new in moves:
+        inside = old & now
+        if inside:
+            now = (now - old) | (new if len(inside) == len(old) else Bitmap())
+    return index if now == covered else covering(index, now)
+
+
+def _place(head: Manifest, index: IndexMetadata, details: FragmentReuseIndexDetails) -> str:
+    """Where the file of details is: a path in the table, a whole URI under another base; empty for none."""
+    if details.WhichOneof("content") != "external" or not is_inside(details.external.path):
+        return ""
+    path = index_path(index.uuid.uuid, details.external.path)
+    if not index.HasField("base_id"):
+        return path
+    roots = [base.path for base in head.base_paths if base.id == index.base_id and base.is_dataset_root]
+    return f"{roots[0].rstrip('/')}/{path}" if roots else ""
+
+
+def _details(index: IndexMetadata) -> FragmentReuseIndexDetails:
+    try:
+        return FragmentReuseIndexDetails.FromString(index.index_details.value)
+    except DecodeError as error:
+        raise DamagedError(f"{FRAGMENT_REUSE}: its details can't be decoded: {error}") from error
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
