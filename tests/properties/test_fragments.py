@@ -80,6 +80,14 @@ def check_shared(before: Fragments, after: Fragments, change: Change) -> None:
         assert id(chunk) in kept or index in beside
 
 
+def check_unlike(before: Fragments, after: Fragments) -> None:
+    """What is said to differ is what differs when all is decoded; whichever of the two comes first."""
+    for one, other in ((before, after), (after, before)):
+        known = {fragment.SerializeToString(deterministic=True) for fragment in other}
+        expected = [each for each in one if each.SerializeToString(deterministic=True) not in known]
+        assert one.unlike(other) == expected
+
+
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_any_changes_give_the_list_of_a_plain_dict(data: st.DataObject) -> None:
@@ -95,6 +103,7 @@ def test_any_changes_give_the_list_of_a_plain_dict(data: st.DataObject) -> None:
         check_bounds(later)
         check_equal(later, model)
         check_shared(fragments, later, change)
+        check_unlike(fragments, later)
         fragments = later
 
 

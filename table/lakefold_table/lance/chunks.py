@@ -85,26 +85,19 @@ class Edit:
 class Chunk:
     """Some neighbouring fragments, at least one: `encoded` holds them as records of `Manifest.fragments`.
 
-    `ids`: theirs, ascending; a range wherever they have no gap, so that they take no memory.
+    `ids`: theirs, ascending, from `first_id` to `last_id`; a range wherever they have no gap, so that they
+    take no memory.
     """
 
     encoded: bytes
     ids: Sequence[int]
     tally: Tally
-
-    @property
-    def first_id(self) -> int:
-        """The lowest id."""
-        return self.ids[0]
-
-    @property
-    def last_id(self) -> int:
-        """The highest id."""
-        return self.ids[-1]
+    first_id: int
+    last_id: int
 
     def records(self) -> Sequence[bytes]:
         """The fragments one by one, still encoded."""
-        return FragmentsView.FromString(self.encoded).fragments
+        return decode_records(self.encoded)
 
     def decode(self) -> Sequence[DataFragment]:
         """The fragments as messages."""
@@ -112,7 +105,7 @@ class Chunk:
 
     def joined(self, other: Chunk) -> Chunk:
         """The chunk and the one that follows it as one."""
-        return Chunk(self.encoded + other.encoded, _after(self.ids, other.ids), self.tally.plus(other.tally))
+        return _chunk(self.encoded + other.encoded, _after(self.ids, other.ids), self.tally.plus(other.tally))
 
     def edited(self, edit: Edit) -> list[Chunk]:
         """What becomes of the chunk: none where it is emptied, several where it grew too long.
@@ -162,7 +155,7 @@ def _chunks(ids: Sequence[int], view: FragmentsView, tally: Tally) -> list[Chunk
     if len(ids) > 1 and tally.size > MAX_CHUNK_BYTES:
         return [parsed(encode_records(part)) for part in cut(list(view.fragments))]
     encoded = view.SerializeToString()
-    return [Chunk(encoded, _compact(ids), tally._replace(size=len(encoded)))]
+    return [_chunk(encoded, _compact(ids), tally._replace(size=len(encoded)))]
 
 
 def chunks_of(fragments: Sequence[Numbered]) -> list[Chunk]:
@@ -176,7 +169,7 @@ def chunks_of(fragments: Sequence[Numbered]) -> list[Chunk]:
         tally = Tally(*map(sum, zip(*(one.tally for one in some), strict=True)))
         ids = [one.id for one in some]
         _check_ascending(ids, before)
-        chunks.append(Chunk(encoded, _compact(ids), tally))
+        chunks.append(_chunk(encoded, _compact(ids), tally))
         start += len(part)
     return chunks
 
@@ -197,7 +190,7 @@ def parsed(encoded: bytes, before: int = -1) -> Chunk:
             files += 1
             deleted += fragment.deletion_file.num_deleted_rows
     _check_ascending(ids, before)
-    return Chunk(encoded, _compact(ids), Tally(len(ids), len(encoded), rows, deleted, files))
+    return _chunk(encoded, _compact(ids), Tally(len(ids), len(encoded), rows, deleted, files))
 
 
 def cut(records: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
@@ -216,6 +209,11 @@ def cut(records: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 def encode_records(fragments: Sequence[bytes]) -> bytes:
     """Encoded DataFragments as the records of `Manifest.fragments`."""
     return FragmentsView(fragments=fragments).SerializeToString()
+
+
+def decode_records(encoded: bytes) -> Sequence[bytes]:
+    """Records of `Manifest.fragments` as encoded DataFragments."""
+    return FragmentsView.FromString(encoded).fragments
 
 
 def record_size(fragment: bytes) -> int:
@@ -241,6 +239,10 @@ def _check_ascending(ids: Sequence[int], before: int) -> None:
         if number <= before:
             raise ValueError(f"fragment {number} stands after fragment {before}: their ids must ascend")
         before = number
+
+
+def _chunk(encoded: bytes, ids: Sequence[int], tally: Tally) -> Chunk:
+    return Chunk(encoded, ids, tally, ids[0], ids[-1])
 
 
 def _compact(ids: Sequence[int]) -> Sequence[int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment
@@ -25,6 +25,7 @@ from lakefold_table.lance.chunks import (
     Tally,
     chunks_of,
     cut,
+    decode_records,
     encode_records,
     parsed,
     place_of,
@@ -146,6 +147,18 @@ class Fragments:
             tally = tally.plus(chunk.tally)
         return Fragments(_spliced(self.chunks, parts, new), tally)
 
+    def unlike(self, other: Fragments) -> list[DataFragment]:
+        """The fragments that the other list doesn't have in the same bytes; shared chunks cost nothing."""
+        mine, theirs = _apart(self.chunks, other.chunks)
+        records: list[bytes] = []
+        if len(theirs) == 1 and mine and mine[0].encoded.startswith(theirs[0].encoded):
+            # Only appended to, as most often: what lies in front need not be taken apart.
+            records += decode_records(mine[0].encoded[len(theirs[0].encoded) :])
+            mine, theirs = mine[1:], ()
+        known = {record for chunk in theirs for record in chunk.records()}
+        records += [record for chunk in mine for record in chunk.records() if record not in known]
+        return [DataFragment.FromString(record) for record in records]
+
     def _find(self, number: int) -> tuple[int, int] | None:
         """Where a fragment is: the index of its chunk, and its own in that."""
         index = self._place(number)
@@ -225,6 +238,28 @@ def fragments_of(encoded: Sequence[bytes]) -> Fragments:
     for part in cut(encoded):
         gathering.add(encode_records(part))
     return gathering.finish()
+
+
+def _shared(one: tuple[Chunk, ...], other: tuple[Chunk, ...]) -> int:
+    """How many chunks both begin with."""
+    for count, same in enumerate(map(is_, one, other)):
+        if not same:
+            return count
+    return min(len(one), len(other))
+
+
+def _apart(one: tuple[Chunk, ...], other: tuple[Chunk, ...]) -> tuple[Sequence[Chunk], Sequence[Chunk]]:
+    """The chunks that only the one has, and those that only the other has, both in their order."""
+    start = _shared(one, other)
+    one, other = one[start:], other[start:]
+    end = _shared(one[::-1], other[::-1])
+    one, other = one[: len(one) - end], other[: len(other) - end]
+    ours = {chunk.first_id: chunk for chunk in one}
+    theirs = {chunk.first_id: chunk for chunk in other}
+    return (
+        [chunk for chunk in one if theirs.get(chunk.first_id) is not chunk],
+        [chunk for chunk in other if ours.get(chunk.first_id) is not chunk],
+    )
 
 
 def _spliced(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from operator import attrgetter, lt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,15 +28,16 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 2**32 - 1
 MAX_ID = 2**32 - 1
+_FIRST_ID, _LAST_ID = attrgetter("first_id"), attrgetter("last_id")
 
 
 def ids_ascend(step: Step) -> str:
     """Readers find fragments by their place among the ids."""
-    last = -1
-    for chunk in step.after.fragments.chunks:
-        if chunk.first_id <= last:
-            return f"fragment {chunk.first_id} stands after fragment {last}"
-        last = chunk.last_id
+    chunks = step.after.fragments.chunks
+    if not all(map(lt, map(_LAST_ID, chunks), map(_FIRST_ID, chunks[1:]))):
+        wrong = next(pair for pair in pairwise(chunks) if pair[0].last_id >= pair[1].first_id)
+        return f"fragment {wrong[1].first_id} stands after fragment {wrong[0].last_id}"
+    last = step.after.fragments.last_id
     if last > MAX_ID:
         return f"fragment id {last} doesn't fit into 32 bits"
     for one, following in pairwise(step.fragments):

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection
+from lakefold_protos.lance.table_pb2 import IndexSection
+from lakefold_table.lance.fragments import Fragments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakefold_protos.lance.table_pb2 import IndexMetadata
+    from lakefold_protos.lance.table_pb2 import DataFragment, IndexMetadata
     from lakefold_table.lance.bitmaps import Bitmap
-    from lakefold_table.lance.fragments import Fragments
     from lakefold_table.lance.state import LanceState
 
 
@@ -33,8 +33,8 @@ class Step:
     @classmethod
     def changed(cls, before: LanceState | None, after: LanceState) -> Step:
         """Looks only at the fragments that are not the same in both; chunks that both share cost nothing."""
-        known = None if before is None else before.fragments
-        return cls(before, after, _differing(known, after.fragments))
+        known = Fragments() if before is None else before.fragments
+        return cls(before, after, after.fragments.unlike(known))
 
     @classmethod
     def whole(
@@ -59,16 +59,3 @@ class Step:
         if self.before is not None and self.before.index_section == self.after.index_section:
             return ()
         return IndexSection.FromString(self.after.index_section).indices
-
-
-def _differing(before: Fragments | None, after: Fragments) -> list[DataFragment]:
-    """The fragments of `after` that `before` doesn't have in the same bytes."""
-    old = {} if before is None else {chunk.first_id: chunk for chunk in before.chunks}
-    new = [chunk for chunk in after.chunks if old.get(chunk.first_id) is not chunk]
-    for chunk in after.chunks:
-        if old.get(chunk.first_id) is chunk:
-            del old[chunk.first_id]
-    known = {record for chunk in old.values() for record in chunk.records()}
-    return [
-        DataFragment.FromString(record) for chunk in new for record in chunk.records() if record not in known
-    ]
