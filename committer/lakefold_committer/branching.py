@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import structlog
+
+from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.ref_names import branch_root
 from lakefold_table.refs import Refs
 from lakefold_table.storage import open_storage
@@ -18,15 +21,23 @@ if TYPE_CHECKING:
 
     from lakefold_table.storage.base import Storage
 
+LOG = structlog.get_logger("lakefold.committer")
+
 
 def record_branch(storage: Storage, branch: str, roots: Sequence[str] | None) -> None:
     """Write the file of the branch whose table lies at the store's root, unless it is there.
 
     Nothing is written for a branch that lies elsewhere than its name says (it was copied), nor where the main
-    line's root is outside of `roots` (None: anywhere).
+    line's root is outside of `roots` (None: anywhere). Where it can't be written for good, that is logged:
+    the branch's versions stand without it. Raises `RetryError` where the store can't be reached.
     """
     folder = branch_root(branch)
     main = storage.uri.removesuffix(f"/{folder}")
     if main == storage.uri or not (roots is None or is_under(main, roots)):
         return
-    Refs(open_storage(main)).record_branch(branch)
+    try:
+        recorded, why = Refs(open_storage(main)).record_branch(branch), "its first version doesn't tell"
+    except (InvalidError, DamagedError) as error:
+        recorded, why = False, str(error)
+    if not recorded:
+        LOG.warning("branch not described at the main line", table=main, branch=branch, why=why)

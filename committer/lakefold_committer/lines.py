@@ -43,7 +43,12 @@ def open_line(
     """One line of the table at `uri`; the main line where `branch` is empty. Raises as `OwnedTable` does."""
     root = _root(uri, branch)
     table_format = LanceFormat()
-    versions = Versions(open_storage(root, storage_options), table_format.folder, table_format.detect)
+    versions = Versions(
+        open_storage(root, storage_options),
+        table_format.folder,
+        table_format.detect,
+        is_branch=bool(branch),
+    )
     return OwnedTable(table_format, versions, root, roots=roots)
 
 

@@ -107,21 +107,21 @@ class Refs:
             raise self._unknown("branch", name)
         return folder
 
-    def record_branch(self, name: str) -> Branch | None:
-        """Write the file of a branch that has none yet, as the branch's first version tells; returns it.
+    def record_branch(self, name: str) -> bool:
+        """Whether a branch has a file that describes it; writes it as the branch's first version tells.
 
-        None where it can't be told, as that version is gone or is no clone. A branch is there without it, but
-        a Lance client lists only branches with a file, and cleans up what only the others use. The same
-        branch gets the same file, whoever writes it.
+        False where that can't tell: it is gone, or is no clone. A branch is there without a file, but a Lance
+        client lists only branches with one, and cleans up what only the others use. The same branch gets the
+        same file, whoever writes it.
         """
         folder = self.resolve_branch(name)
         path = branch_path(name)
         if self._storage.size(path) is not None:
-            return self.branch(name)
-        branch = self._begun(f"{folder}/" if folder else "", name)
-        if branch is not None and not self._put_new(path, encode_branch(branch)):
-            return self.branch(name)
-        return branch
+            return True
+        branch = self._begun(f"{folder}/", name)
+        if branch is not None:
+            self._put_new(path, encode_branch(branch))
+        return branch is not None
 
     def create_tag(
         self,

@@ -36,9 +36,15 @@ class Versions:
     """The versions of the table at a store's root. `detect` tells the naming from the names there."""
 
     def __init__(
-        self, storage: Storage, folder: str, detect: Callable[[Iterable[str]], Naming | None]
+        self,
+        storage: Storage,
+        folder: str,
+        detect: Callable[[Iterable[str]], Naming | None],
+        *,
+        is_branch: bool = False,
     ) -> None:
         self.storage = storage
+        self._is_branch = is_branch
         self._folder = folder
         self._detect = detect
         self._naming: Naming | None = None
@@ -54,12 +60,12 @@ class Versions:
     def latest(self) -> int:
         """The newest version, 0 where there is no table and nothing in its place.
 
-        Raises `NotATableError` where there is something else.
+        Raises `NotATableError` where there is something else. Below a branch's root other branches may lie.
         """
         numbers = self.numbers()
         if numbers:
             return numbers[-1]
-        if self.storage.anything_at_root(besides=BEFORE_A_TABLE):
+        if not self._is_branch and self.storage.anything_at_root(besides=BEFORE_A_TABLE):
             raise NotATableError(
                 f"this folder holds files, but no version of a table in {self._folder}/",
                 where=self.storage.uri,

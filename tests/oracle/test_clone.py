@@ -12,13 +12,17 @@ import lance
 import pytest
 
 import lakefold
+from lakefold_committer.lines import open_line
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Committed, Invalid, Rejected
+from lakefold_table.errors import NotATableError
 from lakefold_table.lance.invariants import Step, faults
 from lakefold_table.lance.state import LanceState
 from lakefold_table.refs import Refs
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
+from tests.folding import entries
 from tests.oracle.committing import fold, owned, proposal, written
 from tests.oracle.operations import differences, version_of
 from tests.proposals import rows
@@ -26,7 +30,6 @@ from tests.proposals import rows
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Result
 
 
@@ -56,6 +59,14 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def made_by(table: Path) -> Transaction:
     transaction = version_of(table).transaction
     assert transaction is not None
+    return transaction
+
+
+def branching(source: Path, name: str) -> Transaction:
+    """What makes a branch of the newest version of the main line."""
+    transaction = Transaction(uuid=f"branch {name}", read_version=6)
+    clone = transaction.clone
+    clone.is_shallow, clone.ref_version, clone.ref_path, clone.branch_name = True, 6, str(source), name
     return transaction
 
 
@@ -141,11 +152,7 @@ def test_a_branch_begins_with_the_same_version(source: Path, tmp_path: Path, nam
 
 
 def test_pylance_and_we_go_on_from_a_branch_of_ours(source: Path) -> None:
-    transaction = made_by(source / "tree/side/one")
-    transaction.Clear()
-    transaction.uuid, transaction.read_version = "branch", 6
-    clone = transaction.clone
-    clone.is_shallow, clone.ref_version, clone.ref_path, clone.branch_name = True, 6, str(source), "ours"
+    transaction = branching(source, "ours")
     place = source / "tree/ours"
     assert isinstance(folded(place, transaction), Committed)
     branch = lance.dataset(str(source)).checkout_version(("ours", None))
@@ -168,10 +175,7 @@ def test_pylance_and_we_go_on_from_a_branch_of_ours(source: Path) -> None:
 
 
 def test_a_clean_up_of_the_source_spares_what_a_branch_of_ours_uses(source: Path) -> None:
-    transaction = made_by(source)
-    transaction.Clear()
-    clone = transaction.clone
-    clone.is_shallow, clone.ref_version, clone.ref_path, clone.branch_name = True, 6, str(source), "ours"
+    transaction = branching(source, "ours")
     assert isinstance(folded(source / "tree/ours", transaction), Committed)
     before = lakefold.open(source, branch="ours").to_arrow()
     lance.write_dataset(rows([1]), str(source), mode="overwrite")
@@ -182,10 +186,7 @@ def test_a_clean_up_of_the_source_spares_what_a_branch_of_ours_uses(source: Path
 
 
 def test_a_committer_that_died_before_it_recorded_the_branch_leaves_it_to_the_next(source: Path) -> None:
-    transaction = made_by(source)
-    transaction.Clear()
-    clone = transaction.clone
-    clone.is_shallow, clone.ref_version, clone.ref_path, clone.branch_name = True, 6, str(source), "ours"
+    transaction = branching(source, "ours")
     place, file = source / "tree/ours", source / "_refs/branches/ours.json"
     folded(place, transaction)
     first = file.read_bytes()
@@ -205,6 +206,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "deep branch": ({"is_shallow": False, "branch_name": "b"}, "deep clone can't be a branch"),
     "bad branch": ({"branch_name": "a..b"}, "can't be the name"),
     "branch elsewhere": ({"branch_name": "b"}, "can't lie at"),
+    "branch of too long a name": ({"branch_name": "é" * 42}, "too long"),
 }
 
 
@@ -246,19 +248,58 @@ def test_a_source_of_features_that_we_cannot_write_is_refused(source: Path, tmp_
 def test_a_branch_may_be_named_by_the_table_and_its_name(source: Path) -> None:
     def name(envelope: Envelope) -> None:
         envelope.table, envelope.branch = canonical(source), "ours"
-        clone = envelope.lance.clone
-        clone.is_shallow, clone.ref_version, clone.ref_path, clone.branch_name = True, 6, str(source), "ours"
 
-    transaction = made_by(source)
-    transaction.Clear()
+    transaction = branching(source, "ours")
     assert isinstance(folded(source / "tree/ours", transaction, name), Committed)
     assert lakefold.open(source, branch="ours").version == 6
-
-    def unnamed(envelope: Envelope) -> None:
-        name(envelope)
-        envelope.branch = "other"
-        envelope.lance.clone.ClearField("branch_name")
-
-    result = folded(source / "tree/other", transaction, unnamed)
+    transaction.clone.ClearField("branch_name")
+    result = folded(source / "tree/other", transaction, name)
     assert isinstance(result, Invalid)
-    assert "doesn't say that it is the branch other" in result.message
+    assert "doesn't say that it is the branch ours" in result.message
+    result = folded(source / "tree/other", branching(source, "other"), name)
+    assert isinstance(result, Invalid)
+    assert "the branch other can't lie at" in result.message
+
+
+@pytest.mark.parametrize("source", [False], indirect=True)
+def test_a_branch_may_lie_above_another(source: Path) -> None:
+    """As `side` above `side/one`: below its root there is something before its first version."""
+    envelope = Envelope(table=canonical(source), branch="side")
+    envelope.lance.CopyFrom(branching(source, "side"))
+    line = open_line(envelope.table, envelope.branch, None)
+    (outcome,) = line.fold(entries([envelope], 0)).outcomes
+    assert isinstance(outcome.result, Committed)
+    assert set(lance.dataset(str(source)).branches.list()) == {"side", "side/one"}
+    assert lakefold.open(source, branch="side/one").version == 5
+    with pytest.raises(NotATableError):
+        owned(source / "tree")
+
+
+@pytest.mark.parametrize("source", [False], indirect=True)
+def test_what_is_damaged_beside_a_branch_does_not_stop_it(source: Path) -> None:
+    file = source / "_refs/branches/ours.json"
+    file.write_text("damaged")
+    assert isinstance(folded(source / "tree/ours", branching(source, "ours")), Committed)
+    assert file.read_text() == "damaged"
+    (source / "_refs/branches/side%2Fone.json").write_text("damaged")
+    transaction = branching(source, "next")
+    transaction.read_version = transaction.clone.ref_version = 5
+    transaction.clone.ref_name, transaction.clone.ref_path = "side/one", str(source / "tree/side/one")
+    assert isinstance(folded(source / "tree/next", transaction), Committed)
+    branch = Refs(open_storage(source)).branch("next")
+    assert (branch.parent, branch.parent_version, branch.lineage) == ("side/one", 5, None)
+    assert branch.manifest_size > 0
+
+
+@pytest.mark.parametrize("source", [False], indirect=True)
+def test_a_branch_that_was_copied_is_not_described_at_another_table(source: Path, tmp_path: Path) -> None:
+    folded(source / "tree/ours", branching(source, "ours"))
+    copy = tmp_path / "copy"
+    shutil.copytree(source / "tree/ours", copy)
+    before = {path.name for path in tmp_path.glob("**/*.json")}
+    envelope = Envelope(table=canonical(copy))
+    envelope.lance.read_version = 6
+    envelope.lance.update_config.SetInParent()
+    (result,) = fold(owned(copy), [envelope], 1)
+    assert isinstance(result, Committed)
+    assert {path.name for path in tmp_path.glob("**/*.json")} == before

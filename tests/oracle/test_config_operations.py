@@ -11,7 +11,7 @@ import pytest
 from lance import DatasetBasePath, LanceOperation
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.entry import Committed, Invalid
+from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.uri import canonical
 from tests.oracle.committing import fold, owned
 from tests.oracle.operations import both_ways, version_of
@@ -298,3 +298,54 @@ def test_a_base_without_a_path_is_refused(table: Path) -> None:
     result = bases_folded(table, [DatasetBasePath("", "empty")])
     assert isinstance(result, Invalid)
     assert "no path" in result.message
+
+
+def changing(**keys: Any) -> Any:  # noqa: ANN401 - an act
+    return lambda dataset: commit(dataset, {name: update(values) for name, values in keys.items()})
+
+
+LATE: dict[str, tuple[Any, Any, bool]] = {
+    "other keys": (changing(config_updates={"c1": "1"}), changing(config_updates={"c2": "2"}), True),
+    "same key": (changing(config_updates={"c1": "1"}), changing(config_updates={"c1": "1"}), False),
+    "both delete it": (changing(config_updates={"c1": None}), changing(config_updates={"c1": None}), True),
+    "same table key": (
+        changing(table_metadata_updates={"t1": "1"}),
+        changing(table_metadata_updates={"t1": "2"}),
+        False,
+    ),
+    "schema": (
+        changing(schema_metadata_updates={"a": "1"}),
+        changing(schema_metadata_updates={"b": "2"}),
+        False,
+    ),
+    "rows deleted": (changing(config_updates={"c1": "1"}), lambda dataset: dataset.delete("a = 2"), True),
+    "other bases": (add(DatasetBasePath("/x/1", "n")), add(DatasetBasePath("/x/2", "m")), True),
+    "same base": (add(DatasetBasePath("/x/1", "n")), add(DatasetBasePath("/x/1", "m")), False),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_an_operation_built_on_an_older_version(table: Path, name: str) -> None:
+    """What pylance rebases makes the same version; what it refuses beside the other, we refuse."""
+    act, between, stands = LATE[name]
+    if stands:
+        both = both_ways(table, act, between=between)
+        assert isinstance(both.result, Committed)
+        assert both.result.rebased
+        assert both.differences == {}
+        return
+    theirs = table.with_name("theirs")
+    shutil.copytree(table, theirs)
+    stale = lance.dataset(str(theirs))
+    between(lance.dataset(str(theirs)))
+    with pytest.raises((OSError, ValueError), match=r"(?i)conflict"):
+        act(stale)
+    other = table.with_name("other")
+    shutil.copytree(table, other)
+    act(lance.dataset(str(other)))
+    transaction = version_of(other).transaction
+    assert transaction is not None
+    between(lance.dataset(str(table)))
+    (result,) = fold(owned(table), [Envelope(table=canonical(table), lance=transaction)], 0)
+    assert isinstance(result, Rejected)
+    assert not result.conflict.retryable

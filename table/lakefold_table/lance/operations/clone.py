@@ -17,10 +17,10 @@ from lakefold_table.format import Needs
 from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.features import check_writable
 from lakefold_table.lance.fragments import Fragments, Numbered
-from lakefold_table.lance.naming import Scheme, is_detached
+from lakefold_table.lance.naming import MAX_SEGMENT, Scheme, is_detached
 from lakefold_table.lance.operations.kinds import Kind
 from lakefold_table.lance.operations.update_bases import free_id, with_bases
-from lakefold_table.lance.ref_names import branch_root, check_branch_name
+from lakefold_table.lance.ref_names import branch_path, branch_root, check_branch_name
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -105,6 +105,9 @@ def _branch_fault(envelope: Envelope) -> Invalid | None:
         check_branch_name(clone.branch_name)
     except InvalidError as error:
         return Invalid(error.message, error.hint)
+    file = branch_path(clone.branch_name).rpartition("/")[2]
+    if len(file) > MAX_SEGMENT:
+        return Invalid(f"the branch's file would be called {file}, which is too long", "give a shorter name")
     root = branch_root(clone.branch_name)
     if _place_of(envelope).endswith(f"/{root}"):
         return None
