@@ -248,7 +248,7 @@ def _bad_proposals(uri: str) -> dict[str, Envelope]:
     bad["no operation"].lance.uuid = "0"
     bad["unbuilt operation"] = Envelope(table=uri)
     bad["unbuilt operation"].lance.read_version = 1
-    bad["unbuilt operation"].lance.delete.predicate = "true"
+    bad["unbuilt operation"].lance.data_overlay.SetInParent()
     return bad
 
 

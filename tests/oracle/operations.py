@@ -99,7 +99,7 @@ def both_ways(
     act(stale)
     transaction = version_of(theirs).transaction
     assert transaction is not None
-    _copy_files(theirs, ours)
+    copy_files(theirs, ours)
     envelope = Envelope(table=canonical(str(ours)))
     envelope.lance.CopyFrom(transaction)
     envelope.lance.read_version = read if between is not None else transaction.read_version
@@ -174,7 +174,7 @@ def _plain(value: object) -> object:
     return list(value) if hasattr(value, "__iter__") and not isinstance(value, str | bytes) else value
 
 
-def _copy_files(source: Path, target: Path) -> None:
+def copy_files(source: Path, target: Path) -> None:
     """Copies all files of a table but its versions: what a writer leaves before it sends its transaction."""
     for path in source.rglob("*"):
         inside = path.relative_to(source)

@@ -44,8 +44,7 @@ def long_app(envelope: Envelope, size: int) -> None:
 
 REFUSED: dict[str, tuple[Change, str, str]] = {
     "no operation": (lambda e: e.lance.ClearField("append"), "has no operation", "set one"),
-    "delete": (becomes("delete"), "delete is not folded in this release", "it folds append"),
-    "update": (becomes("update"), "update is not folded in this release", "it folds"),
+    "data overlay": (becomes("data_overlay"), "data_overlay is not folded", "it folds"),
     "reuse index": (lambda e: e.fragment_reuse_index.SetInParent(), "belongs to a Rewrite", "leave it out"),
     "long uuid": (lambda e: setattr(e.lance, "uuid", "u" * 65), "uuid has 65 characters", "use 36"),
     "reserved property": (

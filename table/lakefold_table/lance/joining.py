@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakefold_protos.lance.table_pb2 import DataFile, DataFragment, DeletionFile
+from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import NewFile
@@ -23,6 +23,7 @@ from lakefold_table.lance.deletions import (
     deletion_path,
     encode_deletions,
 )
+from lakefold_table.lance.rewritten_columns import has_other_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -41,8 +42,9 @@ class Deletions:
     """What the fragments that a proposal touches become.
 
     `replaced`: fragments with their new deletion files; `joined`: ids of those whose file was made here.
-    `removed`: ids of fragments that go, those of which both together deleted all rows (`emptied`) among them.
-    `files`: the files made here. `rows`: how many rows are deleted that weren't before.
+    `removed`: ids of fragments that go, among them those of which both together deleted all rows (`emptied`).
+    `files`: the files made here. `rows`: how many rows are deleted that weren't before; `fresh`: which these
+    are, by fragment, where that was asked for.
     """
 
     replaced: Mapping[int, DataFragment]
@@ -51,6 +53,7 @@ class Deletions:
     emptied: frozenset[int]
     files: tuple[NewFile, ...]
     rows: int
+    fresh: Mapping[int, Bitmap]
 
     @property
     def rebased(self) -> bool:
@@ -74,18 +77,28 @@ class _Found:
     emptied: set[int] = field(default_factory=set)
     files: list[NewFile] = field(default_factory=list)
     rows: int = 0
+    fresh: dict[int, Bitmap] = field(default_factory=dict)
 
 
 def deletions_of(
-    table: Working, proposal: Proposal, updated: Sequence[DataFragment], removed: Collection[int]
+    table: Working,
+    proposal: Proposal,
+    updated: Sequence[DataFragment],
+    removed: Collection[int],
+    *,
+    which: bool = False,
 ) -> Deletions | Rejected | Invalid:
-    """What becomes of the fragments with new deletion files (`updated`) and of those that go (`removed`)."""
+    """What becomes of the fragments with new deletion files (`updated`) and of those that go (`removed`).
+
+    `which`: the rows that are deleted must be known, not only their number. The data files of updated
+    fragments are for the caller to look at; here they stay as they are.
+    """
     gone = frozenset(removed)
     there = table.get(gone.union(one.id for one in updated))
     touched = _touched_fault(updated, gone, there, proposal.affected_rows)
     if touched is not None:
         return touched
-    joining = _Joining(table, proposal.rebase.merges, proposal.affected_rows)
+    joining = _Joining(table, proposal.rebase.merges, proposal.affected_rows, which=which)
     for number in sorted(gone):
         fault = joining.remove(there[number])
         if fault is not None:
@@ -102,6 +115,7 @@ def deletions_of(
         frozenset(found.emptied),
         tuple(found.files),
         found.rows,
+        found.fresh,
     )
 
 
@@ -140,7 +154,19 @@ def _touched_fault(
     return None
 
 
-def same_fragment_fault(there: DataFragment, proposed: DataFragment) -> Invalid | None:
+def same_files_fault(table: Working, updated: Iterable[DataFragment]) -> Invalid | None:
+    """Why the proposal's idea of its fragments' data files isn't the table's; None where it is."""
+    proposed = {one.id: one for one in updated}
+    for number, there in table.get(proposed).items():
+        if has_other_files(there, proposed[number]):
+            return Invalid(
+                f"fragment {number} comes with other data files than it has in the table",
+                "take the fragment from the version that was read; deleting rows changes no data file",
+            )
+    return None
+
+
+def _same_fragment_fault(there: DataFragment, proposed: DataFragment) -> Invalid | None:
     """Why the proposal's idea of a fragment isn't the table's, its deleted rows and data files aside."""
     if proposed.physical_rows != there.physical_rows:
         return Invalid(
@@ -161,18 +187,24 @@ class _Joining:
     """Holds one proposal's fragments against the table's, one after the other."""
 
     def __init__(
-        self, table: Working, merges: Collection[int], affected: Mapping[int, Bitmap] | None
+        self,
+        table: Working,
+        merges: Collection[int],
+        affected: Mapping[int, Bitmap] | None,
+        *,
+        which: bool,
     ) -> None:
         self._table = table
         self._merges = merges
         self._affected = affected
+        self._which = which
         self.found = _Found()
 
     def remove(self, there: DataFragment) -> Rejected | Invalid | None:
         """A fragment that goes as a whole."""
         affected = None if self._affected is None else self._affected.get(there.id)
         known = there.deletion_file.num_deleted_rows or not there.HasField("deletion_file")
-        if known and affected is None and there.id not in self._merges:
+        if known and affected is None and not self._which and there.id not in self._merges:
             self.found.rows += there.physical_rows - there.deletion_file.num_deleted_rows
             return None
         present = _present(self._table, there)
@@ -187,12 +219,15 @@ class _Joining:
                 f"fragment {there.id} is removed, and its affected rows leave some of it",
                 "list all its rows as affected, or update it",
             )
-        self.found.rows += there.physical_rows - len(present)
+        if self._which:
+            self._count(there.id, Bitmap(range(there.physical_rows)) - present)
+        else:
+            self.found.rows += there.physical_rows - len(present)
         return None
 
     def update(self, there: DataFragment, proposed: DataFragment) -> Rejected | Invalid | None:
         """A fragment that gets another deletion file."""
-        fault = same_fragment_fault(there, proposed) or _same_files_fault(there, proposed)
+        fault = _same_fragment_fault(there, proposed)
         if fault is not None:
             return fault
         try:
@@ -231,7 +266,7 @@ class _Joining:
             return Invalid(
                 f"all rows of fragment {there.id} are deleted", "list it among the removed fragments instead"
             )
-        self.found.rows += len(rows) - len(present)
+        self._count(there.id, rows - present)
         fragment = _with_file(there, proposed.deletion_file if proposed.HasField("deletion_file") else None)
         self.found.replaced[there.id] = fragment
         return None
@@ -256,13 +291,18 @@ class _Joining:
         if unexplained:
             return _contradiction(there.id, unexplained)
         joined = present | affected
-        self.found.rows += len(affected)
+        self._count(there.id, affected)
         if len(joined) == there.physical_rows:
             self.found.emptied.add(there.id)
             return None
         self.found.joined.add(there.id)
         self.found.replaced[there.id] = self._written(there, joined) if affected else there
         return None
+
+    def _count(self, fragment_id: int, rows: Bitmap) -> None:
+        self.found.rows += len(rows)
+        if self._which:
+            self.found.fresh[fragment_id] = rows
 
     def _written(self, there: DataFragment, rows: Bitmap) -> DataFragment:
         base = self._table.version - 1
@@ -283,23 +323,6 @@ def _with_file(fragment: DataFragment, file: DeletionFile | None) -> DataFragmen
     if file is not None:
         changed.deletion_file.CopyFrom(file)
     return changed
-
-
-def _same_files_fault(there: DataFragment, proposed: DataFragment) -> Invalid | None:
-    if [_plain(one) for one in there.files] == [_plain(one) for one in proposed.files]:
-        return None
-    return Invalid(
-        f"fragment {there.id} comes with other data files than it has in the table",
-        "take the fragment from the version that was read; deleting rows changes no data file",
-    )
-
-
-def _plain(file: DataFile) -> DataFile:
-    """A data file without its size, which may be unknown to either."""
-    plain = DataFile()
-    plain.CopyFrom(file)
-    plain.ClearField("file_size_bytes")
-    return plain
 
 
 def _present(table: Working, there: DataFragment) -> Bitmap | Rejected:

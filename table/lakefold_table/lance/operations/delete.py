@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.deleted_rows import needs_of
-from lakefold_table.lance.joining import Deletions, deletions_of
+from lakefold_table.lance.joining import Deletions, deletions_of, same_files_fault
 from lakefold_table.lance.operations.change import Change
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def needs(state: LanceState | None, envelope: Envelope) -> Needs:
 def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
     """The fragments with their new deletion files. Bitmaps of indices stay as they are."""
     delete = proposal.transaction.delete
-    found = deletions_of(table, proposal, delete.updated_fragments, delete.deleted_fragment_ids)
+    fault = same_files_fault(table, delete.updated_fragments)
+    found = fault or deletions_of(table, proposal, delete.updated_fragments, delete.deleted_fragment_ids)
     if not isinstance(found, Deletions):
         return found
     transaction = proposal.transaction

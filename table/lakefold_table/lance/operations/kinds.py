@@ -41,9 +41,11 @@ FOLDED = frozenset(
     {
         Kind.APPEND,
         Kind.CLONE,
+        Kind.DELETE,
         Kind.OVERWRITE,
         Kind.RESERVE_FRAGMENTS,
         Kind.RESTORE,
+        Kind.UPDATE,
         Kind.UPDATE_BASES,
         Kind.UPDATE_CONFIG,
         Kind.UPDATE_MEM_WAL_STATE,

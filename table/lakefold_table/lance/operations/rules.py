@@ -15,6 +15,7 @@ from lakefold_table.lance.operations import (
     overwrite,
     reserve,
     restore,
+    update,
     update_bases,
     update_config,
 )
@@ -50,6 +51,7 @@ RULES: Mapping[Kind, Rule] = MappingProxyType(
         Kind.OVERWRITE: Rule(overwrite.needs, overwrite.change),
         Kind.RESERVE_FRAGMENTS: Rule(reserve.needs, reserve.change),
         Kind.RESTORE: Rule(restore.needs, restore.change),
+        Kind.UPDATE: Rule(update.needs, update.change),
         Kind.UPDATE_BASES: Rule(update_bases.needs, update_bases.change),
         Kind.UPDATE_CONFIG: Rule(update_config.needs, update_config.change),
         Kind.UPDATE_MEM_WAL_STATE: Rule(mem_wal.needs, mem_wal.change),

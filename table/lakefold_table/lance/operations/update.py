@@ -1,0 +1,203 @@
+"""Update: rows that are replaced by new ones, or columns that are written anew (format facts, 5.5, 5.6, 6).
+
+An update of rows marks the old ones as deleted and adds new fragments; on a table with stable row ids those
+hold the ids of the rows they replace. An update of columns gives fragments that stay another file. The
+transaction's `update_mode` only says whether changed rows are noted as such; for the rest pylance goes by
+what the fragments say, and so do we.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.entry import Conflict, Invalid, Rejected
+from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.format import Needs
+from lakefold_table.lance.columns import some
+from lakefold_table.lance.deleted_rows import needs_of
+from lakefold_table.lance.indices import with_fragments, without_fragments
+from lakefold_table.lance.joining import Deletions, deletions_of
+from lakefold_table.lance.moved_rows import Moved, moved, origin_of
+from lakefold_table.lance.operations.append import own_files
+from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.rewritten_columns import (
+    changed_offsets,
+    columns_fault,
+    has_other_files,
+    kept_files,
+    new_files,
+    touch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.table_pb2 import IndexMetadata
+    from lakefold_table.lance.operations.change import Proposal
+    from lakefold_table.lance.state import LanceState
+    from lakefold_table.lance.working import Working
+
+
+def needs(state: LanceState | None, envelope: Envelope) -> Needs:
+    """The sizes of new files, the deletion files proposed and those of the same fragments in the table."""
+    update = envelope.lance.update
+    fresh = list(update.new_fragments)
+    if state is not None:
+        there = state.fragments.get([one.id for one in update.updated_fragments])
+        fresh += [
+            DataFragment(files=new_files(there[one.id], one))
+            for one in update.updated_fragments
+            if one.id in there
+        ]
+    sizes = Needs(sizes=frozenset(own_files(fresh)))
+    removed = update.removed_fragment_ids
+    return Needs.all_of((sizes, needs_of(state, update.updated_fragments, removed, all_rows=True)))
+
+
+def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
+    """The fragments as they are afterwards, with what that does to indices."""
+    update = proposal.transaction.update
+    fault = _plain_fault(table, update)
+    if fault is not None:
+        return fault
+    which = table.stable_row_ids and any(one.HasField("inline_row_ids") for one in update.new_fragments)
+    found = deletions_of(table, proposal, update.updated_fragments, update.removed_fragment_ids, which=which)
+    if not isinstance(found, Deletions):
+        return found
+    replaced = _rewritten(table, proposal, found)
+    if not isinstance(replaced, dict):
+        return replaced
+    added = _added(table, update, found)
+    if isinstance(added, Invalid):
+        return added
+    return Change(
+        _rebased(proposal.transaction, found),
+        added=added.fragments,
+        replaced=replaced,
+        removed=found.removed,
+        indices=_indices(table, update, added),
+        row_ids=added.row_ids,
+        before=found.files,
+        rows_deleted=found.rows,
+    )
+
+
+def _plain_fault(table: Working, update: Transaction.Update) -> Invalid | None:
+    """What is wrong with the message before anything is read for it."""
+    if update.compacted_sstables:
+        return Invalid(
+            "an update that brings rows of the write-ahead log is not folded in this release",
+            "commit it with pylance",
+        )
+    unknown = {
+        *update.fields_modified,
+        *update.fields_for_preserving_frag_bitmap,
+    } - table.columns.roots.keys()
+    if unknown:
+        return Invalid(
+            f"fields {some(unknown)} are said to be modified and are not the table's",
+            "name field ids of the table's schema",
+        )
+    bare = []
+    for fragment in update.new_fragments:
+        if fragment.HasField("inline_row_ids") and not table.stable_row_ids:
+            return Invalid("a new fragment brings row ids, but the table's rows have none", "leave them out")
+        one = DataFragment()
+        one.CopyFrom(fragment)
+        one.ClearField("inline_row_ids")
+        bare.append(one)
+    return table.new_fragments_fault(bare)
+
+
+def _rewritten(
+    table: Working, proposal: Proposal, found: Deletions
+) -> dict[int, DataFragment] | Rejected | Invalid:
+    """The fragments that stay, with their new files and the versions of their rows."""
+    update = proposal.transaction.update
+    proposed = {one.id: one for one in update.updated_fragments}
+    told = changed_offsets(update, proposed)
+    if isinstance(told, Invalid):
+        return told
+    notes = table.stable_row_ids and update.update_mode == Transaction.REWRITE_COLUMNS
+    replaced = dict(found.replaced)
+    for number, there in table.get(replaced).items():
+        one = proposed[number]
+        if has_other_files(there, one):
+            fault = _columns_fault(table, proposal, there, one)
+            if fault is not None:
+                return fault
+            replaced[number] = _with_files(replaced[number], one)
+        if notes and number in told:
+            replaced[number] = _copy(replaced[number])
+            hindered = touch(replaced[number], told[number], table.version)
+            if hindered is not None:
+                return hindered
+    return replaced
+
+
+def _columns_fault(
+    table: Working, proposal: Proposal, there: DataFragment, one: DataFragment
+) -> Rejected | Invalid | None:
+    if there.id in proposal.rebase.merges:
+        return Rejected(
+            Conflict(
+                retryable=True,
+                message=f"columns of fragment {there.id} are written anew, and rows of it were deleted or "
+                "moved meanwhile; build it again on the newest version",
+                fragment_ids=(there.id,),
+            )
+        )
+    return columns_fault(table, there, one, proposal.transaction.update.fields_modified)
+
+
+def _added(table: Working, update: Transaction.Update, found: Deletions) -> Moved | Invalid:
+    """The new fragments, complete where rows have ids for life."""
+    if not table.stable_row_ids:
+        return Moved(update.new_fragments, 0, ())
+    sources = table.get(found.fresh)
+    try:
+        origin = origin_of(sources, found.fresh)
+    except (DamagedError, InvalidError) as error:
+        return Invalid(f"the rows that are moved can't be followed: {error}", error.hint)
+    return moved(update.new_fragments, origin, table.numbering.next_row_id, table.version)
+
+
+def _indices(table: Working, update: Transaction.Update, added: Moved) -> Sequence[IndexMetadata] | None:
+    """The index section's entries afterwards, None where there are none."""
+    if not table.index_section:
+        return None
+    updated = [one.id for one in update.updated_fragments]
+    indices = without_fragments(table.indices, update.fields_modified, updated)
+    ids = table.numbering.ids_for(update.new_fragments)
+    return with_fragments(
+        indices,
+        update.fields_for_preserving_frag_bitmap,
+        [*updated, *update.removed_fragment_ids],
+        [ids[place] for place in added.only_moved],
+    )
+
+
+def _rebased(transaction: Transaction, found: Deletions) -> Transaction:
+    if not found.rebased:
+        return transaction
+    rebased = Transaction()
+    rebased.CopyFrom(transaction)
+    found.rebase(rebased.update.updated_fragments)
+    rebased.update.removed_fragment_ids.extend(sorted(found.emptied))
+    return rebased
+
+
+def _with_files(fragment: DataFragment, proposed: DataFragment) -> DataFragment:
+    changed = _copy(fragment)
+    del changed.files[:]
+    changed.files.extend(kept_files(proposed.files))
+    return changed
+
+
+def _copy(fragment: DataFragment) -> DataFragment:
+    copy = DataFragment()
+    copy.CopyFrom(fragment)
+    return copy
