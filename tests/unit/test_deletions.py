@@ -11,7 +11,7 @@ import pytest
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.bitmaps import Bitmap, bitmap_of, encode_bitmap
-from lakefold_table.lance.deletion_arrays import MOST_ROWS, _check_sizes, _Flat
+from lakefold_table.lance.deletion_arrays import FOOTER_BATCHES, MOST_ROWS, TAIL, VERSION, _check_sizes, _Flat
 from lakefold_table.lance.deletions import (
     ARRAY,
     BITMAP,
@@ -150,6 +150,30 @@ def test_an_array_of_zeros_is_refused_before_it_is_unpacked() -> None:
         assert pa.default_memory_pool().bytes_allocated() == before
     finally:
         tracemalloc.stop()
+
+
+def test_a_footer_of_another_version_or_with_dictionaries_is_refused() -> None:
+    """A dictionary would be unpacked before the batch is."""
+    data = arrow([1])
+    flat = _Flat(data, "")
+    footer = flat.follow(len(data) - TAIL - flat.number(len(data) - TAIL, 4))
+    version, directory = flat.slot(footer, VERSION), footer - flat.number(footer, 4)
+    assert version is not None
+    older = bytearray(data)
+    older[version] = 3
+    with pytest.raises(DamagedError, match="V5"):
+        decode(bytes(older))
+    with_dictionaries = bytearray(data)
+    batches = directory + 4 + 2 * FOOTER_BATCHES
+    with_dictionaries[batches - 2 : batches] = data[batches : batches + 2]
+    with pytest.raises(DamagedError, match="or dictionaries"):
+        decode(bytes(with_dictionaries))
+
+
+@pytest.mark.parametrize("place", [-1, -8, 5, 2**40])
+def test_nothing_is_read_outside_of_the_file(place: int) -> None:
+    with pytest.raises(DamagedError, match="points outside"):
+        _Flat(bytes(8), "").number(place, 4)
 
 
 def test_whatever_a_file_says_of_its_sizes_is_read_within_its_bounds() -> None:

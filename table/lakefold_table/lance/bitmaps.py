@@ -9,7 +9,8 @@ Source: the portable format of the Roaring bitmap project (little endian), forma
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from pyroaring import BitMap as Bitmap
@@ -119,31 +120,11 @@ class _Container(NamedTuple):
     runs: bool
     words: NDArray[np.uint16]
 
-    def fault(self) -> str:
-        """What is wrong with what is stored; empty where it is well-formed."""
-        if self.runs:
-            return self._fault_of_runs()
-        if self.size > ARRAY_MOST:
-            return "" if int(np.bitwise_count(self.words).sum()) == self.size else "another number of bits"
-        return "" if bool((self.words[1:] > self.words[:-1]).all()) else "numbers out of order"
-
-    def _fault_of_runs(self) -> str:
-        starts, lasts = self._spans()
-        if not starts.size or int(lasts.max()) >= CONTAINER:
-            return "runs that are none or too long"
-        if bool((starts[1:] <= lasts[:-1] + 1).any()):
-            return "runs out of order"
-        return "" if int((lasts - starts + 1).sum()) == self.size else "runs of another length"
-
-    def _spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        pairs = self.words.reshape(-1, 2).astype(np.int64)
-        return pairs[:, 0], pairs[:, 0] + pairs[:, 1]
-
     def plain(self) -> bytes:
         """The body without runs."""
         if not self.runs:
             return self.words.tobytes()
-        starts, lasts = self._spans()
+        starts, lasts = _spans([self])
         steps = np.zeros(CONTAINER + 1, dtype=np.int8)
         steps[starts], steps[lasts + 1] = 1, -1
         present = np.cumsum(steps[:-1], dtype=np.int8)
@@ -182,14 +163,11 @@ class _Stream:
 
     def bitmap(self) -> Bitmap:
         """The bitmap that begins here."""
-        first, bytes_plain, last = self._at, 0, -1
-        for one in self.containers():
-            bytes_plain += min(2 * one.size, BITS_BYTES)
-            if one.key <= last:
-                raise self.damaged(f"container {one.key} is out of order")
-            if fault := one.fault():
-                raise self.damaged(f"container {one.key} has {fault}")
-            last = one.key
+        first = self._at
+        containers = [*self.containers()]
+        if fault := _fault(containers):
+            raise self.damaged(fault)
+        bytes_plain = sum(min(2 * one.size, BITS_BYTES) for one in containers)
         if bytes_plain > SPARE_BYTES + 2 * (self._at - first):
             raise self.damaged(f"its runs stand for {bytes_plain} bytes")
         return Bitmap.deserialize(bytes(self._data[first : self._at]))
@@ -226,6 +204,58 @@ class _Stream:
         if runs:
             return self.take(2 * int(self.take(1, "<u2")[0]), "<u2")
         return self.take(count if count <= ARRAY_MOST else BITS_BYTES // 2, "<u2")
+
+
+def _fault(containers: list[_Container]) -> str:
+    """What is wrong with the containers of a bitmap; empty where they are well-formed.
+
+    There may be 65,536 of a few bytes each: those of a form are looked at together.
+    """
+    if any(after.key <= one.key for one, after in pairwise(containers)):
+        return "containers out of order"
+    lists, bits, runs = [], [], []
+    for one in containers:
+        (runs if one.runs else lists if one.size <= ARRAY_MOST else bits).append(one)
+    return _fault_of_lists(lists) or _fault_of_bits(bits) or _fault_of_runs(runs)
+
+
+def _fault_of_lists(containers: list[_Container]) -> str:
+    if not containers:
+        return ""
+    words = np.concatenate([one.words for one in containers])
+    falls = (words[1:] <= words[:-1]) & _together([one.size for one in containers])
+    return "numbers out of order" if bool(falls.any()) else ""
+
+
+def _fault_of_bits(containers: list[_Container]) -> str:
+    true = all(int(np.bitwise_count(one.words).sum()) == one.size for one in containers)
+    return "" if true else "bits of another number"
+
+
+def _fault_of_runs(containers: list[_Container]) -> str:
+    if not containers:
+        return ""
+    starts, lasts = _spans(containers)
+    counts = [one.words.size // 2 for one in containers]
+    if 0 in counts or bool((lasts >= CONTAINER).any()):
+        return "runs that are none or too long"
+    if bool(((starts[1:] <= lasts[:-1] + 1) & _together(counts)).any()):
+        return "runs out of order"
+    ends = np.cumsum(np.append(0, lasts - starts + 1))[np.cumsum([0, *counts])]
+    return "" if np.diff(ends).tolist() == [one.size for one in containers] else "runs of another length"
+
+
+def _together(counts: list[int]) -> NDArray[np.bool_]:
+    """For each item but the last whether the next one is of the same container."""
+    owners = np.repeat(np.arange(len(counts), dtype=np.uint16), counts)
+    return cast("NDArray[np.bool_]", owners[1:] == owners[:-1])
+
+
+def _spans(containers: list[_Container]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The first and the last number of each run, in its container."""
+    words = np.concatenate([one.words for one in containers])
+    pairs = words.reshape(-1, 2).astype(np.int32)
+    return pairs[:, 0], pairs[:, 0] + pairs[:, 1]
 
 
 def _plain(containers: list[_Container]) -> bytes:
