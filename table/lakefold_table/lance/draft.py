@@ -52,6 +52,7 @@ class LanceDraft:
         self._transactions: list[Transaction] = []
         self._history = History(0, {}, 0) if state is None else state.history
         self._begins_clone = False
+        self._merged: Transaction | None = None
 
     @property
     def _base(self) -> int:
@@ -77,6 +78,7 @@ class LanceDraft:
         rebased = envelope.lance.read_version < self._base
         rows, first, count = self._table.take(change)
         self._transactions.append(change.transaction)
+        self._merged = None
         self._remember(footprint_of(change.transaction))
         added = rows if change.rows_added is None else change.rows_added
         return Accepted(rebased, added, change.rows_deleted or 0, first, count)
@@ -89,7 +91,7 @@ class LanceDraft:
     @property
     def operations(self) -> tuple[int, Mapping[str, int]]:
         """For each kind of operation the newest version that was one, this next version included."""
-        history = self._next_history(self._merged())
+        history = self._next_history(self._together())
         return history.since, {kind.value: version for kind, version in history.latest.items()}
 
     @property
@@ -225,14 +227,17 @@ class LanceDraft:
 
     def _transaction(self, stamps: Stamps) -> Transaction:
         """The version's own transaction."""
-        transaction = self._merged()
+        transaction = self._together()
         transaction.uuid = transaction.uuid or stamps.uuid
         transaction.read_version = self._base
         transaction.transaction_properties.update(stamps.properties)
         return transaction
 
-    def _merged(self) -> Transaction:
-        return merged(self._transactions, self._table.proposed)
+    def _together(self) -> Transaction:
+        """One transaction for all entries so far."""
+        if self._merged is None:
+            self._merged = merged(self._transactions, self._table.proposed)
+        return self._merged
 
 
 def _exists_already(state: LanceState) -> Conflict:
