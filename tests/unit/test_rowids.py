@@ -26,13 +26,13 @@ from lakefold_table.lance.row_versions import (
     replaced_versions,
 )
 from lakefold_table.lance.rowids import (
-    MOST_ROWS,
     concat_row_ids,
     count_row_ids,
     decode_row_ids,
     encode_row_ids,
     row_id_range,
 )
+from lakefold_table.lance.segments import MOST_ROWS
 
 MAX = 2**64 - 1
 U16, U32, U64 = EncodedU64Array.U16Array, EncodedU64Array.U32Array, EncodedU64Array.U64Array
@@ -164,6 +164,8 @@ def test_lengths_are_held_against_the_rows_before_anything_is_made() -> None:
             decode_row_ids(row_id_range(0, MOST_ROWS + 1), MOST_ROWS + 1)
         with pytest.raises(InvalidError, match="can't be followed"):
             decode_versions(one_version(MOST_ROWS + 1, 1), MOST_ROWS + 1)
+        with pytest.raises(DamagedError):
+            decode_runs(one_version(MAX, 1), MAX)
         assert count_row_ids(row_id_range(5, 2**62)) == 2**62
         assert decode_runs(one_version(2**62, 1), 2**62).rows.tolist() == [2**62]
         assert tracemalloc.get_traced_memory()[1] < 2**20

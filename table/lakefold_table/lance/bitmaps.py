@@ -213,10 +213,12 @@ def _fault(containers: list[_Container]) -> str:
     """
     if any(after.key <= one.key for one, after in pairwise(containers)):
         return "containers out of order"
-    lists, bits, runs = [], [], []
-    for one in containers:
-        (runs if one.runs else lists if one.size <= ARRAY_MOST else bits).append(one)
-    return _fault_of_lists(lists) or _fault_of_bits(bits) or _fault_of_runs(runs)
+    plain = [one for one in containers if not one.runs]
+    return (
+        _fault_of_lists([one for one in plain if one.size <= ARRAY_MOST])
+        or _fault_of_bits([one for one in plain if one.size > ARRAY_MOST])
+        or _fault_of_runs([one for one in containers if one.runs])
+    )
 
 
 def _fault_of_lists(containers: list[_Container]) -> str:

@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from lakefold_protos.lance.rowids_pb2 import RowDatasetVersionSequence
-from lakefold_table.errors import InvalidError
 from lakefold_table.lance.bitmaps import numbers_of
-from lakefold_table.lance.segments import damaged, length, parsed
+from lakefold_table.lance.segments import check_rows, damaged, length, parsed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakefold_table.lance.bitmaps import Bitmap
 
-MOST_ROWS = 2**27
-"""How many versions are laid out at once (1 GiB); a few bytes may stand for them."""
+MOST_COUNTED = 2**63 - 1
 
 
 class Runs(NamedTuple):
@@ -45,7 +43,7 @@ def decode_runs(data: bytes, rows: int, where: str = "") -> Runs:
     """The runs of an encoded sequence for exactly `rows` rows, as they are stored. Raises `DamagedError`."""
     runs = parsed(RowDatasetVersionSequence, data, where).runs
     lengths = [length(one.span, where) for one in runs]
-    if sum(lengths) != rows:
+    if sum(lengths) != rows or rows > MOST_COUNTED:
         raise damaged(f"{sum(lengths)} row versions for {rows} rows", where)
     return Runs(np.array(lengths, dtype=np.int64), np.array([one.version for one in runs], dtype=np.uint64))
 
@@ -58,21 +56,16 @@ def encode_runs(runs: Runs) -> bytes:
     if rows.size:
         firsts = _firsts(versions)
         ends = np.cumsum(rows)[np.append(firsts[1:], rows.size) - 1].tolist()
-        for start, end, version in zip([0, *ends], ends, versions[firsts].tolist(), strict=False):
+        for start, end, version in zip([0, *ends[:-1]], ends, versions[firsts].tolist(), strict=True):
             run = sequence.runs.add(version=version)
             run.span.range.start, run.span.range.end = start, end
     return sequence.SerializeToString(deterministic=True)
 
 
 def decode_versions(data: bytes, rows: int, where: str = "") -> NDArray[np.uint64]:
-    """The version of each of `rows` rows. Raises `DamagedError`, and `InvalidError` above `MOST_ROWS`."""
+    """The version of each of `rows` rows. Raises `DamagedError`, and what `check_rows` raises."""
     runs = decode_runs(data, rows, where)
-    if rows > MOST_ROWS:
-        raise InvalidError(
-            f"the versions of {rows} rows can't be followed",
-            where=where,
-            hint=f"write fragments of at most {MOST_ROWS} rows",
-        )
+    check_rows(rows, where)
     return np.repeat(runs.versions, runs.rows)
 
 

@@ -6,18 +6,14 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.rowids_pb2 import RowIdSequence
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_table.errors import InvalidError
 from lakefold_table.lance.row_versions import one_version
-from lakefold_table.lance.segments import damaged, length, numbers, parsed, segment_of
+from lakefold_table.lance.segments import check_rows, damaged, length, numbers, parsed, segment_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import numpy as np
     from numpy.typing import NDArray
-
-MOST_ROWS = 2**27
-"""How many ids are laid out at once (1 GiB). Few bytes may stand for many ids, and may be anybody's."""
 
 
 def row_id_range(first: int, rows: int) -> bytes:
@@ -47,18 +43,13 @@ def decode_row_ids(data: bytes, rows: int, where: str = "") -> NDArray[np.uint64
     """The ids of exactly `rows` rows, in their order; any forms, any number of segments.
 
     Raises `DamagedError` where the bytes are no well-formed sequence of `rows` ids, before anything of their
-    size is made, and `InvalidError` for more than `MOST_ROWS`. Whether an id stands twice is not looked at.
+    size is made, and what `check_rows` raises. Whether an id stands twice is not looked at.
     """
     segments = parsed(RowIdSequence, data, where).segments
     lengths = [length(one, where) for one in segments]
     if sum(lengths) != rows:
         raise damaged(f"{sum(lengths)} row ids for {rows} rows", where)
-    if rows > MOST_ROWS:
-        raise InvalidError(
-            f"the row ids of {rows} rows can't be followed",
-            where=where,
-            hint=f"write fragments of at most {MOST_ROWS} rows",
-        )
+    check_rows(rows, where)
     return numbers(segments, lengths, where)
 
 

@@ -19,7 +19,7 @@ from lakefold_protos.lance.rowids_pb2 import (
     RowIdSequence,
     U64Segment,
 )
-from lakefold_table.errors import DamagedError
+from lakefold_table.errors import DamagedError, InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", RowIdSequence, RowDatasetVersionSequence)
 MAX_U64 = 2**64 - 1
+MOST_ROWS = 2**27
+"""For how many rows numbers are laid out (1 GiB). Few bytes may stand for many rows, and may be anybody's."""
 HINT = "restore the version, or have its writer make it anew"
 WIDTHS = {"u16_array": "<u2", "u32_array": "<u4", "u64_array": "<u8"}
 FORM_COST, HOLE_COST, SLOTS_OF_BYTE, LISTED_COST = 24, 4, 8, 2
@@ -47,6 +49,13 @@ def parsed(kind: type[M], data: bytes, where: str) -> M:
 def damaged(message: str, where: str) -> DamagedError:
     """The error for a sequence that isn't what the format says."""
     return DamagedError(f"row sequence: {message}", where=where, hint=HINT)
+
+
+def check_rows(rows: int, where: str) -> None:
+    """Raises `InvalidError` where a fragment has more rows than `MOST_ROWS`, too many to follow each."""
+    if rows > MOST_ROWS:
+        hint = f"write fragments of at most {MOST_ROWS} rows"
+        raise InvalidError(f"the rows of a fragment of {rows} can't be followed", where=where, hint=hint)
 
 
 def length(segment: U64Segment, where: str = "") -> int:
