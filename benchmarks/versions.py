@@ -11,7 +11,7 @@ import multiprocessing
 import shutil
 import statistics
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -20,20 +20,18 @@ import numpy as np
 import pyarrow as pa
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile, Manifest
-from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_table.entry import Entry, LogId, Position
 from lakefold_table.format import Accepted, Observed, Stamps
-from lakefold_table.lance.codec import encode_file
-from lakefold_table.lance.features import Flag, set_flag
-from lakefold_table.lance.fragments import Numbered
+from lakefold_table.lance.bitmaps import Bitmap
+from lakefold_table.lance.deletions import ARRAY, encode_deletions
 from lakefold_table.lance.rowids import encode_row_ids
 from lakefold_table.lance.table import LanceFormat
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.versions import Versions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lakefold_table.format import Publication
     from lakefold_table.lance.state import LanceState
@@ -45,13 +43,13 @@ PEER_STEPS = 20
 PUBLISHED = 10
 LOADS = 5
 MIDDLE_STEP = 37
-"""Deletes hit a fragment in the middle and go on by this many, so that each falls beside another."""
 ROW_IDS = 10_000_000
 MOST_TO_VALIDATE = 1_000
 READ_VERSION, DELETION_ID = 2, 7
 LANCE = LanceFormat()
 LOG = LogId("cluster", "topic", 0)
 MARKS = "m" * 300
+FIRST_ROW_DELETED = encode_deletions(Bitmap([0]), ARRAY)
 P = ParamSpec("P")
 R = TypeVar("R")
 SPAWN = multiprocessing.get_context("spawn")
@@ -62,25 +60,20 @@ MICROS = 1_000
 
 def measure(root: Path, share: int = 1) -> dict[str, float]:
     """The figures of all sizes; `share` makes the largest table so many times smaller."""
-    figures: dict[str, float] = {}
     sizes = (*SIZES[:-1], SIZES[-1] // share)
+    paths = {size: make_table(root / str(size), size) for size in sizes}
+    peers = {size: Path(shutil.copytree(path, root / f"{size}-pylance")) for size, path in paths.items()}
+    figures = _in_child(measure_cpu, paths)
     for size in sizes:
-        path = make_table(root / str(size), size)
-        peer = root / f"{size}-pylance"
-        shutil.copytree(path, peer)
-        with SPAWN.Pool(1) as pool:
-            measured = pool.apply(measure_ours, (path, size))
-        with SPAWN.Pool(1) as pool:
-            measured |= pool.apply(measure_peer, (peer, size))
+        measured = _in_child(measure_table, paths[size], size) | _in_child(measure_peer, peers[size], size)
         figures |= {f"{size:,} fragments: {name}": value for name, value in measured.items()}
-    for name in ("append, µs of CPU", "delete, µs of CPU"):
-        most, least = figures[f"{sizes[-1]:,} fragments: {name}"], figures[f"{sizes[0]:,} fragments: {name}"]
-        figures[f"{name}: {sizes[-1]:,} fragments to {sizes[0]:,}"] = most / least
-    largest = f"{sizes[-1]:,} fragments"
-    figures[f"peak memory to manifest, {largest}"] = (
-        figures[f"{largest}: peak memory above a bare process, MB"] / figures[f"{largest}: manifest MB"]
-    )
     return figures | measure_row_ids(ROW_IDS // share)
+
+
+def _in_child(act: Callable[P, dict[str, float]], *given: P.args, **named: P.kwargs) -> dict[str, float]:
+    """Measures in a process of its own, so that no figure holds what another one left behind."""
+    with SPAWN.Pool(1) as pool:
+        return pool.apply(act, given, named)
 
 
 def measure_row_ids(count: int) -> dict[str, float]:
@@ -127,33 +120,54 @@ class Clocked:
         return result
 
 
-def measure_ours(path: Path, size: int) -> dict[str, float]:
-    """Appends and deletes in memory, publishes some versions on top, lets pylance prove the last one."""
-    appending, deleting, publishing, loading = Clocked(), Clocked(), Clocked(), Clocked()
+def measure_cpu(paths: Mapping[int, Path]) -> dict[str, float]:
+    """CPU of one Append and one Delete. Sizes take turns, so that they share what else the machine does."""
+    states = {size: _opened(path)[1] for size, path in paths.items()}
+    appending, deleting = {size: Clocked() for size in paths}, {size: Clocked() for size in paths}
+    for step in range(STEPS):
+        for size in paths:
+            states[size], _ = appending[size].step(_next, states[size], _append(states[size]))
+            proposal = _delete(states[size], _middle(size, step))
+            states[size], _ = deleting[size].step(_next, states[size], proposal)
+    figures: dict[str, float] = {}
+    least, most = min(paths), max(paths)
+    for name, clocks in (("append", appending), ("delete", deleting)):
+        cpu = {size: statistics.median(clock.cpu) * MICROS for size, clock in clocks.items()}
+        figures |= {f"{size:,} fragments: {name}, µs of CPU": value for size, value in cpu.items()}
+        figures[f"{name}, {most:,} fragments to {least:,}"] = cpu[most] / cpu[least]
+    return figures
+
+
+def measure_table(path: Path, size: int) -> dict[str, float]:
+    """Memory of the same, loading, and versions published for pylance to prove."""
+    publishing, loading = Clocked(), Clocked()
     before = _memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
     versions, state = _opened(path)
     manifest = len(versions.read(state.version))
-    for _ in range(STEPS):
-        state, _ = appending.step(_next, state, _append(state))
-    deleted = [(size // 2 + step * MIDDLE_STEP) % size for step in range(STEPS)]
+    deleted = {_middle(size, step) for step in range(STEPS)}
     for number in deleted:
-        state = deleting.step(_deleted, state, _with_deletion(state, number))
+        state, _ = _next(state, _append(state))
+        state, _ = _next(state, _delete(state, number))
     peak = _memory("VmHWM") - before
     for _ in range(PUBLISHED):
         state = publishing.step(_published, versions, state, _append(state))
     for _ in range(LOADS):
         loading.step(_opened, path)
-    _write_deletions(path, set(deleted))
-    _prove(path, (size + STEPS + PUBLISHED) * ROWS - len(set(deleted)), whole=size <= MOST_TO_VALIDATE)
+    _write_deletions(path, deleted)
+    added = len(deleted) + PUBLISHED
+    _prove(path, (size + added) * ROWS - len(deleted), whole=size <= MOST_TO_VALIDATE)
     return {
         "manifest MB": manifest / MEGABYTE,
-        "append, µs of CPU": statistics.median(appending.cpu) * MICROS,
-        "delete, µs of CPU": statistics.median(deleting.cpu) * MICROS,
-        "append written and synced, ms": statistics.median(publishing.wall),
-        "load, ms": statistics.median(loading.wall),
         "peak memory above a bare process, MB": peak / MEGABYTE,
+        "load, ms": statistics.median(loading.wall),
+        "append written and synced, ms": statistics.median(publishing.wall),
     }
+
+
+def _middle(size: int, step: int) -> int:
+    """A fragment in the middle of the table, for each step another one."""
+    return (size // 2 + step * MIDDLE_STEP) % size
 
 
 def measure_peer(path: Path, size: int) -> dict[str, float]:
@@ -163,7 +177,7 @@ def measure_peer(path: Path, size: int) -> dict[str, float]:
     new = _metadata(dataset, 0)
     for _ in range(PEER_STEPS):
         dataset = appending.step(_committed, dataset, lance.LanceOperation.Append([new]))
-    deleted = [(size // 2 + step * MIDDLE_STEP) % size for step in range(PEER_STEPS)]
+    deleted = [_middle(size, step) for step in range(PEER_STEPS)]
     for number in deleted:
         changed = _metadata(dataset, number)
         changed.deletion_file = lance.fragment.DeletionFile(READ_VERSION, DELETION_ID, "array", 1, None)
@@ -200,8 +214,10 @@ def _opened(path: Path) -> tuple[Versions, LanceState]:
 
 def _next(state: LanceState, envelope: Envelope) -> tuple[LanceState, Publication]:
     """The next version, up to the buffers of its file."""
-    draft = LANCE.draft(state, Observed({}))
-    accepted = draft.add(Entry(Position(LOG, state.version), state.time_us, envelope, 0))
+    entry = Entry(Position(LOG, state.version), state.time_us, envelope, 0)
+    needs = LANCE.needs(state, [entry])
+    draft = LANCE.draft(state, Observed(contents=dict.fromkeys(needs.contents, FIRST_ROW_DELETED)))
+    accepted = draft.add(entry)
     if not isinstance(accepted, Accepted):
         raise TypeError(f"refused: {accepted}")
     return draft.finish(Stamps({"lakefold.marks": MARKS}, {}, envelope.lance.uuid, state.time_us + 1))
@@ -226,35 +242,25 @@ def _new_fragment(state: LanceState) -> DataFragment:
     return DataFragment(files=state.fragments.get([0])[0].files, physical_rows=ROWS)
 
 
-def _with_deletion(state: LanceState, number: int) -> DataFragment:
-    """A fragment as it is when its first row is deleted."""
+def _delete(state: LanceState, number: int) -> Envelope:
+    """Deletes the first row of a fragment."""
     fragment = state.fragments.get([number])[number]
     fragment.deletion_file.CopyFrom(
         DeletionFile(read_version=READ_VERSION, id=DELETION_ID, num_deleted_rows=1)
     )
-    return fragment
-
-
-def _deleted(state: LanceState, fragment: DataFragment) -> LanceState:
-    fragments = state.fragments.changed({fragment.id: Numbered.of(fragment)})
-    head = Manifest()
-    head.CopyFrom(state.head)
-    set_flag(head, Flag.DELETION_FILES)
-    transaction = Transaction(read_version=state.version, uuid=f"delete-{state.version}")
-    transaction.delete.updated_fragments.append(fragment)
-    encode_file(head, fragments, state.index_section, transaction)
-    return replace(state, head=head, fragments=fragments)
+    envelope = Envelope(table="file:///bench")
+    envelope.lance.uuid = f"delete-{state.version}"
+    envelope.lance.read_version = state.version
+    envelope.lance.delete.updated_fragments.append(fragment)
+    return envelope
 
 
 def _write_deletions(path: Path, numbers: set[int]) -> None:
     """The deletion files of fragments whose first row is deleted."""
     folder = path / "_deletions"
     folder.mkdir(exist_ok=True)
-    schema = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
     for number in numbers:
-        name = folder / f"{number}-{READ_VERSION}-{DELETION_ID}.arrow"
-        with pa.ipc.new_file(str(name), schema) as file:
-            file.write_batch(pa.record_batch([pa.array([0], pa.uint32())], schema=schema))
+        (folder / f"{number}-{READ_VERSION}-{DELETION_ID}.arrow").write_bytes(FIRST_ROW_DELETED)
 
 
 def _prove(path: Path, rows: int, *, whole: bool) -> None:

@@ -18,7 +18,7 @@ from lakefold_protos.lance.views_pb2 import FragmentsView
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-CHUNK_BYTES = 32 * 1024
+CHUNK_BYTES = 64 * 1024
 """Neighbours that are together no longer than this become one chunk."""
 MAX_CHUNK_BYTES = 2 * CHUNK_BYTES
 """A chunk that grew longer is cut, unless it is one fragment. The gap between the two keeps a chunk that
