@@ -24,6 +24,7 @@ from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 from tests.folding import entries
 from tests.oracle.committing import fold, owned, proposal, written
+from tests.oracle.manifests import manifest_files
 from tests.oracle.operations import differences, version_of
 from tests.proposals import rows
 
@@ -238,11 +239,29 @@ def test_a_clone_onto_a_table_is_refused(source: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", [False], indirect=True)
 def test_a_source_of_features_that_we_cannot_write_is_refused(source: Path, tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
-    lance.dataset(str(source)).update_schema_metadata({"lance.blob.managed": "true"})
-    lance.dataset(str(source)).shallow_clone(str(theirs), 7)
-    result = folded(tmp_path / "ours", made_by(theirs))
+    """Else the clone would begin without the flag that tells of them."""
+    path = manifest_files(source)[-1]
+    data = path.read_bytes()
+    start = int.from_bytes(data[-16:-8], "little")
+    manifest = version_of(source).manifest
+    manifest.writer_feature_flags |= 64
+    message = manifest.SerializeToString()
+    path.write_bytes(data[:start] + len(message).to_bytes(4, "little") + message + data[-16:])
+    transaction = Transaction(read_version=6)
+    transaction.clone.is_shallow, transaction.clone.ref_version = True, 6
+    transaction.clone.ref_path = str(source)
+    result = folded(tmp_path / "ours", transaction)
     assert isinstance(result, Invalid)
+    assert "can't be written: it uses feature flags" in result.message
+
+
+def test_a_clone_counts_its_versions_down_whatever_the_source_does(tmp_path: Path) -> None:
+    source, theirs, ours = tmp_path / "t", tmp_path / "theirs", tmp_path / "ours"
+    lance.write_dataset(rows([1]), str(source), enable_v2_manifest_paths=False)
+    lance.dataset(str(source)).shallow_clone(str(theirs), 1)
+    assert isinstance(folded(ours, made_by(theirs)), Committed)
+    assert [path.name for path in manifest_files(ours)] == [path.name for path in manifest_files(theirs)]
+    assert lakefold.open(ours).count_rows() == 1
 
 
 def test_a_branch_may_be_named_by_the_table_and_its_name(source: Path) -> None:

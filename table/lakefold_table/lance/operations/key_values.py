@@ -30,11 +30,10 @@ class MapUpdate:
         """All keys that it names."""
         return self.deletes.union(self.sets)
 
-    def apply(self, found: MutableMapping[str, str], keep: str = "") -> None:
-        """Changes a map of texts. Keys that begin with `keep`, where given, stay also where it replaces."""
+    def apply(self, found: MutableMapping[str, str]) -> None:
+        """Changes a map of texts."""
         for key in self._gone(found):
-            if not (keep and key.startswith(keep)):
-                del found[key]
+            del found[key]
         found.update(self.sets)
 
     def apply_encoded(self, found: MutableMapping[str, bytes]) -> None:

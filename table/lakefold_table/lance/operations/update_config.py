@@ -23,7 +23,6 @@ from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.operations.key_values import updates_of
 from lakefold_table.lance.schema import by_id
 from lakefold_table.lance.validity import reserved_key_fault
-from lakefold_table.marks import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +60,8 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
     if updates.config is not None:
         updates.config.apply(head.config)
     if updates.table_metadata is not None:
-        updates.table_metadata.apply(head.table_metadata, keep=PREFIX)
+        # The marks among it are written anew with every version, so a replacement can't lose them.
+        updates.table_metadata.apply(head.table_metadata)
     if updates.schema_metadata is not None:
         updates.schema_metadata.apply_encoded(head.schema_metadata)
     fault = _update_fields(head.fields, updates.field_metadata)
