@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 CLUSTERING_KEY = "lance-schema:unenforced-clustering-key"
-POSITION = re.compile(rb"\+?[0-9]+")
+POSITION = re.compile(rb"\+?0*([0-9]{1,10})")
+"""As many digits as a position may have; a text of any length may come from a log."""
 MAX_POSITION = 2**32 - 1
 
 
@@ -36,8 +37,8 @@ def declare_keys(field: Field) -> None:
 
 def position_of(field: Field, key: str) -> int | None:
     """The position that the metadata gives; None where it gives none that pylance can read."""
-    text = field.metadata.get(f"{key}:position", b"")
-    position = int(text) if POSITION.fullmatch(text) else MAX_POSITION + 1
+    found = POSITION.fullmatch(field.metadata.get(f"{key}:position", b""))
+    position = int(found[1]) if found else MAX_POSITION + 1
     return position if position <= MAX_POSITION else None
 
 

@@ -126,7 +126,7 @@ def _place_of(envelope: Envelope) -> str:
 def _shallow(clone: Transaction.Clone, source: LanceState) -> LanceState:
     """Files that lay in the source itself lie under a base of its own now; the lowest free id from 0."""
     base = BasePath(is_dataset_root=True, path=clone.ref_path)
-    base.id = free_id((one.id for one in source.head.base_paths), 0)
+    base.id = free_id({one.id for one in source.head.base_paths}, 0)
     if clone.HasField("ref_name"):
         base.name = clone.ref_name
     head = with_bases(source.head, [*source.head.base_paths, base])

@@ -11,7 +11,7 @@ from lakefold_table.format import Needs
 from lakefold_table.lance.operations.change import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Container, Iterable
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.lance.operations.change import Proposal
@@ -26,22 +26,18 @@ def needs(_state: LanceState | None, _envelope: Envelope) -> Needs:
 
 def change(table: Working, proposal: Proposal) -> Change | Invalid:
     """The bases beside those that are there; one without an id gets the lowest that is free, from 1."""
-    bases = list(table.head.base_paths)
+    bases = _Bases(table.head.base_paths)
     for proposed in proposal.transaction.update_bases.new_bases:
-        fault = _fault(proposed, bases)
+        fault = bases.fault(proposed)
         if fault is not None:
             return fault
-        base = BasePath()
-        base.CopyFrom(proposed)
-        base.id = proposed.id or free_id((one.id for one in bases), 1)
-        bases.append(base)
-    return Change(proposal.transaction, head=with_bases(table.head, bases))
+        bases.add(proposed)
+    return Change(proposal.transaction, head=with_bases(table.head, bases.by_id.values()))
 
 
-def free_id(taken: Iterable[int], first: int) -> int:
+def free_id(taken: Container[int], first: int) -> int:
     """The lowest id from `first` that no base has (pylance fills gaps too, tried)."""
-    used = set(taken)
-    return next(number for number in count(first) if number not in used)
+    return next(number for number in count(first) if number not in taken)
 
 
 def with_bases(head: Manifest, bases: Iterable[BasePath]) -> Manifest:
@@ -53,22 +49,43 @@ def with_bases(head: Manifest, bases: Iterable[BasePath]) -> Manifest:
     return changed
 
 
-def _fault(proposed: BasePath, bases: Collection[BasePath]) -> Invalid | None:
-    """Why the base can't stand beside these.
+class _Bases:
+    """A table's bases while new ones are added: a proposal may bring as many as fit into a message."""
 
-    Two bases can't both be without a name, as in pylance. An id that is taken is refused, though pylance
-    gives it to the new base (tried): the files under the old one would be lost.
-    """
-    if not proposed.path:
-        return Invalid("a base has no path", "give the path or URI that its files lie under")
-    for base in bases:
-        if proposed.id and base.id == proposed.id:
-            return Invalid(
-                f"base {base.id} exists already, at {base.path}", "leave the id out to get a free one"
-            )
-        if base.path == proposed.path:
-            return Invalid(f"base {base.id} has the path {base.path} already", "use that base")
-        if (base.HasField("name"), base.name) == (proposed.HasField("name"), proposed.name):
-            named = f"the name {base.name!r}" if base.HasField("name") else "no name"
-            return Invalid(f"base {base.id} at {base.path} has {named} too", "give another name")
-    return None
+    def __init__(self, bases: Iterable[BasePath]) -> None:
+        self.by_id = {base.id: base for base in bases}
+        self._by_path = {base.path: base for base in self.by_id.values()}
+        self._by_name = {_name(base): base for base in self.by_id.values()}
+        self._free = 1
+
+    def add(self, proposed: BasePath) -> None:
+        """Adds a base in which there is no fault."""
+        base = BasePath()
+        base.CopyFrom(proposed)
+        if not base.id:
+            self._free = base.id = free_id(self.by_id, self._free)
+        self.by_id[base.id] = self._by_path[base.path] = self._by_name[_name(base)] = base
+
+    def fault(self, proposed: BasePath) -> Invalid | None:
+        """Why the base can't stand beside these.
+
+        Two bases can't both be without a name, as in pylance. An id that is taken is refused, though pylance
+        gives it to the new base (tried): the files under the old one would be lost.
+        """
+        if not proposed.path:
+            return Invalid("a base has no path", "give the path or URI that its files lie under")
+        if proposed.id and proposed.id in self.by_id:
+            there = f"base {proposed.id} exists already, at {self.by_id[proposed.id].path}"
+            return Invalid(there, "leave the id out to get a free one")
+        if proposed.path in self._by_path:
+            other = self._by_path[proposed.path]
+            return Invalid(f"base {other.id} has the path {other.path} already", "use that base")
+        if _name(proposed) in self._by_name:
+            other = self._by_name[_name(proposed)]
+            named = f"the name {other.name!r}" if other.HasField("name") else "no name"
+            return Invalid(f"base {other.id} at {other.path} has {named} too", "give another name")
+        return None
+
+
+def _name(base: BasePath) -> str | None:
+    return base.name if base.HasField("name") else None
