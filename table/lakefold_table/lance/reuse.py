@@ -21,9 +21,11 @@ from lakefold_protos.lance.table_pb2 import (
     IndexSection,
     Manifest,
 )
+from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Needs
 from lakefold_table.lance.bitmaps import Bitmap
+from lakefold_table.lance.columns import some
 from lakefold_table.lance.indices import FRAGMENT_REUSE, Indices, coverage, covering
 from lakefold_table.lance.naming import index_path, is_inside
 
@@ -78,15 +80,10 @@ def versions_of(head: Manifest, index: IndexMetadata, content: Content) -> Seque
     return inline.versions
 
 
-def rewritten_by(
-    index: IndexMetadata, versions: Sequence[Version], like: IndexMetadata | None = None
-) -> IndexMetadata:
-    """The entry with other versions, and with the coverage that follows from them: all new fragments.
-
-    `like`: what its other fields are taken from, `index` unless given.
-    """
+def rewritten_by(index: IndexMetadata, versions: Sequence[Version]) -> IndexMetadata:
+    """The entry with other versions, and with the coverage that follows from them: all new fragments."""
     changed = IndexMetadata()
-    changed.CopyFrom(like or index)
+    changed.CopyFrom(index)
     details = FragmentReuseIndexDetails()
     details.inline.versions.extend(versions)
     changed.index_details.type_url = TYPE_URL
@@ -105,12 +102,12 @@ def remapped(head: Manifest, indices: Indices, content: Content) -> Indices:
     reuse = reuse_index(indices)
     if reuse is None:
         return indices
-    moves = moves_of(versions_of(head, reuse, content))
+    moves = _moves_of(versions_of(head, reuse, content))
     changed = tuple(index if index is reuse else _followed(index, moves) for index in indices)
     return indices if all(map(_is, changed, indices)) else changed
 
 
-def moves_of(versions: Iterable[Version]) -> list[tuple[Bitmap, Bitmap]]:
+def _moves_of(versions: Iterable[Version]) -> list[tuple[Bitmap, Bitmap]]:
     """For each group, in the order of the compactions, the ids of its old fragments and of its new ones."""
     return [
         (
@@ -122,21 +119,34 @@ def moves_of(versions: Iterable[Version]) -> list[tuple[Bitmap, Bitmap]]:
     ]
 
 
-def needing(indices: Iterable[IndexMetadata], versions: Iterable[Version]) -> set[str]:
-    """The names of the indices that may still know rows by addresses from before one of these versions.
+def dropped_fault(head: Manifest, before: Indices, after: Indices, content: Content) -> Invalid | None:
+    """Why the fragment-reuse index can't lose what it loses from `before` to `after`.
 
-    Such an index was built before the compaction and covers what came of it. One that was built before and
-    remapped since looks the same; it counts too, as a lost version would cost rows and a kept one costs room.
+    An index that was built before a compaction and covers what came of it may know the rows by their old
+    addresses only. One that was remapped since looks the same and counts too: a lost version costs rows (in
+    pylance, tried), a kept one costs room.
     """
+    reuse, left = reuse_index(before), reuse_index(after)
+    if reuse is None:
+        return None
+    kept = set() if left is None else {one.dataset_version for one in versions_of(head, left, content)}
     named: set[str] = set()
-    for version in versions:
-        new = Bitmap([fragment.id for group in version.groups for fragment in group.new_fragments])
-        for index in indices:
-            covered = coverage(index)
-            older = index.dataset_version < version.dataset_version
-            if older and index.fields and covered is not None and not covered.isdisjoint(new):
-                named.add(index.name)
-    return named
+    for version in versions_of(head, reuse, content):
+        if version.dataset_version not in kept:
+            named |= _needing(after, version)
+    if not named:
+        return None
+    return Invalid(
+        f"indices {some(named)} may know rows only by what {FRAGMENT_REUSE} would no longer tell",
+        "build them anew first, on the newest version",
+    )
+
+
+def _needing(indices: Indices, version: Version) -> set[str]:
+    """The names of the indices that are older than a compaction and cover what came of it."""
+    new = Bitmap([fragment.id for group in version.groups for fragment in group.new_fragments])
+    older = (one for one in indices if one.fields and one.dataset_version < version.dataset_version)
+    return {one.name for one in older if not new.isdisjoint(coverage(one) or Bitmap())}
 
 
 def _followed(index: IndexMetadata, moves: Iterable[tuple[Bitmap, Bitmap]]) -> IndexMetadata:

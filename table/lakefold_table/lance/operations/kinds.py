@@ -40,6 +40,7 @@ class Kind(StrEnum):
 FOLDED = frozenset(
     {
         Kind.APPEND,
+        Kind.CREATE_INDEX,
         Kind.CLONE,
         Kind.DELETE,
         Kind.OVERWRITE,

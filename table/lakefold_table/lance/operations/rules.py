@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lakefold_table.lance.operations import (
     append,
     clone,
+    create_index,
     delete,
     mem_wal,
     overwrite,
@@ -46,6 +47,7 @@ class Rule:
 RULES: Mapping[Kind, Rule] = MappingProxyType(
     {
         Kind.APPEND: Rule(append.needs, append.change),
+        Kind.CREATE_INDEX: Rule(create_index.needs, create_index.change),
         Kind.CLONE: Rule(clone.needs, clone.change),
         Kind.DELETE: Rule(delete.needs, delete.change),
         Kind.OVERWRITE: Rule(overwrite.needs, overwrite.change),
