@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 TESTS = Path(__file__).parent
 FAST = {
@@ -24,6 +25,8 @@ FAST = {
 }
 # A broker or a Spark session may take many seconds to start on two busy cores.
 INTEGRATION_TIMEOUT_SECONDS = 300
+# `pytest --hypothesis-profile=long`: tests that can play more than a test run has time for do so.
+settings.register_profile("long", deadline=None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,32 @@
+"""A version of a table on disk, held against every invariant, its deletion files read by their own layout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lakefold_table.lance.invariants import Step, faults
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_table.lance.state import LanceState
+
+
+def audit(root: Path, before: LanceState | None, after: LanceState) -> None:
+    """Fails where the step breaks an invariant, whoever made the version."""
+    deletions = {one.id: deleted_rows(root, one) for one in after.fragments if one.HasField("deletion_file")}
+    assert [(rule.name, fault) for rule, fault in faults(Step.whole(before, after, deletions))] == []
+
+
+def deleted_rows(root: Path, fragment: DataFragment) -> BitMap:
+    """The rows that a fragment's deletion file lists."""
+    file = fragment.deletion_file
+    name = f"_deletions/{fragment.id}-{file.read_version}-{file.id}"
+    if file.file_type == file.BITMAP:
+        return BitMap.deserialize((root / f"{name}.bin").read_bytes())
+    with pa.ipc.open_file(root / f"{name}.arrow") as reader:
+        return BitMap(reader.read_all()["row_id"].to_pylist())
