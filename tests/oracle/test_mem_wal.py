@@ -12,9 +12,10 @@ from lance.mem_wal import CompactedSsTable
 
 from lakefold_protos.lance.table_pb2 import UUID
 from lakefold_protos.lance.table_pb2 import CompactedSsTable as Merged
-from lakefold_table.entry import Invalid
+from lakefold_table.entry import Committed, Invalid
 from lakefold_table.lance.operations.mem_wal import advanced
-from tests.oracle.operations import comparable, version_of
+from lakefold_table.uri import canonical, local_path
+from tests.oracle.operations import both_ways, comparable, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ def shard(number: int) -> str:
     return str(uuid.UUID(int=number))
 
 
-def merge(table: Path, pairs: Sequence[tuple[int, int]]) -> None:
+def merge(table: Path | str, pairs: Sequence[tuple[int, int]]) -> None:
     merged = [CompactedSsTable(shard(number), generation) for number, generation in pairs]
     upsert = lance.dataset(str(table)).merge_insert("a").when_matched_update_all()
     upsert.when_not_matched_insert_all().mark_sstables_as_compacted(merged).execute(rows(3))
@@ -68,6 +69,14 @@ def test_shards_move_as_in_pylance(table: Path, steps: list[list[tuple[int, int]
         ours = advanced(before.indices.indices, sstables, after.manifest.version)
         assert not isinstance(ours, Invalid)
         assert list(map(comparable, ours)) == list(map(comparable, after.indices.indices))
+
+
+@pytest.mark.parametrize("pairs", [[(1, 4)], [(1, 4), (2, 0)]])
+def test_an_update_that_brings_the_rows_moves_them_too(table: Path, pairs: list[tuple[int, int]]) -> None:
+    merge(table, [(1, 3)])
+    both = both_ways(table, lambda dataset: merge(local_path(canonical(dataset.uri)), pairs))
+    assert isinstance(both.result, Committed)
+    assert both.differences == {}
 
 
 @pytest.mark.parametrize("pairs", [[(1, 3)], [(1, 2)], [(2, 1), (2, 2)]])

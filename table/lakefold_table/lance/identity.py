@@ -68,10 +68,7 @@ class Meanings:
 
 
 def _used(transaction: Transaction) -> set[int]:
-    """The field ids that a proposal names."""
-    return {
-        number
-        for fragment in transaction.append.fragments
-        for file in fragment.files
-        for number in file.fields
-    }
+    """The field ids that a proposal names: those whose values it brings."""
+    fragments = (*transaction.append.fragments, *transaction.update.new_fragments)
+    named = {number for fragment in fragments for file in fragment.files for number in file.fields}
+    return named.union(transaction.update.fields_modified)

@@ -22,6 +22,7 @@ from lakefold_table.lance.joining import Deletions, deletions_of
 from lakefold_table.lance.moved_rows import Moved, moved, origin_of
 from lakefold_table.lance.operations.append import own_files
 from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.mem_wal import advanced
 from lakefold_table.lance.rewritten_columns import (
     changed_offsets,
     columns_fault,
@@ -32,10 +33,8 @@ from lakefold_table.lance.rewritten_columns import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_protos.lance.table_pb2 import IndexMetadata
+    from lakefold_table.lance.indices import Indices
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.working import Working
@@ -73,12 +72,15 @@ def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
     added = _added(table, update, found)
     if isinstance(added, Invalid):
         return added
+    indices = _indices(table, update, added)
+    if isinstance(indices, Invalid):
+        return indices
     return Change(
         _rebased(proposal.transaction, found),
         added=added.fragments,
         replaced=replaced,
         removed=found.removed,
-        indices=_indices(table, update, added),
+        indices=indices,
         row_ids=added.row_ids,
         before=found.files,
         rows_deleted=found.rows,
@@ -87,11 +89,6 @@ def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
 
 def _plain_fault(table: Working, update: Transaction.Update) -> Invalid | None:
     """What is wrong with the message before anything is read for it."""
-    if update.compacted_sstables:
-        return Invalid(
-            "an update that brings rows of the write-ahead log is not folded in this release",
-            "commit it with pylance",
-        )
     unknown = {
         *update.fields_modified,
         *update.fields_for_preserving_frag_bitmap,
@@ -165,19 +162,18 @@ def _added(table: Working, update: Transaction.Update, found: Deletions) -> Move
     return moved(update.new_fragments, origin, table.numbering.next_row_id, table.version)
 
 
-def _indices(table: Working, update: Transaction.Update, added: Moved) -> Sequence[IndexMetadata] | None:
-    """The index section's entries afterwards, None where there are none."""
-    if not table.index_section:
-        return None
+def _indices(table: Working, update: Transaction.Update, added: Moved) -> Indices | Invalid:
+    """The index section's entries afterwards."""
     updated = [one.id for one in update.updated_fragments]
     indices = without_fragments(table.indices, update.fields_modified, updated)
     ids = table.numbering.ids_for(update.new_fragments)
-    return with_fragments(
+    indices = with_fragments(
         indices,
         update.fields_for_preserving_frag_bitmap,
         [*updated, *update.removed_fragment_ids],
         [ids[place] for place in added.only_moved],
     )
+    return advanced(indices, update.compacted_sstables, table.version)
 
 
 def _rebased(transaction: Transaction, found: Deletions) -> Transaction:
