@@ -1,0 +1,246 @@
+"""What is wrong with an Update, and what it does to rows, ids and versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from lakefold_protos.lance.rowids_pb2 import RowIdSequence
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.entry import Committed, Invalid, Rejected
+from lakefold_table.lance.bitmaps import Bitmap, encode_bitmap
+from lakefold_table.lance.row_versions import decode_versions
+from lakefold_table.lance.rowids import decode_row_ids, encode_row_ids, row_id_range
+from tests.changing import MemoryRows
+
+if TYPE_CHECKING:
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+Change = Callable[["Transaction.Update"], object]
+
+
+@pytest.fixture
+def table() -> MemoryRows:
+    return MemoryRows()
+
+
+@pytest.fixture
+def stable() -> MemoryRows:
+    return MemoryRows(stable=True)
+
+
+def ids(*numbers: int) -> bytes:
+    return encode_row_ids(np.array(numbers, dtype=np.uint64))
+
+
+def lineage(fragment: DataFragment) -> tuple[list[int], list[int], list[int]]:
+    """Row ids, the versions that made the rows, and those that changed them last."""
+    rows = fragment.physical_rows
+    return (
+        decode_row_ids(fragment.inline_row_ids, rows).tolist(),
+        decode_versions(fragment.inline_created_at_versions, rows).tolist(),
+        decode_versions(fragment.inline_last_updated_at_versions, rows).tolist(),
+    )
+
+
+def test_rows_move_into_new_fragments(table: MemoryRows) -> None:
+    (result,) = table.fold(table.update({0: [1, 2], 1: [3]}))
+    assert result == Committed(3, rows_added=3, rows_deleted=3, first_fragment_id=3, num_fragment_ids=1)
+    assert list(table.state.fragments.ids()) == [0, 1, 2, 3]
+
+
+def test_moved_rows_keep_their_ids_and_what_made_them(stable: MemoryRows) -> None:
+    envelope = stable.update({0: [1, 2], 1: [3]})
+    envelope.lance.update.new_fragments[0].inline_row_ids = ids(13, 1, 2)
+    stable.fold(stable.append())
+    stable.fold(envelope)
+    assert lineage(stable.fragment(4)) == ([13, 1, 2], [2, 2, 2], [4, 4, 4])
+    assert stable.state.head.next_row_id == 33
+
+
+def test_a_row_that_moves_again_keeps_what_made_it(stable: MemoryRows) -> None:
+    first = stable.update({0: [1, 2], 1: [3]})
+    first.lance.update.new_fragments[0].inline_row_ids = ids(1, 2, 13)
+    stable.fold(first)
+    second = stable.update({3: [0]}, removed=[2])
+    second.lance.update.new_fragments[0].inline_row_ids = ids(29, 1)
+    stable.fold(second)
+    assert lineage(stable.fragment(4)) == ([29, 1, 30], [2, 2, 4], [4, 4, 4])
+    assert stable.state.head.next_row_id == 31
+
+
+def test_rows_without_ids_get_the_next_ones_in_order(stable: MemoryRows) -> None:
+    envelope = stable.update({0: [1, 2]}, new=3)
+    envelope.lance.update.new_fragments[1].inline_row_ids = ids(2, 1)
+    stable.fold(envelope)
+    assert lineage(stable.fragment(3)) == ([30, 31, 32], [3, 3, 3], [3, 3, 3])
+    assert lineage(stable.fragment(4)) == ([2, 1, 33], [2, 2, 3], [3, 3, 3])
+    assert lineage(stable.fragment(5)) == ([34, 35, 36], [3, 3, 3], [3, 3, 3])
+    assert stable.state.head.next_row_id == 37
+    stable.fold(stable.append())
+    assert lineage(stable.fragment(6))[0] == [37, 38, 39]
+
+
+BROUGHT: dict[str, tuple[bytes, str]] = {
+    "of no row": (ids(1, 2, 99), "brings row ids [99]"),
+    "of a row that stays": (ids(1, 2, 3), "brings row ids [3]"),
+    "twice": (ids(1, 2, 1), "a row id twice"),
+    "too many": (row_id_range(0, 4), "brings 4 row ids"),
+    "damaged": (b"\xff\xff", "row ids of a new fragment"),
+    "without end": (row_id_range(0, 2**63), "brings 9223372036854775808 row ids"),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), BROUGHT.values(), ids=BROUGHT)
+def test_row_ids_that_are_brought_are_those_of_moved_rows(
+    stable: MemoryRows, data: bytes, message: str
+) -> None:
+    envelope = stable.update({0: [1, 2]})
+    envelope.lance.update.new_fragments[0].inline_row_ids = data
+    (result,) = stable.fold(envelope)
+    assert isinstance(result, Invalid)
+    assert message in result.message
+    assert result.hint
+    assert list(stable.state.fragments.ids()) == [0, 1, 2]
+
+
+def test_a_row_id_may_not_come_back(stable: MemoryRows) -> None:
+    stable.fold(stable.delete({0: [1]}))
+    envelope = stable.update({0: [2]})
+    envelope.lance.update.new_fragments[0].inline_row_ids = ids(1, 2)
+    (result,) = stable.fold(envelope)
+    assert isinstance(result, Invalid)
+    assert "brings row ids [1]" in result.message
+
+
+def test_a_row_that_another_deleted_meanwhile_does_not_come_back(stable: MemoryRows) -> None:
+    envelope = stable.update({0: [1, 2]})
+    envelope.lance.update.new_fragments[0].inline_row_ids = ids(1, 2)
+    stable.fold(stable.delete({0: [2, 5]}))
+    (result,) = stable.fold(envelope)
+    assert isinstance(result, Rejected)
+    assert result.conflict.row_addresses == (2,)
+
+
+def test_where_rows_have_no_ids_none_may_be_brought(table: MemoryRows) -> None:
+    envelope = table.update({0: [1, 2]})
+    envelope.lance.update.new_fragments[0].inline_row_ids = ids(1, 2)
+    (result,) = table.fold(envelope)
+    assert isinstance(result, Invalid)
+    assert "row ids" in result.message
+
+
+def rewrite(table: MemoryRows, number: int = 0) -> Envelope:
+    """An Update that writes the column `s` (id 1) of a fragment anew."""
+    envelope = table.update({}, told=False, new=0)
+    update = envelope.lance.update
+    fragment = update.updated_fragments.add()
+    fragment.CopyFrom(table.fragment(number))
+    fragment.files[-1].fields[-1] = -2
+    fragment.files.add(
+        path=f"{envelope.lance.uuid}.lance",
+        fields=[1],
+        column_indices=[0],
+        file_major_version=2,
+        file_minor_version=2,
+        file_size_bytes=100,
+    )
+    update.fields_modified.append(1)
+    update.update_mode = Transaction.REWRITE_COLUMNS
+    return envelope
+
+
+def test_a_column_is_written_anew(table: MemoryRows) -> None:
+    (result,) = table.fold(rewrite(table))
+    assert result == Committed(3)
+    assert [list(one.fields) for one in table.fragment(0).files] == [[0, -2], [1]]
+    table.fold(rewrite(table))
+    assert [list(one.fields) for one in table.fragment(0).files] == [[0, -2], [1]]
+
+
+def test_rows_whose_values_changed_tell_the_version(stable: MemoryRows) -> None:
+    envelope = rewrite(stable)
+    envelope.lance.update.updated_fragment_offset_bitmaps[0] = encode_bitmap(Bitmap([1, 9]))
+    envelope.lance.update.updated_fragment_offsets[0].values.append(2)
+    stable.fold(envelope)
+    assert lineage(stable.fragment(0))[2] == [2, 3, 3, 2, 2, 2, 2, 2, 2, 3]
+    stable.fold(rewrite(stable))
+    assert lineage(stable.fragment(0))[2] == [2, 3, 3, 2, 2, 2, 2, 2, 2, 3]
+
+
+def of_file(change: Callable[[DataFragment], object]) -> Change:
+    return lambda update: change(update.updated_fragments[0])
+
+
+COLUMNS: dict[str, tuple[Change, str]] = {
+    "untold": (lambda update: update.ClearField("fields_modified"), "written anew but not among"),
+    "no field": (lambda update: update.fields_modified.append(9), "fields [9] are said to be modified"),
+    "no field kept": (
+        lambda update: update.fields_for_preserving_frag_bitmap.append(8),
+        "fields [8] are said to be modified",
+    ),
+    "lost": (of_file(lambda one: one.files.pop(0)), "fields [0] of fragment 0 are in none"),
+    "twice": (of_file(lambda one: one.files[0].fields.__setitem__(1, 1)), "lie in the fragment twice"),
+    "changed": (of_file(lambda one: one.files[0].fields.__setitem__(0, 1)), "described otherwise"),
+    "moved": (of_file(lambda one: one.files[0].column_indices.__setitem__(0, 5)), "described otherwise"),
+    "longer": (of_file(lambda one: one.files[0].fields.append(0)), "described otherwise"),
+    "outside": (of_file(lambda one: setattr(one.files[1], "path", "../x")), "leaves its base"),
+    "base": (of_file(lambda one: setattr(one.files[1], "base_id", 3)), "base 3"),
+    "unknown": (of_file(lambda one: one.files[1].fields.__setitem__(0, 7)), "fields [1] of fragment 0"),
+    "index": (of_file(lambda one: one.files[1].ClearField("column_indices")), "have 0 column indices"),
+    "version": (of_file(lambda one: setattr(one.files[1], "file_minor_version", 99)), "is not known"),
+    "rows": (of_file(lambda one: setattr(one, "physical_rows", 11)), "has 10 rows"),
+    "offsets elsewhere": (
+        lambda update: update.updated_fragment_offset_bitmaps.__setitem__(1, encode_bitmap(Bitmap([1]))),
+        "told of fragments [1]",
+    ),
+    "offsets beyond": (
+        lambda update: update.updated_fragment_offset_bitmaps.__setitem__(0, encode_bitmap(Bitmap([10]))),
+        "beyond their last row",
+    ),
+    "offsets damaged": (
+        lambda update: update.updated_fragment_offset_bitmaps.__setitem__(0, b"x"),
+        "no well-formed bitmap",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), COLUMNS.values(), ids=COLUMNS)
+def test_what_is_wrong_with_columns_written_anew(table: MemoryRows, change: Change, message: str) -> None:
+    envelope = rewrite(table)
+    change(envelope.lance.update)
+    (result,) = table.fold(envelope)
+    assert isinstance(result, Invalid)
+    assert message in result.message
+    assert result.hint
+
+
+def test_columns_are_not_written_anew_for_rows_that_went_meanwhile(table: MemoryRows) -> None:
+    envelope = rewrite(table)
+    table.fold(table.delete({0: [1]}))
+    (result,) = table.fold(envelope)
+    assert isinstance(result, Rejected)
+    assert result.conflict.retryable
+
+
+def test_a_sequence_of_several_parts_that_is_completed_becomes_one(stable: MemoryRows) -> None:
+    envelope = stable.update({0: [1, 5]})
+    sequence = RowIdSequence.FromString(ids(1))
+    sequence.MergeFromString(ids(5))
+    envelope.lance.update.new_fragments[0].inline_row_ids = sequence.SerializeToString()
+    stable.fold(envelope)
+    assert stable.fragment(3).inline_row_ids == ids(1, 5, 30)
+
+
+def test_of_an_update_of_both_the_columns_and_the_rows_both_hold(stable: MemoryRows) -> None:
+    envelope = rewrite(stable)
+    update = envelope.lance.update
+    update.updated_fragments[0].deletion_file.CopyFrom(stable.without(0, [4]).deletion_file)
+    (result,) = stable.fold(envelope)
+    assert result == Committed(3, rows_deleted=1)
+    assert list(stable.deleted(0)) == [4]
+    assert len(stable.fragment(0).files) == 2
