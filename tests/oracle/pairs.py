@@ -9,22 +9,23 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
-from uuid import NAMESPACE_URL, uuid5
 
 import lance
 import pyarrow as pa
-from lance import LanceOperation as Op
 from lance.commit import CommitConflictError
-from lance.dataset import Index
 from lance.fragment import DataFile, FragmentMetadata, RowIdSequence, write_fragments
-from lance.schema import LanceSchema
-from pyroaring import BitMap
 
-from lakefold_protos.lance.table_pb2 import Manifest
+from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.entry import Conflict
+from lakefold_table.lance.conflicts import History, footprint_of
+from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE
 from tests.foreign import file_as_others_write
 from tests.oracle.manifests import manifest_files, read_sections
 
@@ -32,12 +33,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from lakefold_table.lance.bitmaps import Bitmap
+    from tests.oracle.manifests import Sections
+
 SCHEMA = pa.schema([pa.field("a", pa.int64()), pa.field("s", pa.string())])
 FRAGMENTS, ROWS = 4, 10
 Operation = Any
 """What pylance commits: an operation of its own, a transaction by hand, or a function of the table's path."""
+Second = Callable[[lance.LanceDataset], object]
 Verdict = str
 """`compatible`, `retryable`, `incompatible`, or `invalid` where pylance refuses for another reason."""
+
+TEXTS = {
+    "Too many concurrent writers": "retryable",
+    "Retryable commit conflict": "retryable",
+    "is incompatible with concurrent transaction": "incompatible",
+}
+"""What pylance's own calls say where `commit` has an error of its own kind."""
 
 
 def rows(first: int, count: int = ROWS) -> pa.Table:
@@ -46,17 +58,30 @@ def rows(first: int, count: int = ROWS) -> pa.Table:
     return pa.table({"a": pa.array(numbers, pa.int64()), "s": [f"row {n}" for n in numbers]}, schema=SCHEMA)
 
 
-class Base:
-    """The table at version 2, and what is needed to build operations on it."""
+def _configured(table: lance.LanceDataset) -> None:
+    table.update_config({"k": "before"})
 
-    def __init__(self, path: Path, *, stable: bool) -> None:
+
+class Base:
+    """The table at version 2, and what is needed to build operations on it.
+
+    `stable`: its rows have stable ids. `second`: what version 2 does, by default to set a key.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        stable: bool = False,
+        schema: pa.Schema = SCHEMA,
+        second: Second = _configured,
+    ) -> None:
         self.path = path
         self.stable = stable
-        lance.write_dataset(
-            rows(0, FRAGMENTS * ROWS), str(path), max_rows_per_file=ROWS, enable_stable_row_ids=stable
-        )
+        first = rows(0, FRAGMENTS * ROWS).cast(schema)
+        lance.write_dataset(first, str(path), max_rows_per_file=ROWS, enable_stable_row_ids=stable)
         self.dataset = lance.dataset(str(path))
-        self.dataset.update_config({"k": "before"})
+        second(self.dataset)
         self.dataset = lance.dataset(str(path))
         assert self.dataset.version == 2
 
@@ -103,134 +128,78 @@ class Base:
         return made
 
 
-def index(name: str, field: int, fragments: Iterable[int], uuid: str = "") -> Index:
-    """The entry of an index of which nothing is there but the name."""
-    return Index(
-        uuid=uuid or str(uuid5(NAMESPACE_URL, f"{name}-{field}-{fragments}")),
-        name=name,
-        fields=[field],
-        dataset_version=2,
-        fragment_ids=BitMap(fragments),  # type: ignore[arg-type] # the type of older releases
-        index_version=0,
-        index_details=("/lance.table.BTreeIndexDetails", b""),
-    )
-
-
-def created(*added: Index, removed: Sequence[Index] = ()) -> Op.CreateIndex:
-    """A CreateIndex."""
-    return Op.CreateIndex(new_indices=list(added), removed_indices=list(removed))
-
-
-def rewrite(base: Base, *groups: tuple[int, ...]) -> Op.Rewrite:
-    """Groups of fragments, each made into one."""
-    made = []
-    for number, group in enumerate(groups):
-        ids = [fragment * ROWS + row for fragment in group for row in range(ROWS)]
-        new = base.with_ids(base.new(3000, len(ids)), ids, 10 + number if base.stable else 0)
-        made.append(Op.RewriteGroup([base.fragments[one] for one in group], [new]))
-    return Op.Rewrite(groups=made, rewritten_indices=[])
-
-
-def update_rows(base: Base, fragment: int, offset: int = 0) -> Op.Update:
-    """One row moved to a new fragment."""
-    new = base.with_ids(base.new(4000, 1), [fragment * ROWS + offset])
-    return Op.Update(
-        updated_fragments=[base.without(fragment, [offset])], new_fragments=[new], update_mode="rewrite_rows"
-    )
-
-
-def update_column(base: Base, fragment: int, column: str = "s") -> Op.Update:
-    """One column of a fragment in a new file."""
-    return Op.Update(
-        updated_fragments=[base.rewritten_column(fragment, column)],
-        fields_modified=[SCHEMA.get_field_index(column)],
-        update_mode="rewrite_columns",
-    )
-
-
-def replacement(base: Base, fragment: int, column: str = "s") -> Op.DataReplacement:
-    """One column of a fragment replaced."""
-    return Op.DataReplacement([Op.DataReplacementGroup(fragment, base.file(column, fragment))])
-
-
-def overlay(base: Base, fragment: int, offsets: Sequence[int] = (3,), column: str = "s") -> Op.DataOverlay:
-    """New values of one column for some rows."""
-    (made,) = write_fragments(rows(7000, len(offsets)).select([column]), base.dataset, mode="append")
-    return Op.DataOverlay([Op.DataOverlayGroup(fragment, [Op.DataOverlayFile(made.files[0], list(offsets))])])
-
-
-def keys(replace: bool = False, **values: str | None) -> Op.UpdateMap:  # noqa: FBT001, FBT002 - as in the message
-    """Changes of a map of keys; None deletes one."""
-    return Op.UpdateMap(values, replace=replace)
-
-
-def merge(base: Base, *, keeps: bool) -> Op.Merge:
-    """The table's own fragments under a schema with one more column."""
-    schema = LanceSchema.from_pyarrow(SCHEMA.append(pa.field("x", pa.int64())))
-    return Op.Merge(base.fragments, schema, preserves_nullability=keeps)
-
-
-def project(*names: str, keeps: bool) -> Op.Project:
-    """Only these columns are left."""
-    schema = pa.schema([SCHEMA.field(name) for name in names])
-    return Op.Project(LanceSchema.from_pyarrow(schema), preserves_nullability=keeps)
-
-
-def by_hand(operation: str, **content: object) -> Transaction:
-    """A transaction that pylance's Python can't build."""
-    made = Transaction(read_version=2, uuid=str(uuid5(NAMESPACE_URL, f"{operation} {content}")))
-    getattr(made, operation).SetInParent()
-    getattr(made, operation).MergeFrom(type(getattr(made, operation))(**content))
-    return made
-
-
-def restrict(operations: Mapping[str, Operation], names: Iterable[str]) -> dict[str, Operation]:
-    """Some of the operations."""
-    return {name: operations[name] for name in names}
-
-
 @dataclass(frozen=True)
 class Theirs:
-    """A table on which one operation was committed as version 3."""
+    """A table on which others committed after version 2, unless the history says otherwise."""
 
     path: Path
-    transaction: Transaction
+    history: History
 
-    def verdict_on(self, operation: Operation) -> Verdict:
-        """What pylance says of an operation built on version 2; the table is as it was afterwards."""
+    def verdict_of_pylance(self, operation: Operation) -> Verdict:
+        """What pylance says of an operation built before; the table is as it was afterwards."""
+        versions = len(manifest_files(self.path))
         try:
             if callable(operation):
                 operation(str(self.path))
             else:
-                lance.LanceDataset.commit(str(self.path), operation, read_version=2, max_retries=1)
+                lance.LanceDataset.commit(
+                    str(self.path), operation, read_version=self.history.since, max_retries=1
+                )
         except CommitConflictError as error:
             return "retryable" if error.retryable else "incompatible"
         except OSError as error:
-            return f"invalid: {error}"
+            return next(
+                (verdict for text, verdict in TEXTS.items() if text in str(error)), f"invalid: {error}"
+            )
         finally:
-            for path in manifest_files(self.path)[3:]:
+            for path in manifest_files(self.path)[versions:]:
                 path.unlink()
             (self.path / "_versions" / "latest_version_hint.json").unlink(missing_ok=True)
         return "compatible"
 
+    def followed_by(self, operation: Operation) -> Theirs:
+        """The table with one more version, if pylance puts the operation there."""
+        with suppress(OSError):
+            lance.LanceDataset.commit(str(self.path), operation, read_version=2, max_retries=1)
+        return Theirs(self.path, history_of(self.path))
 
-def committed(base: Base, path: Path, operation: Operation) -> Theirs:
-    """A copy of the table with the operation as its version 3."""
+    def our_verdict(
+        self,
+        transaction: Transaction,
+        rows: Mapping[int, Bitmap] | None = None,
+        *,
+        carries_reuse: bool = False,
+    ) -> Verdict:
+        """What our rules say of it, a rebase being as good as none."""
+        ours = footprint_of(transaction, affected_rows=rows, carries_reuse=carries_reuse)
+        found = self.history.verdict(ours, self.history.since)
+        if not isinstance(found, Conflict):
+            return "compatible"
+        return "retryable" if found.retryable else "incompatible"
+
+
+def committed(base: Base, path: Path, *operations: Operation) -> Theirs:
+    """A copy of the table with these operations as its next versions."""
     shutil.copytree(base.path, path, copy_function=os.link)
-    if isinstance(operation, Transaction):
-        head = Manifest.FromString(read_sections(manifest_files(path)[-1]).manifest)
-        head.version = 3
-        head.ClearField("transaction_file")
-        name = f"{2**64 - 1 - 3:020}.manifest"
-        (path / "_versions" / name).write_bytes(file_as_others_write(head, operation))
-        return Theirs(path, operation)
-    if callable(operation):
-        operation(str(path))
-    else:
-        lance.LanceDataset.commit(str(path), operation, read_version=2)
-    section = read_sections(manifest_files(path)[2]).transaction
-    assert section is not None
-    return Theirs(path, Transaction.FromString(section))
+    for operation in operations:
+        if isinstance(operation, Transaction):
+            _put(path, operation)
+        elif callable(operation):
+            operation(str(path))
+        else:
+            lance.LanceDataset.commit(str(path), operation, read_version=2)
+    return Theirs(path, history_of(path))
+
+
+def history_of(path: Path, since: int = 2) -> History:
+    """What is known of the versions after one, as their files say."""
+    files = [read_sections(file) for file in manifest_files(path)[since - 1 :]]
+    history = History(since, {})
+    for number, (before, after) in enumerate(pairwise(files), since + 1):
+        transaction = None if after.transaction is None else Transaction.FromString(after.transaction)
+        carries = _reuse(after) is not None and _reuse(after) != _reuse(before)
+        history = history.extended(number, footprint_of(transaction, carries_reuse=carries))
+    return history
 
 
 def transaction_of(base: Base, operation: Operation) -> Transaction:
@@ -241,3 +210,19 @@ def transaction_of(base: Base, operation: Operation) -> Transaction:
     path.unlink()
     assert section is not None
     return Transaction.FromString(section)
+
+
+def _put(path: Path, transaction: Transaction) -> None:
+    """A version like the one before, as if the operation had changed nothing; an empty one is left out."""
+    head = Manifest.FromString(read_sections(manifest_files(path)[-1]).manifest)
+    head.version += 1
+    head.ClearField("transaction_file")
+    name = f"{2**64 - 1 - head.version:020}.manifest"
+    said = transaction if transaction.WhichOneof("operation") else None
+    (path / "_versions" / name).write_bytes(file_as_others_write(head, said))
+
+
+def _reuse(version: Sections) -> bytes | None:
+    """The uuid of the version's fragment-reuse index."""
+    indices = IndexSection.FromString(version.index or b"").indices
+    return next((one.uuid.uuid for one in indices if one.name == FRAGMENT_REUSE), None)

@@ -65,14 +65,18 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Indexing:
-    """The indices that a CreateIndex adds, and the names of those it removes, one for each entry."""
+    """The indices that a CreateIndex adds, and the entries it removes: name and uuid (hexadecimal)."""
 
     added: tuple[IndexPrint, ...] = ()
-    removed: tuple[str, ...] = ()
+    removed: tuple[tuple[str, str], ...] = ()
 
     def named(self, name: str) -> IndexPrint | None:
         """The first new index of this name."""
         return next((one for one in self.added if one.name == name), None)
+
+    def removed_of(self, name: str) -> frozenset[str]:
+        """The uuids of the entries of this name that it removes."""
+        return frozenset(uuid for one, uuid in self.removed if one == name)
 
 
 @dataclass(frozen=True, slots=True)

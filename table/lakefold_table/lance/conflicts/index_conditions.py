@@ -31,13 +31,20 @@ def indexed_values(ours: Footprint, theirs: Footprint, _version: int) -> Met | N
 
 
 def same_index_name(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """One adds an index of a name that the other adds or removes."""
-    if ours.indexing is None or theirs.indexing is None:
+    """Both add an index of one name; or one adds it, and the other removes it or what it replaces."""
+    one, other = ours.indexing, theirs.indexing
+    if one is None or other is None:
         return None
-    names = (_added(ours.indexing) & _all_names(theirs.indexing)) | (
-        _added(theirs.indexing) & _all_names(ours.indexing)
-    )
-    return met_keys(names)
+    names = {index.name for index in (*one.added, *other.added)}
+    return met_keys(frozenset(name for name in names if _clashes(one, other, name)))
+
+
+def _clashes(one: Indexing, other: Indexing, name: str) -> bool:
+    if one.named(name) and other.named(name):
+        return True
+    adding, removing = (one, other) if one.named(name) else (other, one)
+    replaced, gone = adding.removed_of(name), removing.removed_of(name)
+    return bool(gone) and (not replaced or not replaced.isdisjoint(gone))
 
 
 def index_of_rewritten(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
@@ -70,6 +77,13 @@ def reuse_trimmed(ours: Footprint, theirs: Footprint, version: int) -> Met | Non
     if indexing is None or indexing.named(FRAGMENT_REUSE) is None or not rewrite.carries_reuse:
         return None
     return Met(rebase=Rebase(reuse=frozenset({version})))
+
+
+def reuse_dropped(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Ours adds to the fragment-reuse index, and they dropped it."""
+    if not ours.carries_reuse or theirs.indexing is None or theirs.indexing.named(FRAGMENT_REUSE):
+        return None
+    return met_keys(frozenset({FRAGMENT_REUSE})) if theirs.indexing.removed_of(FRAGMENT_REUSE) else None
 
 
 def both_carry_reuse(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
@@ -130,14 +144,6 @@ def indexes_no_mem_wal(ours: Footprint, _theirs: Footprint, _version: int) -> Me
 
 def _adds_log_index(ours: Footprint) -> bool:
     return ours.indexing is not None and ours.indexing.named(MEM_WAL) is not None
-
-
-def _added(indexing: Indexing) -> frozenset[str]:
-    return frozenset(one.name for one in indexing.added)
-
-
-def _all_names(indexing: Indexing) -> frozenset[str]:
-    return _added(indexing).union(indexing.removed)
 
 
 def _indexed_fields(indexing: Indexing) -> frozenset[int]:

@@ -77,7 +77,9 @@ SAME_KEYS = Rule(
 
 # Indices.
 INDEX_NAME = Rule(
-    RETRYABLE, "one adds an index of a name that the other adds or removes", on_index.same_index_name
+    RETRYABLE,
+    "both add an index of one name, or one removes what the other adds or replaces",
+    on_index.same_index_name,
 )
 LOG_INDEX_MERGED = Rule(
     RETRYABLE,
@@ -106,6 +108,7 @@ REUSE_MIXED = Rule(
 REUSE_TRIMMED = Rule(
     REBASE, "one adds to the fragment-reuse index, the other trims it", on_index.reuse_trimmed
 )
+REUSE_DROPPED = Rule(RETRYABLE, "it dropped the fragment-reuse index", on_index.reuse_dropped)
 REUSE_TWICE = Rule(RETRYABLE, "both add to the fragment-reuse index", on_index.both_carry_reuse)
 LOG_INDEX = Rule(
     REBASE,
@@ -246,7 +249,7 @@ RULES: Mapping[Kind, Row] = MappingProxyType(
                 Kind.DELETE: (FRAGMENT,),
                 Kind.UPDATE: (FRAGMENT,),
                 Kind.REWRITE: (FRAGMENT, REUSE_TWICE),
-                Kind.CREATE_INDEX: (REWRITE_INDEXED, HALF_INDEXED, REUSE_MIXED, REUSE_TRIMMED),
+                Kind.CREATE_INDEX: (REWRITE_INDEXED, HALF_INDEXED, REUSE_DROPPED, REUSE_MIXED, REUSE_TRIMMED),
                 Kind.DATA_REPLACEMENT: (FRAGMENT,),
                 Kind.DATA_OVERLAY: (FRAGMENT,),
             }

@@ -103,7 +103,7 @@ def _create_index(transaction: Transaction) -> Footprint:
     details = [one.index_details.value for one in create.new_indices if one.name == MEM_WAL]
     return Footprint(
         Kind.CREATE_INDEX,
-        indexing=Indexing(added, tuple(one.name for one in create.removed_indices)),
+        indexing=Indexing(added, tuple((one.name, one.uuid.uuid.hex()) for one in create.removed_indices)),
         shards=_shards(_merged_generations(details[0])) if details else {},
     )
 

@@ -1,0 +1,160 @@
+"""What is known of past versions, and the verdict on a proposal built on an old one."""
+
+import pytest
+
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.entry import Conflict
+from lakefold_table.lance.bitmaps import Bitmap
+from lakefold_table.lance.conflicts import COMPATIBLE, Footprint, History, Rebase, footprint_of
+from lakefold_table.lance.conflicts.history import BLOCK, OLDEST_READ_VERSION
+from lakefold_table.lance.conflicts.matrix import DETAILED, RULES
+from lakefold_table.lance.operations import Kind
+
+APPEND = Footprint(Kind.APPEND)
+
+
+def delete(*fragments: int, rows: dict[int, Bitmap] | None = None) -> Footprint:
+    transaction = Transaction()
+    for number in fragments:
+        transaction.delete.updated_fragments.add(id=number).files.add(path=f"{number}.lance", fields=[0])
+    return footprint_of(transaction, affected_rows=rows)
+
+
+def config(**values: str) -> Footprint:
+    transaction = Transaction()
+    for key, value in values.items():
+        transaction.update_config.config_updates.update_entries.add(key=key, value=value)
+    return footprint_of(transaction)
+
+
+def after(*steps: Footprint, since: int = 0) -> History:
+    history = History(since, {})
+    for version, step in enumerate(steps, since + 1):
+        history = history.extended(version, step)
+    return history
+
+
+def conflict(history: History, ours: Footprint, read_version: int) -> Conflict:
+    verdict = history.verdict(ours, read_version)
+    assert isinstance(verdict, Conflict)
+    return verdict
+
+
+def test_only_what_came_after_the_read_version_counts() -> None:
+    history = after(delete(1), delete(2), delete(3))
+    assert history.verdict(delete(1), 1) == COMPATIBLE
+    assert conflict(history, delete(1), 0).other_version == 1
+    assert conflict(history, delete(3), 2).other_version == 3
+    assert history.verdict(delete(3), 3) == COMPATIBLE
+
+
+def test_the_newest_of_equal_conflicts_is_named_with_its_evidence() -> None:
+    history = after(delete(1), delete(2, 1), delete(1, 7), delete(9))
+    found = conflict(history, delete(1, 2, 7), 0)
+    assert (found.other_version, found.fragment_ids) == (3, (1, 7))
+    assert "fragments [1, 7]" in found.message
+    assert "version 3" in found.message
+
+
+def test_incompatible_goes_before_a_newer_retryable_one() -> None:
+    history = after(Footprint(Kind.OVERWRITE), delete(1), Footprint(Kind.MERGE))
+    found = conflict(history, delete(1), 0)
+    assert (found.retryable, found.other_version) == (False, 1)
+
+
+def test_rebases_over_several_versions_are_joined() -> None:
+    ours = delete(1, 2, 3, rows={1: Bitmap([0]), 2: Bitmap([0]), 3: Bitmap([0])})
+    history = after(delete(1), APPEND, delete(3, 4))
+    assert history.verdict(ours, 0) == Rebase(merges=frozenset({1, 3}))
+    assert history.verdict(ours, 1) == Rebase(merges=frozenset({3}))
+
+
+def test_a_kind_that_no_rule_asks_more_of_leaves_no_footprint() -> None:
+    history = after(*[APPEND] * 500)
+    assert not history.chains
+    assert history.latest == {Kind.APPEND: 500}
+    assert Kind.APPEND not in DETAILED
+
+
+def test_extending_one_history_twice_gives_two() -> None:
+    base = after(*[delete(1)] * (BLOCK - 1))
+    one, other = base.extended(BLOCK, delete(5)), base.extended(BLOCK, delete(6))
+    assert one.verdict(delete(6), 0) == COMPATIBLE == other.verdict(delete(5), 0)
+    assert conflict(one, delete(5), 0).other_version == BLOCK == conflict(other, delete(6), 0).other_version
+    assert base.verdict(delete(5, 6), 0) == COMPATIBLE
+
+
+def test_at_most_as_many_versions_are_kept_as_a_proposal_may_lie_behind() -> None:
+    history = after(*[delete(1)] * (OLDEST_READ_VERSION + 3 * BLOCK))
+    newest = history.latest[Kind.DELETE]
+    assert history.detailed_since == newest - OLDEST_READ_VERSION - 1
+    assert sum(map(len, history.chains[Kind.DELETE].blocks)) <= OLDEST_READ_VERSION + 2 * BLOCK
+    assert history.needs_details(delete(1), newest - OLDEST_READ_VERSION) is None
+
+
+def test_an_append_walks_no_versions() -> None:
+    """Its verdict costs the same over ten thousand versions as over one."""
+    for kind in (Kind.APPEND, Kind.RESERVE_FRAGMENTS, Kind.CLONE):
+        assert not any(rule.reads_theirs for rules in RULES[kind].values() for rule in rules)
+
+
+def test_footprints_before_the_marks_are_asked_for_only_where_a_rule_needs_them() -> None:
+    history = History(0, {Kind.APPEND: 9, Kind.UPDATE_CONFIG: 4}).extended(10, delete(1))
+    assert history.detailed_since == 9
+    assert history.needs_details(APPEND, 2) is None
+    assert history.needs_details(delete(1), 8) == 8
+    assert history.needs_details(delete(1), 9) is None
+    assert history.needs_details(config(k="v"), 2) == 2
+    assert history.needs_details(config(k="v"), 4) is None
+    assert History(0, {Kind.DELETE: 5}).needs_details(delete(1), 4) == 4
+    assert History(0, {Kind.DELETE: 5}).needs_details(delete(1), 5) is None
+
+
+def test_what_nobody_can_tell_is_retryable() -> None:
+    found = conflict(History(0, {Kind.DELETE: 5}), delete(1), 2)
+    assert (found.retryable, found.other_version, found.other_operation) == (True, 5, "delete")
+    assert "nobody can tell" in found.message
+    assert History(0, {Kind.DELETE: 5}).verdict(APPEND, 2) == COMPATIBLE
+
+
+def test_footprints_are_brought_later() -> None:
+    marked = History(0, {Kind.APPEND: 2, Kind.DELETE: 4, Kind.UPDATE_CONFIG: 3})
+    told = marked.detailed([(4, delete(7)), (3, config(k="v")), (2, APPEND)])
+    assert (told.detailed_since, told.since, told.latest) == (1, 0, marked.latest)
+    assert told.needs_details(delete(7), 1) is None
+    assert conflict(told, delete(7), 1).other_version == 4
+    assert told.verdict(delete(8), 1) == COMPATIBLE
+    assert told.needs_details(delete(7), 0) == 0
+    later = marked.extended(5, delete(8)).detailed([(4, delete(7)), (3, config(k="v")), (2, APPEND)])
+    assert later.detailed_since == 1
+    assert conflict(later, delete(7, 8), 1).other_version == 5
+    assert conflict(later, delete(7), 1).other_version == 4
+    assert later.detailed([]) is later
+    assert later.detailed([(1, delete(9))]).detailed_since == 0
+
+
+def test_footprints_may_reach_further_back_than_the_marks() -> None:
+    told = History(3, {Kind.DELETE: 5}).detailed([(5, delete(1)), (4, APPEND), (3, APPEND), (2, delete(1))])
+    assert (told.since, told.latest) == (1, {Kind.DELETE: 5, Kind.APPEND: 4})
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_version_of_which_only_the_kind_is_told_hides_what_came_before(kind: Kind) -> None:
+    history = after(delete(1)).extended(2, kind)
+    assert history.detailed_since is None
+    assert history.needs_details(delete(1), 0) == 0
+    assert isinstance(history.verdict(delete(1), 0), Conflict)
+
+
+def test_histories_are_equal_that_tell_the_same_of_the_kinds() -> None:
+    assert after(delete(1), APPEND) == History(0, {Kind.DELETE: 1, Kind.APPEND: 2})
+    assert after(delete(1)) != History(0, {Kind.DELETE: 2})
+
+
+def test_each_rule_that_reads_nothing_of_theirs_gives_the_same_without() -> None:
+    """They are held against the kind alone."""
+    for row in RULES.values():
+        for kind, rules in row.items():
+            for rule in rules:
+                if rule.always:
+                    assert not rule.reads_theirs, (kind, rule)
