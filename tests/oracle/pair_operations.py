@@ -27,6 +27,21 @@ Details = tuple[str, bytes]
 SHARD = {"uuid": b"s" * 16}
 
 
+KEYED = pa.schema(
+    [
+        pa.field("a", pa.int64(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}),
+        pa.field("s", pa.string()),
+    ]
+)
+
+
+def keyed(numbers: Sequence[int]) -> pa.Table:
+    """Rows of a table whose column a is its primary key."""
+    return pa.table(
+        {"a": pa.array(numbers, pa.int64()), "s": [f"{number}" for number in numbers]}, schema=KEYED
+    )
+
+
 def index(name: str, field: int | None, fragments: Iterable[int], *, details: Details = BTREE) -> Index:
     """The entry of an index of which nothing is there but the name."""
     return Index(

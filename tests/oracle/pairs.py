@@ -226,3 +226,15 @@ def _reuse(version: Sections) -> bytes | None:
     """The uuid of the version's fragment-reuse index."""
     indices = IndexSection.FromString(version.index or b"").indices
     return next((one.uuid.uuid for one in indices if one.name == FRAGMENT_REUSE), None)
+
+
+def at_version_2(act: Callable[[lance.LanceDataset], object]) -> Callable[[str], object]:
+    """What somebody does who opened the table at version 2 and doesn't try again."""
+    return lambda path: act(lance.dataset(path, version=2))
+
+
+def last_transaction(path: Path) -> Transaction:
+    """That of the newest version."""
+    section = read_sections(manifest_files(path)[-1]).transaction
+    assert section is not None
+    return Transaction.FromString(section)
