@@ -121,10 +121,27 @@ def check_agreement(both: Both) -> None:
     extra = ["_rowid", *(LINEAGE if ours.has_stable_row_ids else ())]
     columns = [*ours.schema.names, *extra]
     assert ours.to_table(columns=columns).equals(theirs.to_table(columns=columns))
+    for expression in _searches(ours, version_of(both.ours)):
+        found = ours.to_table(filter=expression, columns=columns)
+        assert found.num_rows
+        assert found.sort_by("_rowid").equals(
+            theirs.to_table(filter=expression, columns=columns).sort_by("_rowid")
+        )
     for table in (theirs, ours):
         lance.write_dataset(table.head(2), table, mode="append")
     assert differences(version_of(both.theirs), version_of(both.ours)).keys() <= {"fragments"}
     lance.dataset(str(both.ours)).validate()
+
+
+def _searches(dataset: lance.LanceDataset, version: Version) -> list[str]:
+    """For each index on a column a condition that it answers, for a value that is there."""
+    names = {field.id: field.name for field in version.manifest.fields if field.parent_id < 0}
+    indexed = {names[index.fields[0]] for index in version.indices.indices if index.fields[:1]}
+    found = []
+    for name in sorted(indexed):
+        values = dataset.to_table(columns=[name], filter=f"{name} is not null", limit=1)[name].to_pylist()
+        found += [f"{name} = {value!r}" for value in values]
+    return found
 
 
 def differences(theirs: Version, ours: Version) -> dict[str, tuple[object, object]]:

@@ -42,7 +42,7 @@ def test_others_go_alone(alone: Envelope) -> None:
 
 
 def test_what_is_refused_anyway_rides_along() -> None:
-    unbuilt, nothing = changed(append(), lambda e: e.lance.delete.SetInParent()), Envelope()
+    unbuilt, nothing = changed(append(), lambda e: e.lance.data_overlay.SetInParent()), Envelope()
     assert groups([append(), unbuilt, nothing, append()]) == [[0, 1, 2, 3]]
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from lakefold_protos.lance.file_pb2 import Field
-    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
     from lakefold_table.lance.data_files import FileVersion
 
 FileShape = tuple[int, int, tuple[int, ...], tuple[int, ...]]
@@ -70,16 +70,17 @@ class Columns:
 
     def fault(self, fragment: DataFragment) -> Invalid | None:
         """Why the fragment's files don't fit the schema; None where they do."""
-        shape = tuple(
-            (f.file_major_version, f.file_minor_version, tuple(f.fields), tuple(f.column_indices))
-            for f in fragment.files
-        )
+        shape = tuple(_shape(file) for file in fragment.files)
         if shape in self.sound:
             return None
         fault = self._judge(shape)
         if fault is None:
             self.sound.add(shape)
         return fault
+
+    def file_fault(self, file: DataFile) -> Invalid | None:
+        """Why one file doesn't fit the schema; None where it does."""
+        return self._file_fault(_shape(file))
 
     def _judge(self, shape: Shape) -> Invalid | None:
         if not shape:
@@ -179,6 +180,10 @@ def columns_of(fields: Sequence[Field], version: FileVersion | None) -> Columns:
         required={one.id: one.name for one in fields if one.parent_id == TOP and not one.nullable},
         legacy=version is not None and version < V2_0,
     )
+
+
+def _shape(file: DataFile) -> FileShape:
+    return file.file_major_version, file.file_minor_version, tuple(file.fields), tuple(file.column_indices)
 
 
 def some(values: Collection[int] | Collection[str]) -> str:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
-from lakefold_table.errors import DamagedError
+from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.columns import KNOWN_VERSIONS, some
 from lakefold_table.lance.data_files import FILE_VERSIONS
 from lakefold_table.lance.features import Flag, set_flag
+from lakefold_table.lance.keys import check_primary_key
 from lakefold_table.lance.logical_types import is_known_type
 from lakefold_table.lance.schema import RESERVED_NAMES, TOP, check_structure
 from lakefold_table.lance.validity import reserved_key_fault
@@ -110,6 +111,15 @@ def schema_fault(fields: Sequence[Field]) -> Invalid | None:
     unknown = {field.logical_type for field in fields if not is_known_type(field.logical_type)}
     if unknown:
         return Invalid(f"the logical types {some(unknown)} are not known", "use the types that Lance stores")
+    return primary_key_fault(fields)
+
+
+def primary_key_fault(fields: Sequence[Field]) -> Invalid | None:
+    """Why the columns that are declared as primary key can't be one; no Lance client opens such a table."""
+    try:
+        check_primary_key(fields)
+    except InvalidError as error:
+        return Invalid(str(error), error.hint)
     return None
 
 

@@ -120,6 +120,15 @@ def assign_ids(fields: Iterable[Field], start: int = 0) -> list[Field]:
     return found
 
 
+def is_altered(before: Field, after: Field, *, nullable: bool = True) -> bool:
+    """Whether values written for one field might not be read as the other (as pylance judges a Merge, tried).
+
+    A name or metadata may differ; where `nullable` is not asked for, so may whether it can be null.
+    """
+    names = ("logical_type", "parent_id", "encoding", "dictionary", *(("nullable",) if nullable else ()))
+    return any(getattr(before, name) != getattr(after, name) for name in names)
+
+
 def is_nested(logical_type: str) -> bool:
     """Whether a field of this type has other fields below it."""
     return logical_type in NESTED or logical_type.startswith(FIXED_SIZE_LIST_OF_STRUCTS)

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
     from lakefold_table.lance.columns import Columns
 
 MAX_ROWS = 2**32 - 1
 MAX_UUID_LENGTH = 64
+MANAGED_BLOBS = "lance.blob.managed"
 
 
 def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
@@ -56,6 +57,15 @@ def reserved_key_fault(keys: Collection[str]) -> Invalid | None:
     return Invalid(
         f"keys {some(reserved)} may not be set: {PREFIX}* belongs to the log", "use another prefix"
     )
+
+
+def managed_blobs_fault(value: str | None) -> Invalid | None:
+    """Managed blobs are switched on by a key: pylance sets feature flag 16384 with it (tried)."""
+    if value is None or value == "false":
+        return None
+    if value == "true":
+        return Invalid("managed blobs are not known in this release", f"leave {MANAGED_BLOBS} out")
+    return Invalid(f"{MANAGED_BLOBS} can't be {value!r}", "Lance clients take true or false")
 
 
 def read_version_fault(transaction: Transaction, version: int) -> Invalid | None:
@@ -92,33 +102,39 @@ def new_fragment_fault(fragment: DataFragment, columns: Columns, bases: Collecti
     fault = columns.fault(fragment)
     if fault:
         return fault
-    for file in fragment.files:
-        if not is_inside(file.path):
-            return Invalid(
-                f"the path {file.path!r} leaves its base or is no plain name",
-                "name the file relative to the data folder, in at most 255 bytes a segment and 1000 in all",
-            )
-        if file.HasField("base_id") and file.base_id not in bases:
-            return Invalid(
-                f"base {file.base_id} of {file.path} is not one of the table's", "add the base first"
-            )
+    return next((fault for file in fragment.files if (fault := path_fault(file, bases))), None)
+
+
+def path_fault(file: DataFile, bases: Collection[int]) -> Invalid | None:
+    """What is wrong with the place of a new data file."""
+    if not is_inside(file.path):
+        return Invalid(
+            f"the path {file.path!r} leaves its base or is no plain name",
+            "name the file relative to the data folder, in at most 255 bytes a segment and 1000 in all",
+        )
+    if file.HasField("base_id") and file.base_id not in bases:
+        return Invalid(f"base {file.base_id} of {file.path} is not one of the table's", "add the base first")
     return None
 
 
 def file_fault(fragment: DataFragment, sizes: Mapping[str, int | None]) -> Invalid | None:
     """What is wrong with the files that the shell looked at."""
-    for file in fragment.files:
-        path = data_path(file.path)
-        if file.HasField("base_id") or path not in sizes:
-            continue
-        size = sizes[path]
-        if size is None:
-            return Invalid(f"data file {path} is missing", "write the files before the transaction is sent")
-        if file.file_size_bytes not in (0, size):
-            return Invalid(
-                f"data file {path} has {size} bytes, the transaction says {file.file_size_bytes}",
-                "the file was changed or not written to its end: write it again under a new name",
-            )
+    return next((fault for file in fragment.files if (fault := size_fault(file, sizes))), None)
+
+
+def size_fault(file: DataFile, sizes: Mapping[str, int | None]) -> Invalid | None:
+    """What is wrong with a data file that the shell looked at; None where it didn't."""
+    path = data_path(file.path)
+    if file.HasField("base_id") or path not in sizes:
+        return None
+    size = sizes[path]
+    if size is None:
+        return Invalid(f"data file {path} is missing", "write the files before the transaction is sent")
+    if file.file_size_bytes not in (0, size):
+        return Invalid(
+            f"data file {path} has {size} bytes, the transaction says {file.file_size_bytes}",
+            "the file was changed or not written to its end: write it again under a new name",
+        )
     return None
 
 

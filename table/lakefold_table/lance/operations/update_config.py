@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
-from lakefold_table.errors import InvalidError
 from lakefold_table.format import Needs
+from lakefold_table.lance.creation import primary_key_fault
 from lakefold_table.lance.keys import (
     CLUSTERING_KEY,
     PRIMARY_KEY,
-    check_primary_key,
     declare_keys,
     position_of,
 )
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.operations.key_values import updates_of
 from lakefold_table.lance.schema import by_id
-from lakefold_table.lance.validity import reserved_key_fault
+from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.working import Working
 
-MANAGED_BLOBS = "lance.blob.managed"
 EXTENSION_NAME = "ARROW:extension:name"
 PRIMARY_KEYS = frozenset({PRIMARY_KEY, f"{PRIMARY_KEY}:position"})
 CLUSTERING_KEYS = frozenset({f"{CLUSTERING_KEY}:position"})
@@ -69,13 +67,7 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
 
 
 def _schema_metadata_fault(update: MapUpdate | None) -> Invalid | None:
-    """Managed blobs are switched on by a key: pylance sets feature flag 16384 with it (tried)."""
-    value = "false" if update is None else update.sets.get(MANAGED_BLOBS, "false")
-    if value == "false":
-        return None
-    if value == "true":
-        return Invalid("managed blobs are not known in this release", f"leave {MANAGED_BLOBS} out")
-    return Invalid(f"{MANAGED_BLOBS} can't be {value!r}", "Lance clients take true or false")
+    return None if update is None else managed_blobs_fault(update.sets.get(MANAGED_BLOBS))
 
 
 def _unknown_field(table: Working, updates: ConfigUpdates) -> Invalid | None:
@@ -97,7 +89,7 @@ def _update_fields(fields: Sequence[Field], updates: Mapping[int, MapUpdate]) ->
     fault = fault or _key_fault(
         "clustering", touched & CLUSTERING_KEYS, had=had_clustering, has=_has_clustering(fields)
     )
-    return fault or (_primary_key_fault(fields) if touched & PRIMARY_KEYS else None)
+    return fault or (primary_key_fault(fields) if touched & PRIMARY_KEYS else None)
 
 
 def _update_field(field: Field, update: MapUpdate) -> frozenset[str]:
@@ -129,12 +121,4 @@ def _key_fault(which: str, touched: AbstractSet[str], *, had: bool, has: bool) -
     if not has:
         keys = ", ".join(sorted(touched))
         return Invalid(f"{keys} declares no {which} key", "give true, or a position that is a number")
-    return None
-
-
-def _primary_key_fault(fields: Sequence[Field]) -> Invalid | None:
-    try:
-        check_primary_key(fields)
-    except InvalidError as error:
-        return Invalid(str(error), error.hint)
     return None

@@ -1,0 +1,159 @@
+"""Fragments whose data files change in place: their rows stay, columns come or get other values.
+
+A fragment lists for each field the file that holds it. An operation that rewrites a column adds a file and
+strikes the field out of the old one (-2); what nobody may do is lose a column's values, list one twice, or
+have a file read as another column than it was written for (format facts, sections 4.4 and 5.6).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_table.entry import Invalid
+from lakefold_table.lance.columns import some
+from lakefold_table.lance.row_versions import one_version
+from lakefold_table.lance.validity import path_fault, size_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakefold_protos.lance.table_pb2 import DataFile
+    from lakefold_table.lance.columns import Columns
+    from lakefold_table.lance.working import Working
+
+STRUCK = -2
+"""What a file lists in place of a field that lies in another file now."""
+
+
+class Place(NamedTuple):
+    """Where the values of a field lie: a file, the base it lies under (None: the table), a column in it."""
+
+    path: str
+    base: int | None
+    column: int
+
+
+FileKey = tuple[str, "int | None"]
+
+
+def file_key(file: DataFile) -> FileKey:
+    """What tells a file of a fragment from its others."""
+    return file.path, file.base_id if file.HasField("base_id") else None
+
+
+def places(fragment: DataFragment) -> dict[int, Place]:
+    """Where each field of the fragment lies, by its id; a field in no file reads as null."""
+    found: dict[int, Place] = {}
+    for file in fragment.files:
+        key, columns = file_key(file), [*file.column_indices]
+        columns += [STRUCK] * (len(file.fields) - len(columns))
+        found.update(
+            (number, Place(*key, column))
+            for number, column in zip(file.fields, columns, strict=False)
+            if number >= 0
+        )
+    return found
+
+
+def changed_fields(before: Mapping[int, Place], after: Mapping[int, Place]) -> frozenset[int]:
+    """The fields whose values lie elsewhere than before, or are there for the first time."""
+    return frozenset(number for number, place in after.items() if before.get(number) != place)
+
+
+def new_file_fault(table: Working, file: DataFile, columns: Columns) -> Invalid | None:
+    """What is wrong with a data file that is to become part of a fragment."""
+    return (
+        columns.file_fault(file) or path_fault(file, table.base_ids) or size_fault(file, table.observed.sizes)
+    )
+
+
+def files_fault(
+    table: Working, before: DataFragment, after: DataFragment, columns: Columns
+) -> Invalid | None:
+    """What is wrong with the files that are listed for a fragment of the table; `columns`: the new schema's.
+
+    A file that the fragment has may only have fields struck out; any other is new. A field of the schema that
+    had values must still have some.
+    """
+    there = {file_key(file): file for file in before.files}
+    for file in after.files:
+        old = there.get(file_key(file))
+        fault = new_file_fault(table, file, columns) if old is None else _kept_fault(after.id, old, file)
+        if fault is not None:
+            return fault
+    counts = Counter(number for file in after.files for number in file.fields if number >= 0)
+    twice = [number for number, count in counts.items() if count > 1]
+    if twice:
+        return Invalid(
+            f"field ids {some(twice)} lie in fragment {after.id} twice",
+            "put -2 in place of them in the old file",
+        )
+    lost = [number for number in places(before) if number in columns.roots and number not in counts]
+    if lost:
+        return Invalid(
+            f"field ids {some(lost)} are no more in any file of fragment {after.id}",
+            "leave their files listed, or drop the columns from the schema",
+        )
+    return None
+
+
+def rows_fault(before: DataFragment, after: DataFragment) -> Invalid | None:
+    """Whether a fragment is listed with other rows than it has in the table: how many, which, their ids."""
+    if after.physical_rows != before.physical_rows:
+        return Invalid(
+            f"fragment {after.id} has {before.physical_rows} rows, not {after.physical_rows} as it is listed",
+            "an operation on columns leaves rows as they are",
+        )
+    if after.deletion_file != before.deletion_file:
+        return Invalid(
+            f"fragment {after.id} is listed with another deletion file than the table's",
+            "an operation on columns leaves deleted rows as they are",
+        )
+    for name in ("row_id_sequence", "created_at_version_sequence", "last_updated_at_version_sequence"):
+        mine, theirs = before.WhichOneof(name), after.WhichOneof(name)
+        left_out = theirs is None and name != "row_id_sequence"
+        if not left_out and (mine != theirs or (mine and getattr(before, mine) != getattr(after, mine))):
+            return Invalid(
+                f"fragment {after.id} is listed with other row ids or row versions than the table's",
+                "take the fragment as the table has it",
+            )
+    if after.overlays:
+        return Invalid(f"fragment {after.id} has overlays, which no release folds", "leave them out")
+    return None
+
+
+def with_files(before: DataFragment, files: Iterable[DataFile]) -> DataFragment:
+    """The fragment of the table with other files; those that hold nothing any more are left out."""
+    fragment = DataFragment()
+    fragment.CopyFrom(before)
+    del fragment.files[:]
+    fragment.files.extend(file for file in files if set(file.fields) != {STRUCK})
+    return fragment
+
+
+def updated(table: Working, before: DataFragment, files: Iterable[DataFile]) -> DataFragment:
+    """The same, and where rows keep their ids all of them count as updated in the version in the making."""
+    fragment = with_files(before, files)
+    if table.stable_row_ids:
+        fragment.inline_last_updated_at_versions = one_version(fragment.physical_rows, table.version)
+    return fragment
+
+
+def _kept_fault(number: int, old: DataFile, file: DataFile) -> Invalid | None:
+    """A file that the fragment has already may differ in nothing but fields that are struck out."""
+    pairs = zip(file.fields, old.fields, strict=False)
+    struck = len(file.fields) == len(old.fields) and all(new in (was, STRUCK) for new, was in pairs)
+    same = (
+        list(file.column_indices) == list(old.column_indices)
+        and (file.file_major_version, file.file_minor_version)
+        == (old.file_major_version, old.file_minor_version)
+        and file.file_size_bytes in (0, old.file_size_bytes)
+    )
+    if struck and same:
+        return None
+    return Invalid(
+        f"file {file.path} of fragment {number} is listed otherwise than in the table",
+        "leave it as it is, but for fields that are struck out (-2); give a new file a new name",
+    )
