@@ -13,6 +13,7 @@ import pytest
 
 import lakefold
 from lakefold_committer.lines import open_line
+from lakefold_committer.owned import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Committed, Invalid, Rejected
@@ -22,7 +23,8 @@ from lakefold_table.lance.state import LanceState
 from lakefold_table.refs import Refs
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
-from tests.folding import entries
+from lakefold_table.versions import Versions
+from tests.folding import FORMAT, entries
 from tests.oracle.committing import fold, owned, proposal, written
 from tests.oracle.manifests import manifest_files
 from tests.oracle.operations import differences, version_of
@@ -322,3 +324,38 @@ def test_a_branch_that_was_copied_is_not_described_at_another_table(source: Path
     (result,) = fold(owned(copy), [envelope], 1)
     assert isinstance(result, Committed)
     assert {path.name for path in tmp_path.glob("**/*.json")} == before
+
+
+@pytest.mark.parametrize("source", [False], indirect=True)
+def test_a_branch_says_what_it_is_made_from(source: Path) -> None:
+    transaction = branching(source, "ours")
+    transaction.clone.ref_name = "side/one"
+    result = folded(source / "tree/ours", transaction)
+    assert isinstance(result, Invalid)
+    assert "is no branch, the clone calls it 'side/one'" in result.message
+    parent = source / "tree/side/one"
+    transaction = branching(parent, "ours")
+    transaction.read_version = transaction.clone.ref_version = 5
+    result = folded(source / "tree/ours", transaction)
+    assert isinstance(result, Invalid)
+    assert "is the branch side/one, the clone calls it ''" in result.message
+    transaction.clone.ref_name = "side/one"
+    result = folded(parent / "tree/ours", transaction)
+    assert isinstance(result, Invalid)
+    assert "lies beside it" in result.message
+    assert isinstance(folded(source / "tree/ours", transaction), Committed)
+
+
+@pytest.mark.parametrize("source", [False], indirect=True)
+def test_a_source_outside_of_the_roots_is_not_read(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "inside/ours"
+    uri = canonical(target)
+    for roots, taken in (([canonical(tmp_path / "inside")], Invalid), ([canonical(tmp_path)], Committed)):
+        versions = Versions(open_storage(uri), FORMAT.folder, FORMAT.detect)
+        table = OwnedTable(FORMAT, versions, uri, roots=roots)
+        envelope = Envelope(table=uri)
+        envelope.lance.read_version = 6
+        envelope.lance.clone.is_shallow, envelope.lance.clone.ref_version = True, 6
+        envelope.lance.clone.ref_path = str(source)
+        (result,) = fold(table, [envelope], 0)
+        assert isinstance(result, taken)

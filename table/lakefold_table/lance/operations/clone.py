@@ -68,10 +68,9 @@ def begin(envelope: Envelope, observed: Observed) -> LanceState | Invalid:
             f"version {clone.ref_version} of {clone.ref_path} is not there, or may not be read from here",
             "name the root of a table below the committer's roots, and one of its versions",
         )
-    try:
-        check_writable(source.head, clone.ref_path)
-    except InvalidError as error:
-        return Invalid(str(error), error.hint)
+    fault = _source_fault(envelope, source)
+    if fault is not None:
+        return fault
     return _shallow(clone, source) if clone.is_shallow else _deep(source)
 
 
@@ -115,6 +114,29 @@ def _branch_fault(envelope: Envelope) -> Invalid | None:
         f"the branch {clone.branch_name} can't lie at {_place_of(envelope)}",
         "name the same branch in the envelope and in the clone",
     )
+
+
+def _source_fault(envelope: Envelope, source: LanceState) -> Invalid | None:
+    """What of the source can't be taken over; for a branch, also whose branch it would be."""
+    clone, parent = envelope.lance.clone, source.branch
+    try:
+        check_writable(source.head, clone.ref_path)
+    except InvalidError as error:
+        return Invalid(str(error), error.hint)
+    if not clone.HasField("branch_name"):
+        return None
+    if clone.ref_name != parent:
+        return Invalid(
+            f"{clone.ref_path} is {f'the branch {parent}' if parent else 'no branch'}, "
+            f"the clone calls it {clone.ref_name!r}",
+            "name the branch that it is made from in ref_name, and none for the main line",
+        )
+    main = _place_of(envelope).removesuffix(f"/{branch_root(clone.branch_name)}")
+    if parent and main.endswith(f"/{branch_root(parent)}"):
+        return Invalid(
+            "a branch of a branch lies beside it, below the main line", "send it to the main line's table"
+        )
+    return None
 
 
 def _place_of(envelope: Envelope) -> str:
