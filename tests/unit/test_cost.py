@@ -1,0 +1,122 @@
+"""Cost by change: a version of a large table takes the steps that one of a small table takes.
+
+Steps of the interpreter are counted, not time, so that a busy machine changes nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_committer.fold import Table, fold
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_protos.lance.table_pb2 import DeletionFile
+from lakefold_table.entry import Committed
+from lakefold_table.format import Observed
+from lakefold_table.lance.bitmaps import Bitmap
+from lakefold_table.lance.chunks import MAX_CHUNK_BYTES
+from lakefold_table.lance.deletions import ARRAY, encode_deletions
+from lakefold_table.lance.state import LanceState
+from tests.folding import FORMAT, TERMS, URI, append, created, entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from lakefold_table.lance.fragments import Fragments
+
+SMALL, LARGE = 20, 100_000
+MANY_BYTES = 6 * MAX_CHUNK_BYTES
+FIRST_ROW = encode_deletions(Bitmap([0]), ARRAY)
+CHANGES = pytest.mark.parametrize("change", ["append", "delete"])
+
+
+@cache
+def grown(fragments: int) -> Table:
+    """A table of so many fragments, whose newest version was a small one."""
+    table = created()
+    table.fold(append("many", fragments=fragments - 1))
+    table.fold(append("one"))
+    return table.table
+
+
+def listed(table: Table) -> Fragments:
+    assert isinstance(table.state, LanceState)
+    return table.state.fragments
+
+
+def proposed(table: Table, change: str) -> Envelope:
+    """An Append of one fragment, or a Delete of one row in the middle of the table."""
+    state = table.state
+    assert isinstance(state, LanceState)
+    uuid = f"{change}-{state.version}"
+    if change == "append":
+        return append(uuid, read=state.version)
+    proposal = Envelope(table=URI)
+    proposal.lance.uuid = uuid
+    proposal.lance.read_version = state.version
+    number = state.fragments.count // 2
+    fragment = state.fragments.get([number])[number]
+    fragment.deletion_file.CopyFrom(DeletionFile(read_version=1, id=7, num_deleted_rows=1))
+    proposal.lance.delete.updated_fragments.append(fragment)
+    return proposal
+
+
+def folded(table: Table, proposal: Envelope) -> Table:
+    """The table after the proposal, up to the buffers of its version."""
+    state = table.state
+    assert isinstance(state, LanceState)
+    group = [entry(proposal, state.version)]
+    needs = FORMAT.needs(state, group)
+    observed = Observed(contents=dict.fromkeys(needs.contents, FIRST_ROW))
+    result = fold(FORMAT, table, group, observed, TERMS)
+    assert all(isinstance(one.result, Committed) for one in result.outcomes), result.outcomes
+    return result.table
+
+
+def steps(act: Callable[[], object]) -> int:
+    """How many instructions the interpreter executes for it."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> object:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)  # type: ignore[arg-type]
+    try:
+        act()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@CHANGES
+def test_a_version_of_a_large_table_takes_no_more_steps(change: str) -> None:
+    counted = []
+    for size in (SMALL, LARGE):
+        table = grown(size)
+        table = folded(table, proposed(table, change))  # what is loaded once for all is not counted
+        counted.append(steps(partial(folded, table, proposed(table, change))))
+    assert counted[1] < counted[0] * 1.1
+
+
+@CHANGES
+def test_a_version_of_a_large_table_shares_all_but_few_bytes(change: str) -> None:
+    table = grown(LARGE)
+    before, proposal = listed(table), proposed(table, change)
+    tracemalloc.start()
+    try:
+        after = listed(folded(table, proposal))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    shared = {id(chunk.encoded) for chunk in before.chunks}
+    assert sum(len(chunk.encoded) for chunk in after.chunks if id(chunk.encoded) not in shared) < MANY_BYTES
+    assert peak < MANY_BYTES < after.size / 2
