@@ -26,13 +26,21 @@ if TYPE_CHECKING:
 @click.option(
     "--version", "number", type=click.IntRange(min=1), help="The version to show.  [default: the newest]"
 )
+@click.option("--branch", metavar="NAME", help="The branch to look at.  [default: the line that TABLE is]")
 @click.option("--tag", help="The version that a tag names, on whichever branch.")
 @click.option(
     "--as-of", metavar="TIME", help="The version that was the newest then: ISO 8601, UTC without a zone."
 )
 @json_option
 def command(
-    settings: Settings, table: str, *, number: int | None, tag: str | None, as_of: str | None, as_json: bool
+    settings: Settings,
+    table: str,
+    *,
+    number: int | None,
+    branch: str | None,
+    tag: str | None,
+    as_of: str | None,
+    as_json: bool,
 ) -> None:
     """Show one version of TABLE: time, fragments, rows, schema, configuration, feature flags, marks.
 
@@ -41,10 +49,14 @@ def command(
     """
     if sum(one is not None for one in (number, tag, as_of)) > 1:
         raise click.UsageError("--version, --tag and --as-of each name a version; give one of them")
+    if tag is not None and branch is not None:
+        raise click.UsageError("a tag names its branch itself; leave --branch out")
     from lakefold_reader.plain import plain_table
     from lakefold_reader.snapshot import open_table
 
-    opened = open_table(table, number, tag=tag, as_of=as_of, storage_options=settings.storage_options)
+    opened = open_table(
+        table, number, branch=branch, tag=tag, as_of=as_of, storage_options=settings.storage_options
+    )
     told = plain_table(opened)
     if as_json:
         print_json(told)
@@ -56,6 +68,7 @@ def _print(told: dict[str, Any]) -> None:
     """For people: facts one a line, then the tables."""
     facts = {
         "table": told["table"],
+        **({"branch": told["branch"]} if told["branch"] else {}),
         "version": f"{told['version']:,}",
         "timestamp": told["timestamp"],
         "fragments": f"{told['fragments']:,}",

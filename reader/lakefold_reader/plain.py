@@ -38,6 +38,7 @@ def plain_table(table: Table) -> Plain:
     marks = table.marks
     return {
         "table": table.uri,
+        "branch": table.branch,
         "version": table.version,
         "timestamp": iso(table.timestamp),
         "fragments": table.fragment_count,

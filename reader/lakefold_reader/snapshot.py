@@ -123,6 +123,11 @@ class Table:
         return self._state.version
 
     @property
+    def branch(self) -> str:
+        """The branch that the version lies on; empty on the main line."""
+        return self._state.branch
+
+    @property
     def timestamp(self) -> datetime:
         """The version's time in UTC: the log's time for a version that a committer made."""
         return time_of(self._state.time_us)

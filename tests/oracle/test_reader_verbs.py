@@ -80,6 +80,23 @@ def test_show_another_version(table: Folded, capsys: pytest.CaptureFixture[str])
     told(capsys, "show", table.uri, "--as-of", "noon", code=2)
 
 
+def test_show_by_tag_and_branch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    uri = str(tmp_path / "t")
+    dataset = lance.write_dataset(rows([1]), uri)
+    dataset.tags.create("first", 1)
+    lance.write_dataset(rows([2, 3]), dataset.create_branch("side").uri, mode="append")
+    (first,) = documents(capsys, "show", uri, "--tag", "first")
+    (side,) = documents(capsys, "show", uri, "--branch", "side")
+    assert (first["version"], first["rows"], first["branch"]) == (1, 1, "")
+    assert (side["version"], side["rows"], side["branch"]) == (2, 3, "side")
+    assert documents(capsys, "show", uri, "--branch", "side", "--version", "2") == [side]
+    assert "branch        side" in told(capsys, "show", uri, "--branch", "side")
+    assert "\nbranch " not in told(capsys, "show", uri, "--tag", "first")
+    told(capsys, "show", uri, "--tag", "none", code=2)
+    told(capsys, "show", uri, "--branch", "none", code=2)
+    told(capsys, "show", uri, "--branch", "side", "--tag", "first", code=2)
+
+
 def test_show_a_table_that_no_committer_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lance.write_dataset(rows([1]), str(tmp_path / "t"))
     assert "no committer has written this table" in told(capsys, "show", str(tmp_path / "t"))
