@@ -67,7 +67,12 @@ def test_a_bitmap_comes_back(bitmap: Bitmap) -> None:
     assert decode_bitmap(encoded) == bitmap
     assert decode_bitmap(bitmap.serialize()) == bitmap
     assert Bitmap.deserialize(encoded) == bitmap
-    assert encode_bitmap(Bitmap([*numbers_of(bitmap).tolist()], optimize=False)) == encoded
+    packed = encode_bitmap(bitmap, runs=True)
+    assert decode_bitmap(packed) == bitmap
+    assert len(packed) <= len(encoded)
+    unpacked = Bitmap([*numbers_of(bitmap).tolist()], optimize=False)
+    assert encode_bitmap(unpacked) == encoded
+    assert encode_bitmap(unpacked, runs=True) == packed
 
 
 @FEW

@@ -86,6 +86,22 @@ def test_what_is_written_has_no_runs(bitmap: Bitmap, encoded: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("bitmap", "encoded"),
+    [
+        (Bitmap(), plain()),
+        (Bitmap(range(3)), plain((0, 3, listed(0, 1, 2)))),
+        (Bitmap(range(4)), run(0, 4, (0, 3))),
+        (Bitmap([*range(65536, 65541), 65544]), run(1, 6, (0, 4), (8, 0))),
+        (Bitmap([*range(65536, 65540), 65544]), plain((1, 5, listed(0, 1, 2, 3, 8)))),
+    ],
+)
+def test_runs_are_written_where_they_are_shorter(bitmap: Bitmap, encoded: bytes) -> None:
+    for form in (bitmap, Bitmap([*bitmap], optimize=False)):
+        assert encode_bitmap(form, runs=True) == encoded
+        assert encode_bitmap(form) == encode_bitmap(bitmap)
+
+
+@pytest.mark.parametrize(
     ("data", "told"),
     [
         (b"", "end too early"),
@@ -143,7 +159,7 @@ def test_a_treemap_there_and_back() -> None:
     buckets = {2**32 - 1: Bitmap([5]), 3: Bitmap(range(10))}
     encoded = encode_treemap(buckets | {7: Bitmap()})
     assert encoded == struct.pack("<Q", 2) + b"".join(
-        struct.pack("<I", key) + encode_bitmap(buckets[key]) for key in sorted(buckets)
+        struct.pack("<I", key) + encode_bitmap(buckets[key], runs=True) for key in sorted(buckets)
     )
     assert decode_treemap(encoded) == buckets
     assert list(decode_treemap(encoded)) == [3, 2**32 - 1]

@@ -61,12 +61,21 @@ def decode_bitmap(data: bytes | memoryview, where: str = "", limit: int | None =
     return bitmap
 
 
-def encode_bitmap(bitmap: Bitmap) -> bytes:
-    """The portable bytes, without runs: what pylance writes (cookie 0x303A)."""
-    data: bytes = bitmap.serialize()
+def encode_bitmap(bitmap: Bitmap, *, runs: bool = False) -> bytes:
+    """The portable bytes, the same whatever form the set has in memory.
+
+    `runs`: neighbours are written as runs where that is shorter (cookie 0x303B). pylance does so for the
+    fragments of an index and the buckets of a treemap, and never in deletion files (tried).
+    """
+    data = bitmap.serialize()
     stream = _Stream(memoryview(data), "")
     if stream.has_runs():
-        return _plain(list(stream.containers()))
+        data = _plain(list(stream.containers()))
+    if runs:
+        # A container that is a run already stays one even where a list is no longer.
+        bitmap = Bitmap.deserialize(data)
+        bitmap.run_optimize()
+        data = bitmap.serialize()
     return data
 
 
@@ -98,7 +107,7 @@ def encode_treemap(buckets: Mapping[int, Bitmap]) -> bytes:
     full = sorted((key, bitmap) for key, bitmap in buckets.items() if bitmap)
     out = bytearray(len(full).to_bytes(8, "little"))
     for key, bitmap in full:
-        out += key.to_bytes(4, "little") + encode_bitmap(bitmap)
+        out += key.to_bytes(4, "little") + encode_bitmap(bitmap, runs=True)
     return bytes(out)
 
 
