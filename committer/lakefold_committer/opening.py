@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold import Table
 from lakefold_log.record import is_own
-from lakefold_table.errors import DamagedError, StopError, VersionExpiredError
+from lakefold_table.errors import DamagedError, PlaceError, StopError, VersionExpiredError
 from lakefold_table.lance.codec import head_length, head_transaction
 from lakefold_table.marks import RULES, Marks, decode_marks
 
@@ -44,13 +44,28 @@ def open_table(table_format: AnyFormat, versions: Versions, uri: str) -> Table:
 
 def read_state(table_format: AnyFormat, versions: Versions, version: int) -> State:
     """One version, whole."""
-    state: State = table_format.decode(versions.path(version), versions.read(version), versions.storage.uri)
+    path, data, uri = versions.path(version), versions.read(version), versions.storage.uri
+    state: State = table_format.decode(path, data, uri)
+    if state.told_in:
+        state = table_format.decode(path, data, uri, _content(versions, state.told_in))
     return state
 
 
 def read_deed(table_format: AnyFormat, versions: Versions, version: int) -> Deed:
     """What one version did."""
-    return table_format.deed(versions.path(version), versions.read(version), versions.storage.uri)
+    path, data, uri = versions.path(version), versions.read(version), versions.storage.uri
+    deed = table_format.deed(path, data, uri)
+    if deed.told_in:
+        deed = table_format.deed(path, data, uri, _content(versions, deed.told_in))
+    return deed
+
+
+def _content(versions: Versions, path: str) -> bytes | None:
+    """A file beside the versions; None where it is gone, or the store takes no such path."""
+    try:
+        return versions.storage.get(path)
+    except (FileNotFoundError, PlaceError):
+        return None
 
 
 def read_newest(table_format: AnyFormat, versions: Versions, version: int) -> State:

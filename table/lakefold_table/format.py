@@ -120,7 +120,7 @@ class Deed:
 
     `operation` is the format's name for the kind of operation, `properties` those of the version's own
     transaction. `begins_clone`: the marks after it are those of another table. `footprint`: what it touched,
-    as the format's conflict rules ask.
+    as the format's conflict rules ask. `told_in`: as of `State`.
     """
 
     version: int
@@ -128,6 +128,7 @@ class Deed:
     properties: Mapping[str, str]
     begins_clone: bool
     footprint: object
+    told_in: str = ""
 
 
 class Naming(Protocol):
@@ -168,6 +169,14 @@ class State(Protocol):
     @property
     def properties(self) -> Mapping[str, str]:
         """The properties of the version's own transaction; empty where it has none."""
+        ...
+
+    @property
+    def told_in(self) -> str:
+        """The file, relative to the table's root, that tells what this version did where its own doesn't.
+
+        Empty where its own does, or where nothing does.
+        """
         ...
 
     @property
@@ -233,16 +242,22 @@ class Format(Protocol[S]):
         """The naming that the file names in `folder` follow, None where no version is among them."""
         ...
 
-    def decode(self, path: str, data: bytes, uri: str = "") -> S:
-        """The state that a version's file at `path` holds. Raises `DamagedError`."""
+    def decode(self, path: str, data: bytes, uri: str = "", told: bytes | None = None) -> S:
+        """The state that a version's file at `path` holds. Raises `DamagedError`.
+
+        `told`: the content of the file that the state named by `told_in` when it was first decoded.
+        """
         ...
 
     def needs(self, state: S | None, entries: Sequence[Entry]) -> Needs:
         """What `draft` will want to know about these entries."""
         ...
 
-    def deed(self, path: str, data: bytes, uri: str = "") -> Deed:
-        """What the version in the file at `path` did; far cheaper than `decode`. Raises `DamagedError`."""
+    def deed(self, path: str, data: bytes, uri: str = "", told: bytes | None = None) -> Deed:
+        """What the version in the file at `path` did; far cheaper than `decode`. Raises `DamagedError`.
+
+        `told`: as of `decode`.
+        """
         ...
 
     def informed(self, state: S, older: Iterable[Deed]) -> S:

@@ -85,6 +85,20 @@ def decode_manifest(message: bytes, where: str = "") -> tuple[Manifest, Fragment
     return _decoded(message, range(len(message)), where)
 
 
+def transaction_of(data: bytes | None) -> Transaction | None:
+    """The transaction in a file of its own, as older clients wrote it beside the manifest.
+
+    None where there is no such file or it can't be read: the table is sound without it, only what the version
+    did can't be told any more.
+    """
+    if data is None:
+        return None
+    try:
+        return Transaction.FromString(data)
+    except DecodeError:
+        return None
+
+
 def head_transaction(start: bytes) -> Transaction | None:
     """The transaction at the very start of a manifest file that we wrote; None if it isn't there whole.
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 VERSIONS = "_versions"
 DATA = "data"
+TRANSACTIONS = "_transactions"
 INDICES = "_indices"
 MAX_U64 = 2**64 - 1
 DETACHED_BIT = 1 << 63
@@ -105,6 +106,11 @@ def detect(names: Iterable[str]) -> Scheme | None:
 def data_path(path: str) -> str:
     """The path of a data file that lies in the table itself, relative to the table's root."""
     return f"{DATA}/{path}"
+
+
+def transaction_path(name: str) -> str:
+    """The path of a version's transaction file by its name in the manifest; empty where that can't be one."""
+    return f"{TRANSACTIONS}/{name}" if is_inside(name) and "/" not in name else ""
 
 
 def is_inside(path: str) -> bool:

@@ -10,6 +10,7 @@ from lakefold_table.lance.columns import Columns, columns_of
 from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.data_files import FILE_VERSIONS
 from lakefold_table.lance.features import check_readable
+from lakefold_table.lance.naming import transaction_path
 from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.marks import decode_marks
 
@@ -32,7 +33,7 @@ class LanceState:
     """One version of the table.
 
     `head` is the manifest without fragments (not to be changed); `index_section` its index section.
-    `transaction` is what made this version, None where the manifest file doesn't hold it. `scheme` is how the
+    `transaction` is what made this version, None where that isn't known. `scheme` is how the
     table names its versions. `file_version` is that of its data files, None where nothing tells it yet.
     """
 
@@ -64,6 +65,11 @@ class LanceState:
     def properties(self) -> Mapping[str, str]:
         """The properties of the version's own transaction; empty where it has none."""
         return {} if self.transaction is None else self.transaction.transaction_properties
+
+    @property
+    def told_in(self) -> str:
+        """The file that holds the transaction where the manifest's own doesn't; empty where there is none."""
+        return transaction_path(self.head.transaction_file) if self.transaction is None else ""
 
     @property
     def told_since(self) -> int:

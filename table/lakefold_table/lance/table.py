@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, cast
 from lakefold_table.entry import Conflict
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Deed, Needs
-from lakefold_table.lance.codec import decode_file, decode_head, index_section
+from lakefold_table.lance.codec import decode_file, decode_head, index_section, transaction_of
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
 from lakefold_table.lance.conflicts.reading import footprint_of
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.features import check_writable
 from lakefold_table.lance.judged import carries_reuse
 from lakefold_table.lance.merging import shares_version
-from lakefold_table.lance.naming import VERSIONS, Scheme, detect
+from lakefold_table.lance.naming import VERSIONS, Scheme, detect, transaction_path
 from lakefold_table.lance.operations import FOLDED, Kind, kind_of
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.reuse import needs_of_section
@@ -52,25 +52,30 @@ class LanceFormat:
         """The naming that the file names in `folder` follow, None where no version is among them."""
         return detect(names)
 
-    def decode(self, path: str, data: bytes, uri: str = "") -> LanceState:
+    def decode(self, path: str, data: bytes, uri: str = "", told: bytes | None = None) -> LanceState:
         """The state that the manifest file at `path` holds.
 
         Raises `DamagedError` where the bytes are not what the format says or name another version than the
-        path, `InvalidError` where the table uses features that a reader must know and we don't.
+        path, `InvalidError` where the table uses features that a reader must know and we don't. `told`: the
+        transaction file that such a version names (`LanceState.told_in`).
         """
         where = f"{uri}/{path}"
         file = decode_file(data, where)
+        if file.transaction is None:
+            file = replace(file, transaction=transaction_of(told))
         return state_of(file, _scheme(path, file.head.version, where), where)
 
-    def deed(self, path: str, data: bytes, uri: str = "") -> Deed:
+    def deed(self, path: str, data: bytes, uri: str = "", told: bytes | None = None) -> Deed:
         """What the version in the manifest file at `path` did. Raises `DamagedError` as `decode` does."""
         where = f"{uri}/{path}"
         head, transaction = decode_head(data, where)
+        transaction = transaction_of(told) if transaction is None else transaction
         _scheme(path, head.version, where)
+        told_in = transaction_path(head.transaction_file) if transaction is None else ""
         footprint = footprint_of(transaction, carries_reuse=carries_reuse(index_section(data, head, where)))
         properties = {} if transaction is None else dict(transaction.transaction_properties)
         kind = footprint.kind
-        return Deed(head.version, kind.value, properties, kind is Kind.CLONE, footprint)
+        return Deed(head.version, kind.value, properties, kind is Kind.CLONE, footprint, told_in)
 
     def check_writable(self, state: LanceState, where: str = "") -> None:
         """Raises `InvalidError` where the table uses features that a writer must know and we don't."""
