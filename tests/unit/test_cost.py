@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SMALL, LARGE = 20, 100_000
 MANY_BYTES = 6 * MAX_CHUNK_BYTES
 FIRST_ROW = encode_deletions(Bitmap([0]), ARRAY)
-CHANGES = pytest.mark.parametrize("change", ["append", "delete"])
+CHANGES = pytest.mark.parametrize("change", ["append", "delete", "remove"])
 
 
 @cache
@@ -50,7 +50,7 @@ def listed(table: Table) -> Fragments:
 
 
 def proposed(table: Table, change: str) -> Envelope:
-    """An Append of one fragment, or a Delete of one row in the middle of the table."""
+    """An Append of one fragment, or a Delete in the middle: of one row, or of a whole fragment."""
     state = table.state
     assert isinstance(state, LanceState)
     uuid = f"{change}-{state.version}"
@@ -59,7 +59,10 @@ def proposed(table: Table, change: str) -> Envelope:
     proposal = Envelope(table=URI)
     proposal.lance.uuid = uuid
     proposal.lance.read_version = state.version
-    number = state.fragments.count // 2
+    number = list(state.fragments.ids())[state.fragments.count // 2 + state.version]  # each time another
+    if change == "remove":
+        proposal.lance.delete.deleted_fragment_ids.append(number)
+        return proposal
     fragment = state.fragments.get([number])[number]
     fragment.deletion_file.CopyFrom(DeletionFile(read_version=1, id=7, num_deleted_rows=1))
     proposal.lance.delete.updated_fragments.append(fragment)

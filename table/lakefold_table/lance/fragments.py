@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, filterfalse
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING
 
@@ -155,8 +155,8 @@ class Fragments:
             # Only appended to, as most often: what lies in front need not be taken apart.
             records += decode_records(mine[0].encoded[len(theirs[0].encoded) :])
             mine, theirs = mine[1:], ()
-        known = {record for chunk in theirs for record in chunk.records()}
-        records += [record for chunk in mine for record in chunk.records() if record not in known]
+        known = set(_records(theirs))
+        records += filterfalse(known.__contains__, _records(mine))
         return [DataFragment.FromString(record) for record in records]
 
     def _find(self, number: int) -> tuple[int, int] | None:
@@ -238,6 +238,10 @@ def fragments_of(encoded: Sequence[bytes]) -> Fragments:
     for part in cut(encoded):
         gathering.add(encode_records(part))
     return gathering.finish()
+
+
+def _records(chunks: Iterable[Chunk]) -> Iterator[bytes]:
+    return chain.from_iterable(chunk.records() for chunk in chunks)
 
 
 def _shared(one: tuple[Chunk, ...], other: tuple[Chunk, ...]) -> int:
