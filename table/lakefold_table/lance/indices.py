@@ -69,7 +69,7 @@ def covering(index: IndexMetadata, fragments: Bitmap) -> IndexMetadata:
     """The entry with another coverage."""
     changed = IndexMetadata()
     changed.CopyFrom(index)
-    changed.fragment_bitmap = encode_bitmap(fragments)
+    changed.fragment_bitmap = encode_bitmap(fragments, runs=True)
     return changed
 
 
