@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -21,11 +20,11 @@ import pyarrow as pa
 from lance.commit import CommitConflictError
 from lance.fragment import DataFile, FragmentMetadata, RowIdSequence, write_fragments
 
-from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
+from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts import History, footprint_of
-from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE
+from lakefold_table.lance.judged import carries_reuse
 from tests.foreign import file_as_others_write
 from tests.oracle.manifests import manifest_files, read_sections
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_table.lance.bitmaps import Bitmap
-    from tests.oracle.manifests import Sections
 
 SCHEMA = pa.schema([pa.field("a", pa.int64()), pa.field("s", pa.string())])
 FRAGMENTS, ROWS = 4, 10
@@ -193,12 +191,12 @@ def committed(base: Base, path: Path, *operations: Operation) -> Theirs:
 
 def history_of(path: Path, since: int = 2) -> History:
     """What is known of the versions after one, as their files say."""
-    files = [read_sections(file) for file in manifest_files(path)[since - 1 :]]
+    files = [read_sections(file) for file in manifest_files(path)[since:]]
     history = History(since, {})
-    for number, (before, after) in enumerate(pairwise(files), since + 1):
-        transaction = None if after.transaction is None else Transaction.FromString(after.transaction)
-        carries = _reuse(after) is not None and _reuse(after) != _reuse(before)
-        history = history.extended(number, footprint_of(transaction, carries_reuse=carries))
+    for number, file in enumerate(files, since + 1):
+        transaction = None if file.transaction is None else Transaction.FromString(file.transaction)
+        reuse = carries_reuse(transaction, file.index or b"")
+        history = history.extended(number, footprint_of(transaction, carries_reuse=reuse))
     return history
 
 
@@ -220,12 +218,6 @@ def _put(path: Path, transaction: Transaction) -> None:
     name = f"{2**64 - 1 - head.version:020}.manifest"
     said = transaction if transaction.WhichOneof("operation") else None
     (path / "_versions" / name).write_bytes(file_as_others_write(head, said))
-
-
-def _reuse(version: Sections) -> bytes | None:
-    """The uuid of the version's fragment-reuse index."""
-    indices = IndexSection.FromString(version.index or b"").indices
-    return next((one.uuid.uuid for one in indices if one.name == FRAGMENT_REUSE), None)
 
 
 def at_version_2(act: Callable[[lance.LanceDataset], object]) -> Callable[[str], object]:

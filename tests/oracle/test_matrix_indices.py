@@ -1,7 +1,7 @@
 """Pairs that meet in indices, base paths and shards, committed by pylance's own calls."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -11,8 +11,9 @@ from lance import DatasetBasePath
 from lance.dataset import Index
 
 from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails, IndexMetadata, IndexSection
+from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict
-from lakefold_table.lance.bitmaps import decode_bitmap
+from lakefold_table.lance.bitmaps import Bitmap, decode_bitmap, encode_bitmap
 from lakefold_table.lance.conflicts import COMPATIBLE, Rebase, footprint_of
 from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE
 from lakefold_table.lance.operations import Kind
@@ -176,6 +177,47 @@ def test_a_reuse_index_that_grows_and_is_trimmed(tmp_path: Path) -> None:
     trimming.create_index.new_indices.add().CopyFrom(entry)
     trimming.create_index.removed_indices.add().CopyFrom(entry)
     assert grown.history.verdict(footprint_of(trimming), since) == Rebase(reuse=frozenset({since + 2}))
+
+
+def test_a_compaction_that_adds_nothing_to_the_reuse_index_of_the_table(tmp_path: Path) -> None:
+    """The table has such an index either way; only where the compaction added to it can an index follow."""
+    path = Base(tmp_path / "t", second=indexed).path
+    DEFERRED(str(path))
+    for first in (100, 110, 120, 130):
+        lance.write_dataset(rows(first), str(path), mode="append")
+    fragments = [fragment.fragment_id for fragment in lance.dataset(str(path)).get_fragments()]
+    late = operation_on(fragments[2:])
+    found = {}
+    for name, covers, deferred in [
+        ("covered", True, True),
+        ("remapped", True, False),
+        ("not covered", False, True),
+    ]:
+        copy = tmp_path / name
+        shutil.copytree(path, copy)
+        if covers:
+            lance.dataset(str(copy)).create_scalar_index("a", "BTREE", replace=True)
+        since = lance.dataset(str(copy)).version
+        lance.dataset(str(copy)).optimize.compact_files(
+            target_rows_per_fragment=20, defer_index_remap=deferred
+        )
+        assert reuse_entry(copy).name == FRAGMENT_REUSE
+        table = Theirs(copy, history_of(copy, since))
+        found[name] = table.verdict_of_pylance(late[0]), table.our_verdict(late[1])
+    assert found == {
+        "covered": ("compatible", "compatible"),
+        "remapped": ("retryable", "retryable"),
+        "not covered": ("retryable", "retryable"),
+    }
+
+
+def operation_on(fragments: Sequence[int]) -> tuple[Operation, Transaction]:
+    """An index over some fragments, for pylance and for us."""
+    bitmap = encode_bitmap(Bitmap(fragments))
+    return (
+        created(index("z", 0, fragments)),
+        by_hand("create_index", new_indices=[{"name": "z", "fields": [0], "fragment_bitmap": bitmap}]),
+    )
 
 
 def test_a_new_index_leaves_fragments_that_were_changed_in_place(base: Base, tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ class LanceDraft:
         if self._begins_clone:
             return History(self._table.version, {}, self._table.version)
         history = self._state.history if self._state else History(0, {}, 0)
-        reuse = carries_reuse(self._table.index_section)
+        reuse = carries_reuse(transaction, self._table.index_section)
         return history.extended(self._table.version, footprint_of(transaction, carries_reuse=reuse))
 
     def _creation(self, envelope: Envelope) -> Change | Rejected | Invalid:

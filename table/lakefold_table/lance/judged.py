@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from google.protobuf.message import DecodeError
+
+from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.bitmaps import Bitmap, decode_bitmap
+from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE as REUSE_INDEX
+from lakefold_table.lance.conflicts.index_conditions import FRAGMENT_IDS
 from lakefold_table.lance.conflicts.reading import footprint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.conflicts import Footprint
-
-REUSE_INDEX = "__lance_frag_reuse"
-"""The name of the fragment-reuse index (format facts, section 5.5)."""
 
 
 def affected_rows(envelope: Envelope) -> Mapping[int, Bitmap] | Invalid | None:
@@ -41,9 +44,30 @@ def proposed_footprint(envelope: Envelope, rows: Mapping[int, Bitmap] | None) ->
     return footprint_of(envelope.lance, affected_rows=rows, carries_reuse=reuse)
 
 
-def carries_reuse(index_section: bytes) -> bool:
-    """Whether a version has a fragment-reuse index; a Rewrite that made it counts as one that brought it.
+def carries_reuse(transaction: Transaction | None, index_section: bytes) -> bool:
+    """Whether a version's Rewrite brought a fragment-reuse index, as far as the version's own indices tell.
 
-    Lance's message doesn't say whether it did (format facts, section 3.4).
+    Lance's message doesn't say so (format facts, section 3.4). The index covers the fragments that rows went
+    to; so a Rewrite whose new fragments it doesn't cover added nothing to it, even if the table has one.
+    `DamagedError` where the section can't be read.
     """
-    return REUSE_INDEX.encode() in index_section
+    if (
+        transaction is None
+        or not transaction.HasField("rewrite")
+        or REUSE_INDEX.encode() not in index_section
+    ):
+        return False
+    new = {one.id for group in transaction.rewrite.groups for one in group.new_fragments}
+    try:
+        indices = IndexSection.FromString(index_section).indices
+    except DecodeError as error:
+        raise DamagedError(f"the index section can't be decoded: {error}") from error
+    return bool(new) and any(
+        _covers(decode_bitmap(one.fragment_bitmap), new)
+        for one in indices
+        if one.name == REUSE_INDEX and one.fragment_bitmap
+    )
+
+
+def _covers(bitmap: Bitmap, ids: Collection[int]) -> bool:
+    return all(number < FRAGMENT_IDS and number in bitmap for number in ids)

@@ -72,7 +72,8 @@ class LanceFormat:
         transaction = transaction_of(told) if transaction is None else transaction
         _scheme(path, head.version, where)
         told_in = transaction_path(head.transaction_file) if transaction is None else ""
-        footprint = footprint_of(transaction, carries_reuse=carries_reuse(index_section(data, head, where)))
+        reuse = carries_reuse(transaction, index_section(data, head, where))
+        footprint = footprint_of(transaction, carries_reuse=reuse)
         properties = {} if transaction is None else dict(transaction.transaction_properties)
         kind = footprint.kind
         return Deed(head.version, kind.value, properties, kind is Kind.CLONE, footprint, told_in)
@@ -132,7 +133,9 @@ def _scheme(path: str, version: int, where: str) -> Scheme:
 
 def _footprint(state: LanceState) -> Footprint:
     """What this version did."""
-    return footprint_of(state.transaction, carries_reuse=carries_reuse(state.index_section))
+    return footprint_of(
+        state.transaction, carries_reuse=carries_reuse(state.transaction, state.index_section)
+    )
 
 
 def _needs_of_indices(state: LanceState, entries: Sequence[Entry]) -> Needs:
