@@ -1,7 +1,8 @@
 """Whether a proposal's field ids still mean what they meant when it was written.
 
 Lance may give a dropped column's id to a new one. An Append that waited in between would then be read back as
-another column, and no check of pylance would see it. So an id must name the same field at both versions.
+another column, an index answer for another one, and no check of pylance would see it. So each id that a
+proposal uses must name the same field (name, type, parents) at its read version and now.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from lakefold_table.lance.columns import some
 from lakefold_table.lance.schema import changed_ids, identities
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakefold_protos.lance.file_pb2 import Field
+    from lakefold_protos.lance.table_pb2 import DataFile
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.format import Observed
     from lakefold_table.lance.schema import Identity
@@ -38,13 +40,13 @@ class Meanings:
         read = transaction.read_version
         if read >= self._state.history.schema_since:
             return None
-        used = _used(transaction)
-        if not used:
+        ids = used(transaction, self._state)
+        if not ids:
             return None
         before, now = self._at(read), self._at(self._state.version)
         if before is None or now is None:
             return self._refusal(f"the schema of version {read} is gone, so its field ids can't be told", ())
-        changed = changed_ids(before, now, used)
+        changed = changed_ids(before, now, ids)
         if not changed:
             return None
         reason = f"field ids {some(changed)} mean other columns than at version {read}"
@@ -60,15 +62,65 @@ class Meanings:
     def _refusal(self, reason: str, field_ids: tuple[int, ...]) -> Rejected:
         conflict = Conflict(
             retryable=True,
-            message=f"{reason}: write the batch again with the schema of version {self._state.version}",
+            message=f"{reason}: build it again with the schema of version {self._state.version}",
             other_version=self._state.history.schema_since,
             field_ids=field_ids,
         )
         return Rejected(conflict)
 
 
-def _used(transaction: Transaction) -> set[int]:
-    """The field ids that a proposal names: those whose values it brings."""
-    fragments = (*transaction.append.fragments, *transaction.update.new_fragments)
-    named = {number for fragment in fragments for file in fragment.files for number in file.fields}
-    return named.union(transaction.update.fields_modified)
+def used(transaction: Transaction, state: LanceState) -> set[int]:
+    """The ids of the fields that a proposal brings values for, or says something of.
+
+    A Delete and a Rewrite name none: what they list was in the table before. Merge, Project and Overwrite
+    bring the whole schema, and can follow no other change of it (`conflicts.matrix`).
+    """
+    find = _USED.get(transaction.WhichOneof("operation") or "")
+    return set() if find is None else {number for number in find(transaction, state) if number >= 0}
+
+
+def _of_files(files: Iterable[DataFile]) -> Iterator[int]:
+    return (number for file in files for number in file.fields)
+
+
+def _of_append(transaction: Transaction, _state: LanceState) -> Iterator[int]:
+    return _of_files(file for one in transaction.append.fragments for file in one.files)
+
+
+def _of_update(transaction: Transaction, state: LanceState) -> Iterator[int]:
+    """Those in files that the table doesn't have, and those it says it modified or took keys from."""
+    update = transaction.update
+    there = state.fragments.get([one.id for one in update.updated_fragments])
+    known = {(number, file.path) for number, one in there.items() for file in one.files}
+    yield from _of_files(file for one in update.new_fragments for file in one.files)
+    yield from _of_files(
+        file for one in update.updated_fragments for file in one.files if (one.id, file.path) not in known
+    )
+    yield from update.fields_modified
+    yield from update.fields_for_preserving_frag_bitmap
+    yield from update.inserted_rows.field_ids
+
+
+def _of_data_replacement(transaction: Transaction, _state: LanceState) -> Iterator[int]:
+    return _of_files(one.new_file for one in transaction.data_replacement.replacements)
+
+
+def _of_create_index(transaction: Transaction, _state: LanceState) -> Iterator[int]:
+    for index in transaction.create_index.new_indices:
+        yield from index.fields
+        yield from index.covering_fields
+
+
+def _of_update_config(transaction: Transaction, _state: LanceState) -> Iterator[int]:
+    yield from transaction.update_config.field_metadata_updates
+    yield from transaction.update_config.field_metadata
+
+
+_USED: Mapping[str, Callable[[Transaction, LanceState], Iterator[int]]] = {
+    "append": _of_append,
+    "update": _of_update,
+    "data_replacement": _of_data_replacement,
+    "create_index": _of_create_index,
+    "update_config": _of_update_config,
+}
+"""For each operation, by its name in the transaction message, the field ids that it uses."""
