@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakefold_table.format import ALONE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -26,15 +28,21 @@ class Limits:
 def groups_of(entries: Sequence[Entry], table_format: AnyFormat, limits: Limits) -> Iterator[Sequence[Entry]]:
     """The entries of one table, in order, cut into groups of which each makes at most one version."""
     start, size = 0, 0
+    shared: str | None = None
     for index, entry in enumerate(entries):
-        alone = not table_format.shares_version(entry)
+        sharing = table_format.shares_version(entry)
         full = index - start >= limits.max_entries or size + entry.size > limits.max_bytes
-        if index > start and (alone or full):
+        if index > start and (full or not _may_join(sharing, shared)):
             yield entries[start:index]
-            start, size = index, 0
+            start, size, shared = index, 0, None
         size += entry.size
-        if alone:
-            yield entries[start : index + 1]
-            start, size = index + 1, 0
+        shared = shared if sharing is None else sharing
     if start < len(entries):
         yield entries[start:]
+
+
+def _may_join(sharing: str | None, shared: str | None) -> bool:
+    """Whether an entry may join a group that shares by a name, or by none so far."""
+    if ALONE in (sharing, shared):
+        return False
+    return sharing is None or shared is None or sharing == shared

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Entry, Invalid, Rejected
     from lakefold_table.storage.base import Buffer
 
+ALONE = ""
+"""What `Format.shares_version` says of an entry that goes alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:
@@ -276,8 +279,11 @@ class Format(Protocol[S]):
         """Raises `InvalidError` where the table uses features that a writer must know and we don't."""
         ...
 
-    def shares_version(self, entry: Entry) -> bool:
-        """Whether this entry may share a version with others of its kind; one that may not goes alone."""
+    def shares_version(self, entry: Entry) -> str | None:
+        """With which neighbours this entry may share a version: those that give the same name.
+
+        `ALONE`: with none. None: with any, since it will be refused.
+        """
         ...
 
     def draft(self, state: S | None, observed: Observed) -> Draft:

@@ -10,7 +10,7 @@ import pytest
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.lance.bitmaps import Bitmap
-from lakefold_table.lance.deletions import ARRAY, deletion_path
+from lakefold_table.lance.deletions import ARRAY, BITMAP, deletion_path
 from tests.changing import MemoryRows
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def test_a_fragment_of_which_nothing_is_left_is_removed(table: MemoryRows) -> No
 def test_a_file_that_is_none_is_invalid(table: MemoryRows, data: bytes, message: str) -> None:
     envelope = table.delete({0: [1, 2]})
     proposed = envelope.lance.delete.updated_fragments[0]
-    proposed.deletion_file.CopyFrom(DeletionFile(file_type=1, read_version=2, id=1000))
+    proposed.deletion_file.CopyFrom(DeletionFile(file_type=BITMAP, read_version=2, id=1000))
     table.storage.put_if_absent(deletion_path(0, proposed.deletion_file), [data])
     (result,) = table.fold(envelope)
     assert isinstance(result, Invalid)
@@ -134,7 +134,7 @@ def test_a_file_that_is_none_is_invalid(table: MemoryRows, data: bytes, message:
 def test_a_file_larger_than_any_of_its_kind_is_not_read(table: MemoryRows) -> None:
     envelope = table.delete({0: [1, 2]})
     proposed = envelope.lance.delete.updated_fragments[0]
-    proposed.deletion_file.CopyFrom(DeletionFile(file_type=1, read_version=2, id=1000))
+    proposed.deletion_file.CopyFrom(DeletionFile(file_type=BITMAP, read_version=2, id=1000))
     table.storage.put_if_absent(deletion_path(0, proposed.deletion_file), [bytes(200_000)])
     (result,) = table.fold(envelope)
     assert isinstance(result, Invalid)
@@ -190,3 +190,57 @@ def test_a_joined_file_is_named_by_what_it_holds() -> None:
         table.fold(second)
         names.append(table.fragment(0).deletion_file.id)
     assert names[0] == names[1]
+
+
+def test_deletes_share_a_version(table: MemoryRows) -> None:
+    several = [table.delete({0: [row], 1: [9 - row]}) for row in range(4)]
+    several.append(table.delete({0: [8]}, removed=[2]))
+    results = table.fold(*several)
+    assert results == [Committed(3, rows_deleted=2)] * 4 + [Committed(3, rows_deleted=11)]
+    assert (list(table.deleted(0)), list(table.deleted(1))) == ([0, 1, 2, 3, 8], [6, 7, 8, 9])
+    made = table.state.transaction
+    assert made is not None
+    assert [one.id for one in made.delete.updated_fragments] == [0, 1]
+    assert made.delete.updated_fragments[0] == table.fragment(0)
+    assert list(made.delete.deleted_fragment_ids) == [2]
+    assert made.delete.predicate == "(some) OR (some) OR (some) OR (some) OR (some)"
+
+
+def test_deletes_that_share_a_version_leave_one_file_a_fragment(table: MemoryRows) -> None:
+    there = {listed.path for listed in table.storage.list("_deletions/")}
+    several = [table.delete({0: [row]}) for row in range(4)]
+    proposed = {listed.path for listed in table.storage.list("_deletions/")} - there
+    table.fold(*several)
+    made = {listed.path for listed in table.storage.list("_deletions/")} - there - proposed
+    assert made == {deletion_path(0, table.fragment(0).deletion_file)}
+
+
+def test_of_deletes_that_share_a_version_one_row_goes_once(table: MemoryRows) -> None:
+    several = [table.delete({0: [1, 2]}), table.delete({0: [2, 3]}), table.delete({0: [4]})]
+    first, second, third = table.fold(*several)
+    assert (first, third) == (Committed(3, rows_deleted=2), Committed(3, rows_deleted=1))
+    assert isinstance(second, Rejected)
+    assert (second.conflict.row_addresses, second.conflict.other_version) == ((2,), 0)
+    assert list(table.deleted(0)) == [1, 2, 4]
+
+
+def test_deletes_that_share_a_version_can_leave_nothing_of_a_fragment(table: MemoryRows) -> None:
+    several = [table.delete({0: range(5)}), table.delete({0: range(5, 10)}), table.delete({1: [1]})]
+    assert [type(one) for one in table.fold(*several)] == [Committed] * 3
+    assert list(table.state.fragments.ids()) == [1, 2]
+    assert {listed.path for listed in table.storage.list("_deletions/") if "/0-" in listed.path} == {
+        deletion_path(0, one.lance.delete.updated_fragments[0].deletion_file) for one in several[:2]
+    }
+
+
+def test_after_one_that_removed_the_fragment_the_next_is_a_conflict(table: MemoryRows) -> None:
+    first, second = table.fold(table.delete({}, removed=[0]), table.delete({0: [1]}))
+    assert isinstance(first, Committed)
+    assert isinstance(second, Rejected)
+    assert second.conflict.retryable
+
+
+def test_the_rows_of_one_not_told_are_a_conflict_in_its_own_version_too(table: MemoryRows) -> None:
+    first, second = table.fold(table.delete({0: [1]}), table.delete({0: [2]}, told=False))
+    assert isinstance(first, Committed)
+    assert isinstance(second, Rejected)

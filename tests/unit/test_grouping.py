@@ -1,9 +1,12 @@
 """Which entries share a version: those the format allows, up to the limits, in the log's order."""
 
+from collections.abc import Callable
+
 import pytest
 
 from lakefold_committer.grouping import Limits, groups_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.table import LanceFormat
 from tests.folding import append, changed, creation, entries, reserve
 
@@ -39,6 +42,43 @@ def test_others_go_alone(alone: Envelope) -> None:
     assert groups([alone]) == [[0]]
     assert groups([append(), append(), alone, append()]) == [[0, 1], [2], [3]]
     assert groups([alone, alone, append()]) == [[0], [1], [2]]
+
+
+def deletes(envelope: Envelope) -> None:
+    envelope.lance.delete.deleted_fragment_ids.append(0)
+
+
+def updates(envelope: Envelope) -> None:
+    envelope.lance.update.removed_fragment_ids.append(0)
+
+
+def inserts(envelope: Envelope) -> None:
+    envelope.lance.update.new_fragments.add()
+
+
+def test_only_entries_of_one_kind_share_a_version() -> None:
+    d, u, i = (changed(append(), change) for change in (deletes, updates, inserts))
+    assert groups([d, d, u, u, i, i, append(), append()]) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert groups([d, u, d, Envelope(), u]) == [[0], [1], [2, 3], [4]]
+
+
+SAYS_MORE: list[Callable[[Envelope], object]] = [
+    lambda e: setattr(e.lance, "tag", "t"),
+    lambda e: setattr(e.lance.update, "update_mode", Transaction.REWRITE_COLUMNS),
+    lambda e: e.lance.update.fields_modified.append(1),
+    lambda e: e.lance.update.inserted_rows.SetInParent(),
+    lambda e: e.lance.update.compacted_sstables.add(),
+    lambda e: e.lance.update.updated_fragment_offset_bitmaps.update({0: b""}),
+    lambda e: e.lance.update.updated_fragment_offsets[0].SetInParent(),
+    lambda e: e.lance.update.new_fragments.add(id=7),
+]
+
+
+@pytest.mark.parametrize("more", SAYS_MORE)
+def test_an_update_that_says_more_goes_alone(more: Callable[[Envelope], object]) -> None:
+    plain = changed(append(), updates)
+    alone = changed(plain, more)
+    assert groups([plain, plain, alone, plain, plain]) == [[0, 1], [2], [3, 4]]
 
 
 def test_what_is_refused_anyway_rides_along() -> None:

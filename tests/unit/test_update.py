@@ -244,3 +244,49 @@ def test_of_an_update_of_both_the_columns_and_the_rows_both_hold(stable: MemoryR
     assert result == Committed(3, rows_deleted=1)
     assert list(stable.deleted(0)) == [4]
     assert len(stable.fragment(0).files) == 2
+
+
+def test_updates_share_a_version(stable: MemoryRows) -> None:
+    several = [stable.update({0: [row], 1: [row]}) for row in range(3)]
+    for row, one in enumerate(several):
+        one.lance.update.new_fragments[0].inline_row_ids = ids(row, 10 + row)
+        one.lance.update.fields_for_preserving_frag_bitmap.append(row % 2)
+    results = stable.fold(*several)
+    assert results == [
+        Committed(3, rows_added=3, rows_deleted=2, first_fragment_id=3 + place, num_fragment_ids=1)
+        for place in range(3)
+    ]
+    assert [lineage(stable.fragment(3 + place))[0] for place in range(3)] == [
+        [0, 10, 30],
+        [1, 11, 31],
+        [2, 12, 32],
+    ]
+    made = stable.state.transaction
+    assert made is not None
+    assert [one.id for one in made.update.updated_fragments] == [0, 1]
+    assert made.update.updated_fragments[1] == stable.fragment(1)
+    assert [one.inline_row_ids for one in made.update.new_fragments] == [ids(n, 10 + n) for n in range(3)]
+    assert list(made.update.fields_for_preserving_frag_bitmap) == [0, 1]
+    assert stable.state.head.next_row_id == 33
+
+
+def test_of_updates_that_share_a_version_one_row_moves_once(stable: MemoryRows) -> None:
+    several = [stable.update({0: [row, row + 1]}) for row in (0, 1, 2)]
+    for row, one in enumerate(several):
+        one.lance.update.new_fragments[0].inline_row_ids = ids(row, row + 1)
+    first, second, third = stable.fold(*several)
+    assert isinstance(first, Committed)
+    assert isinstance(second, Rejected)
+    assert second.conflict.row_addresses == (1,)
+    assert isinstance(third, Committed)
+    assert list(stable.deleted(0)) == [0, 1, 2, 3]
+
+
+def test_a_fragment_can_go_by_updates_that_share_a_version(table: MemoryRows) -> None:
+    several = [table.update({0: range(5)}), table.update({0: range(5, 10)}), table.update({}, removed=[1])]
+    assert [type(one) for one in table.fold(*several)] == [Committed] * 3
+    made = table.state.transaction
+    assert made is not None
+    assert list(made.update.removed_fragment_ids) == [0, 1]
+    assert not made.update.updated_fragments
+    assert list(table.state.fragments.ids()) == [2, 3, 4, 5]

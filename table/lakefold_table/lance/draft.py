@@ -236,7 +236,7 @@ class LanceDraft:
     def _together(self) -> Transaction:
         """One transaction for all entries so far."""
         if self._merged is None:
-            self._merged = merged(self._transactions, self._table.proposed)
+            self._merged = merged(self._transactions, self._table.proposed, self._table.replaced)
         return self._merged
 
 

@@ -15,7 +15,7 @@ from lakefold_table.lance.conflicts.reading import footprint_of
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.features import check_writable
 from lakefold_table.lance.judged import carries_reuse
-from lakefold_table.lance.merging import shares_version
+from lakefold_table.lance.merging import sharing
 from lakefold_table.lance.naming import VERSIONS, Scheme, detect, transaction_path
 from lakefold_table.lance.operations import FOLDED, Kind, kind_of
 from lakefold_table.lance.operations.rules import RULES
@@ -112,10 +112,10 @@ class LanceFormat:
             newest = version
         return replace(foreign, history=history)
 
-    def shares_version(self, entry: Entry) -> bool:
-        """Whether the entry may share a version; what is refused anyway may, since it changes nothing."""
+    def shares_version(self, entry: Entry) -> str | None:
+        """With which others the entry may share a version: with any where it is refused anyway."""
         transaction = entry.envelope.lance
-        return kind_of(transaction) not in FOLDED or shares_version(transaction)
+        return sharing(transaction) if kind_of(transaction) in FOLDED else None
 
     def draft(self, state: LanceState | None, observed: Observed) -> LanceDraft:
         """Begins the version after `state`."""

@@ -20,7 +20,7 @@ from lakefold_table.lance.reuse import remapped
 from lakefold_table.lance.validity import file_fault, new_fragment_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_table.entry import Invalid
@@ -95,6 +95,11 @@ class Working:
         """Those of the ids that fragments bear, as the entries so far left them, new ones among them."""
         there = self._live.taken(ids) - self._removed
         return there | {one.id for one in self.new}.intersection(ids)
+
+    @property
+    def replaced(self) -> Mapping[int, DataFragment]:
+        """The fragments that were changed and are still there, as the entries so far left them."""
+        return self._replaced
 
     def content(self, path: str) -> bytes | None:
         """The bytes of a file that was asked for, or that an entry before made; None where it isn't there.
