@@ -67,7 +67,12 @@ class Both:
 
 def version_of(table: Path) -> Version:
     """The newest version of a table, by its layout alone."""
-    sections = read_sections(manifest_files(table)[-1])
+    return version_in(manifest_files(table)[-1])
+
+
+def version_in(path: Path) -> Version:
+    """The version in a manifest file."""
+    sections = read_sections(path)
     return Version(
         Manifest.FromString(sections.manifest),
         IndexSection.FromString(sections.index or b""),

@@ -35,7 +35,7 @@ def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
     if kind not in FOLDED:
         folded = ", ".join(sorted(FOLDED))
         return Invalid(f"{kind} is not folded in this release", f"it folds {folded}")
-    if envelope.HasField("fragment_reuse_index"):
+    if envelope.HasField("fragment_reuse_index") and kind is not Kind.REWRITE:
         return Invalid("a fragment-reuse index belongs to a Rewrite only", "leave it out")
     if len(transaction.uuid) > MAX_UUID_LENGTH:
         return Invalid(

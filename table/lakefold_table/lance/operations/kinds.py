@@ -51,6 +51,7 @@ FOLDED = frozenset(
         Kind.PROJECT_KEEPING_NULLABILITY,
         Kind.RESERVE_FRAGMENTS,
         Kind.RESTORE,
+        Kind.REWRITE,
         Kind.UPDATE,
         Kind.UPDATE_BASES,
         Kind.UPDATE_CONFIG,
