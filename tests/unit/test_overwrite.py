@@ -69,6 +69,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
         lambda e: e.lance.overwrite.schema_metadata.update({"lakefold.x": b"1"}),
         "belongs to the log",
     ),
+    "managed blobs": (
+        lambda e: e.lance.overwrite.schema_metadata.update({"lance.blob.managed": b"true"}),
+        "managed blobs are not known",
+    ),
     "deleted rows": (
         lambda e: e.lance.overwrite.fragments[0].deletion_file.SetInParent(),
         "no deletion file",

@@ -13,6 +13,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.lance.columns import some
 from lakefold_table.lance.naming import data_path, is_inside
 from lakefold_table.lance.operations import FOLDED, Kind
+from lakefold_table.lance.operations.data_overlay import REFUSED
 from lakefold_table.marks import PREFIX
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
     transaction = envelope.lance
     if kind is Kind.UNKNOWN:
         return Invalid("the transaction has no operation", "set one of the operations of Lance's Transaction")
+    if kind is Kind.DATA_OVERLAY:
+        return REFUSED
     if kind not in FOLDED:
         folded = ", ".join(sorted(FOLDED))
         return Invalid(f"{kind} is not folded in this release", f"it folds {folded}")

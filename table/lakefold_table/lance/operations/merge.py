@@ -27,7 +27,7 @@ from lakefold_table.lance.rewritten import (
     updated,
 )
 from lakefold_table.lance.schema import by_id, is_altered
-from lakefold_table.lance.validity import managed_blobs_fault, reserved_key_fault
+from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -85,11 +85,11 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
 
 
 def _schema_fault(merge: Transaction.Merge) -> Invalid | None:
-    blobs = merge.schema_metadata.get("lance.blob.managed", b"").decode(errors="replace")
+    blobs = merge.schema_metadata.get(MANAGED_BLOBS)
     return (
         schema_fault(merge.schema)
         or reserved_key_fault(merge.schema_metadata)
-        or managed_blobs_fault(blobs or None)
+        or managed_blobs_fault(None if blobs is None else blobs.decode(errors="replace"))
     )
 
 

@@ -18,7 +18,7 @@ from lakefold_table.lance.features import Flag
 from lakefold_table.lance.fragments import Fragments
 from lakefold_table.lance.operations.append import own_files
 from lakefold_table.lance.operations.change import Change
-from lakefold_table.lance.validity import reserved_key_fault
+from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -97,7 +97,12 @@ def unnumbered(fragments: Iterable[DataFragment]) -> list[DataFragment]:
 def _fault(overwrite: Transaction.Overwrite) -> Invalid | None:
     if overwrite.initial_bases:
         return Invalid("an overwrite may bring bases only where it creates the table", "add the bases first")
-    return schema_fault(overwrite.schema) or reserved_key_fault(_keys(overwrite))
+    blobs = overwrite.schema_metadata.get(MANAGED_BLOBS)
+    return (
+        schema_fault(overwrite.schema)
+        or reserved_key_fault(_keys(overwrite))
+        or managed_blobs_fault(None if blobs is None else blobs.decode(errors="replace"))
+    )
 
 
 def _keys(overwrite: Transaction.Overwrite) -> Sequence[str]:
