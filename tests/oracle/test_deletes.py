@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from tests.oracle.operations import Both
+    from tests.oracle.operations import Act, Both
 
 
 def table_of(path: Path, *, stable: bool = False, rows: int = 40, indices: bool = False) -> Path:
@@ -104,3 +104,22 @@ def test_a_fragment_with_deleted_rows_that_goes_counts_the_rest(tmp_path: Path, 
     table = table_of(tmp_path / "t", stable=stable)
     lance.dataset(str(table)).delete("a in (0, 7, 21)")
     assert agree(both_ways(table, lambda dataset: dataset.delete("a < 10"))).rows_deleted == 8
+
+
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda dataset: dataset.delete("a in (3, 14, 25)"),
+        lambda dataset: dataset.update({"s": "'x'"}, where="a in (3, 25) or (a >= 10 and a < 20)"),
+    ],
+    ids=["delete", "update"],
+)
+def test_deletion_files_of_the_table_that_was_cloned_are_read_there(
+    tmp_path: Path, act: Act, *, stable: bool
+) -> None:
+    source = table_of(tmp_path / "source", stable=stable)
+    lance.dataset(str(source)).delete("a in (1, 2, 13)")
+    lance.dataset(str(source)).shallow_clone(str(tmp_path / "clone"), reference=2)
+    agree(both_ways(tmp_path / "clone", act))
+    assert {1, 2, 13}.isdisjoint(values(tmp_path / "clone-ours"))

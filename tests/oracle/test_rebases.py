@@ -54,6 +54,7 @@ BETWEEN = {
     "a merge_insert": merge(3, 33, 900),
     "a delete elsewhere": delete("a = 25"),
     "a fragment that goes": delete("a >= 30"),
+    "an index by ids": lambda dataset: dataset.create_scalar_index("a", "BITMAP", name="late"),
     "an append": lambda dataset: lance.write_dataset(rows_of([700, 701]), dataset.uri, mode="append"),
 }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.rowids_pb2 import RowIdSequence
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Committed, Invalid, Rejected
@@ -17,7 +18,6 @@ from lakefold_table.lance.rowids import decode_row_ids, encode_row_ids, row_id_r
 from tests.changing import MemoryRows
 
 if TYPE_CHECKING:
-    from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
 
 Change = Callable[["Transaction.Update"], object]
@@ -290,3 +290,19 @@ def test_a_fragment_can_go_by_updates_that_share_a_version(table: MemoryRows) ->
     assert list(made.update.removed_fragment_ids) == [0, 1]
     assert not made.update.updated_fragments
     assert list(table.state.fragments.ids()) == [2, 3, 4, 5]
+
+
+def test_a_schema_that_was_changed_meanwhile_is_looked_at_for_an_update_with_rows_told(
+    table: MemoryRows,
+) -> None:
+    envelope = table.update({0: [1, 2]})
+    table.fold(table.delete({0: [5]}))
+    project = Envelope(table=table.uri)
+    project.lance.uuid, project.lance.read_version = "project", table.version
+    project.lance.project.schema.extend(table.state.schema)
+    project.lance.project.preserves_nullability = True
+    table.fold(project)
+    (result,) = table.fold(envelope)
+    assert result == Committed(
+        5, rebased=True, rows_added=3, rows_deleted=2, first_fragment_id=3, num_fragment_ids=1
+    )

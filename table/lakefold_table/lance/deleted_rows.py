@@ -89,5 +89,6 @@ def deleted_rows(table: Working, fragment: DataFragment) -> Bitmap:
         raise DamagedError("its kind or its base isn't known")
     data = table.content(place)
     if data is None:
-        raise DamagedError(f"{place} is missing or too large")
+        reach = ", or not under the roots" if file.HasField("base_id") else ""
+        raise DamagedError(f"{place} is missing or too large{reach}")
     return decode_deletions(file, data, fragment.physical_rows, place)

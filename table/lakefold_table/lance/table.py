@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, cast
 
-from lakefold_table.entry import Conflict
+from lakefold_table.entry import Conflict, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Deed, Needs
 from lakefold_table.lance.codec import decode_file, decode_head, index_section, transaction_of
@@ -14,7 +14,7 @@ from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
 from lakefold_table.lance.conflicts.reading import footprint_of
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.features import check_writable
-from lakefold_table.lance.judged import carries_reuse
+from lakefold_table.lance.judged import affected_rows, carries_reuse, proposed_footprint
 from lakefold_table.lance.merging import sharing
 from lakefold_table.lance.naming import VERSIONS, Scheme, detect, transaction_path
 from lakefold_table.lance.operations import FOLDED, Kind, kind_of
@@ -153,7 +153,8 @@ def _needs_to_judge(state: LanceState, entries: Sequence[Entry]) -> Needs:
         read = entry.envelope.lance.read_version
         if not oldest <= read < state.version:
             continue
-        footprint = footprint_of(entry.envelope.lance)
+        rows = affected_rows(entry.envelope)
+        footprint = proposed_footprint(entry.envelope, None if isinstance(rows, Invalid) else rows)
         untold = history.needs_details(footprint, read)
         if read < history.since or untold is not None:
             since.append(read)
