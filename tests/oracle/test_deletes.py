@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakefold_table.entry import Committed
+from lakefold_table.lance.bitmaps import Bitmap, encode_bitmap
 from tests.oracle.operations import both_ways
 
 if TYPE_CHECKING:
@@ -97,6 +98,15 @@ def test_a_delete_on_deleted_rows_keeps_them_deleted(tmp_path: Path, *, stable: 
     done = agree(both_ways(table, lambda dataset: dataset.delete("a < 8 or a >= 35")))
     assert done.rows_deleted == 11
     assert 7 not in values(tmp_path / "t-ours")
+
+
+def test_a_fragment_with_deleted_rows_goes_by_its_affected_rows(tmp_path: Path) -> None:
+    """To hold these against the table, its own deletion file must have been read."""
+    table = table_of(tmp_path / "t", stable=False)
+    lance.dataset(str(table)).delete("a in (0, 7, 21)")
+    rest = encode_bitmap(Bitmap([1, 2, 3, 4, 5, 6, 8, 9]))
+    both = both_ways(table, lambda dataset: dataset.delete("a < 10"), affected_rows={0: rest})
+    assert agree(both).rows_deleted == 8
 
 
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def needs(state: LanceState | None, envelope: Envelope) -> Needs:
     """The deletion files proposed, and those of the same fragments in the table."""
     delete = envelope.lance.delete
-    return needs_of(state, delete.updated_fragments, delete.deleted_fragment_ids, all_rows=False)
+    says_rows = bool(envelope.affected_rows)
+    return needs_of(state, delete.updated_fragments, delete.deleted_fragment_ids, all_rows=says_rows)
 
 
 def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
