@@ -175,7 +175,7 @@ def test_values_of_a_fragment_are_not_lost(table: Path) -> None:
         fragments[1]["files"][0]["fields"][1] = -2
         return fragments
 
-    assert_refused(both_ways(table, by_hand(struck)), "field ids [1] are no more in any file of fragment 1")
+    assert_refused(both_ways(table, by_hand(struck)), "fields [1] of fragment 1 are in none of its files")
 
 
 def test_deleted_rows_do_not_come_back(table: Path) -> None:

@@ -23,7 +23,7 @@ from lakefold_table.lance.deletions import (
     deletion_path,
     encode_deletions,
 )
-from lakefold_table.lance.rewritten_columns import has_other_files
+from lakefold_table.lance.fragment_files import has_other_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -14,10 +14,10 @@ from lakefold_protos.lance.table_pb2 import DataFile
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
 from lakefold_table.lance.columns import some
+from lakefold_table.lance.fragment_files import STRUCK, file_key, new_file_fault, places, updated
 from lakefold_table.lance.indices import without_fragments
 from lakefold_table.lance.naming import data_path, is_inside
 from lakefold_table.lance.operations.change import Change
-from lakefold_table.lance.rewritten import STRUCK, file_key, new_file_fault, places, updated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,10 +15,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
 from lakefold_table.lance.columns import Columns, columns_of, some
 from lakefold_table.lance.creation import schema_fault
-from lakefold_table.lance.indices import without_fields, without_fragments
-from lakefold_table.lance.naming import data_path, is_inside
-from lakefold_table.lance.operations.change import Change
-from lakefold_table.lance.rewritten import (
+from lakefold_table.lance.fragment_files import (
     changed_fields,
     file_key,
     files_fault,
@@ -26,6 +23,9 @@ from lakefold_table.lance.rewritten import (
     rows_fault,
     updated,
 )
+from lakefold_table.lance.indices import without_fields, without_fragments
+from lakefold_table.lance.naming import data_path, is_inside
+from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.schema import by_id, is_altered
 from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
 

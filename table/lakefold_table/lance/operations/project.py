@@ -13,9 +13,9 @@ from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
 from lakefold_table.lance.columns import some
 from lakefold_table.lance.creation import schema_fault
+from lakefold_table.lance.fragment_files import with_files
 from lakefold_table.lance.indices import without_fields
 from lakefold_table.lance.operations.change import Change
-from lakefold_table.lance.rewritten import with_files
 from lakefold_table.lance.schema import by_id, is_altered
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Needs
 from lakefold_table.lance.columns import some
 from lakefold_table.lance.deleted_rows import needs_of
+from lakefold_table.lance.fragment_files import has_other_files, new_files, with_files
 from lakefold_table.lance.indices import with_fragments, without_fragments
 from lakefold_table.lance.joining import Deletions, deletions_of
 from lakefold_table.lance.moved_rows import Moved, moved, origin_of
@@ -26,9 +27,6 @@ from lakefold_table.lance.operations.mem_wal import advanced
 from lakefold_table.lance.rewritten_columns import (
     changed_offsets,
     columns_fault,
-    has_other_files,
-    kept_files,
-    new_files,
     touch,
 )
 
@@ -126,7 +124,7 @@ def _rewritten(
             fault = _columns_fault(table, proposal, there, one)
             if fault is not None:
                 return fault
-            replaced[number] = _with_files(replaced[number], one)
+            replaced[number] = with_files(replaced[number], one.files)
         if notes and number in told:
             replaced[number] = _copy(replaced[number])
             hindered = touch(replaced[number], told[number], table.version)
@@ -184,13 +182,6 @@ def _rebased(transaction: Transaction, found: Deletions) -> Transaction:
     found.rebase(rebased.update.updated_fragments)
     rebased.update.removed_fragment_ids.extend(sorted(found.emptied))
     return rebased
-
-
-def _with_files(fragment: DataFragment, proposed: DataFragment) -> DataFragment:
-    changed = _copy(fragment)
-    del changed.files[:]
-    changed.files.extend(kept_files(proposed.files))
-    return changed
 
 
 def _copy(fragment: DataFragment) -> DataFragment:

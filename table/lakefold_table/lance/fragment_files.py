@@ -1,4 +1,4 @@
-"""Fragments whose data files change in place: their rows stay, columns come or get other values.
+"""The data files of a fragment that stays: its rows are the same, columns come, go or get other values.
 
 A fragment lists for each field the file that holds it. An operation that rewrites a column adds a file and
 strikes the field out of the old one (-2); what nobody may do is lose a column's values, list one twice, or
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.columns import some
 from lakefold_table.lance.row_versions import one_version
@@ -19,7 +19,6 @@ from lakefold_table.lance.validity import path_fault, size_fault
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lakefold_protos.lance.table_pb2 import DataFile
     from lakefold_table.lance.columns import Columns
     from lakefold_table.lance.working import Working
 
@@ -41,6 +40,17 @@ FileKey = tuple[str, "int | None"]
 def file_key(file: DataFile) -> FileKey:
     """What tells a file of a fragment from its others."""
     return file.path, file.base_id if file.HasField("base_id") else None
+
+
+def new_files(before: DataFragment, after: DataFragment) -> list[DataFile]:
+    """The files that are listed for a fragment and that it doesn't have yet."""
+    known = {file_key(file) for file in before.files}
+    return [file for file in after.files if file_key(file) not in known]
+
+
+def has_other_files(before: DataFragment, after: DataFragment) -> bool:
+    """Whether other files are listed for a fragment than it has, or other fields in them."""
+    return [_described(one) for one in before.files] != [_described(one) for one in after.files]
 
 
 def places(fragment: DataFragment) -> dict[int, Place]:
@@ -88,12 +98,12 @@ def files_fault(
     if twice:
         return Invalid(
             f"field ids {some(twice)} lie in fragment {after.id} twice",
-            "put -2 in place of them in the old file",
+            "a field has one file: put -2 in place of it in the old one",
         )
     lost = [number for number in places(before) if number in columns.roots and number not in counts]
     if lost:
         return Invalid(
-            f"field ids {some(lost)} are no more in any file of fragment {after.id}",
+            f"fields {some(lost)} of fragment {after.id} are in none of its files any more",
             "leave their files listed, or drop the columns from the schema",
         )
     return None
@@ -143,17 +153,22 @@ def updated(table: Working, before: DataFragment, files: Iterable[DataFile]) -> 
 
 def _kept_fault(number: int, old: DataFile, file: DataFile) -> Invalid | None:
     """A file that the fragment has already may differ in nothing but fields that are struck out."""
-    pairs = zip(file.fields, old.fields, strict=False)
-    struck = len(file.fields) == len(old.fields) and all(new in (was, STRUCK) for new, was in pairs)
-    same = (
-        list(file.column_indices) == list(old.column_indices)
-        and (file.file_major_version, file.file_minor_version)
-        == (old.file_major_version, old.file_minor_version)
-        and file.file_size_bytes in (0, old.file_size_bytes)
-    )
-    if struck and same:
+    pairs = list(zip(old.fields, file.fields, strict=False))
+    same = DataFile()
+    same.CopyFrom(old)
+    same.fields[:] = [STRUCK if now == STRUCK else was for was, now in pairs]
+    struck = len(pairs) == len(old.fields) and _described(same) == _described(file)
+    if struck and file.file_size_bytes in (0, old.file_size_bytes):
         return None
     return Invalid(
-        f"file {file.path} of fragment {number} is listed otherwise than in the table",
+        f"data file {file.path} of fragment {number} is described otherwise than in the table",
         "leave it as it is, but for fields that are struck out (-2); give a new file a new name",
     )
+
+
+def _described(file: DataFile) -> DataFile:
+    """The file without its size, which may be left out."""
+    plain = DataFile()
+    plain.CopyFrom(file)
+    plain.ClearField("file_size_bytes")
+    return plain
