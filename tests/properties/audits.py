@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,15 +11,22 @@ from pyroaring import BitMap
 from lakefold_table.lance.invariants import Step, faults
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
     from lakefold_table.lance.state import LanceState
 
 
 def audit(root: Path, before: LanceState | None, after: LanceState) -> None:
     """Fails where the step breaks an invariant, whoever made the version."""
-    deletions = {one.id: deleted_rows(root, one) for one in after.fragments if one.HasField("deletion_file")}
+    bases = {base.id: Path(base.path) for base in after.head.base_paths}
+
+    def place(file: DeletionFile) -> Path:
+        return bases[file.base_id] if file.HasField("base_id") else root
+
+    deletions = {
+        one.id: deleted_rows(place(one.deletion_file), one)
+        for one in after.fragments
+        if one.HasField("deletion_file")
+    }
     assert [(rule.name, fault) for rule, fault in faults(Step.whole(before, after, deletions))] == []
 
 

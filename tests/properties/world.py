@@ -172,7 +172,8 @@ class World:
         if step.publication is not None:
             assert step.publication.version == self.version + 1
             self.written |= {file.path for file in step.publication.before}
-            self.take(self.version + 1, done)
+            # A version that only fences says that it is an Append, and others keep away from it as from one.
+            self.take(self.version + 1, done or [Effect("append")])
         return results
 
     def passed(self, sent: Sent, result: Result, since: Sequence[Effect]) -> bool:

@@ -171,4 +171,6 @@ def _described(file: DataFile) -> DataFile:
     plain = DataFile()
     plain.CopyFrom(file)
     plain.ClearField("file_size_bytes")
+    # A client may not know all that stands there.
+    plain.DiscardUnknownFields()
     return plain

@@ -208,9 +208,10 @@ class Working:
         if indices is self._indices:
             return
         self._indices = tuple(indices)
-        self._index_section = (
-            IndexSection(indices=indices).SerializeToString(deterministic=True) if indices else b""
-        )
+        section = IndexSection.FromString(self._index_section)
+        del section.indices[:]
+        section.indices.extend(indices)
+        self._index_section = section.SerializeToString(deterministic=True) if indices else b""
 
     def _numbering(self) -> Numbering:
         highest = self.head.max_fragment_id if self.head.HasField("max_fragment_id") else None
