@@ -182,3 +182,9 @@ def test_a_treemap_there_and_back() -> None:
 def test_what_isnt_a_treemap_is_damage(data: bytes, told: str) -> None:
     with pytest.raises(DamagedError, match=told):
         decode_treemap(data)
+
+
+def test_a_treemap_of_the_smallest_buckets() -> None:
+    one_run = b"\x3b\x30\x00\x00\x01\x00\x00\x1d\x00\x01\x00\x00\x00\x1d\x00"
+    data = struct.pack("<QI", 2, 4) + one_run + struct.pack("<I", 5) + one_run
+    assert decode_treemap(data) == {4: Bitmap(range(30)), 5: Bitmap(range(30))}

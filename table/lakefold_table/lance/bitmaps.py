@@ -43,8 +43,8 @@ OFFSETS_FROM = 4
 SPARE_BYTES = 64 * 2**20
 """How much larger than twice its bytes a bitmap may become when its runs are written out."""
 HINT = "restore the file, or have its writer make it anew"
-BUCKET_BYTES = 22
-"""The smallest bucket of a treemap: its key and a bitmap of one number."""
+BUCKET_BYTES = 19
+"""The smallest bucket of a treemap: its key and a bitmap of one run."""
 
 
 def decode_bitmap(data: bytes | memoryview, where: str = "", limit: int | None = None) -> Bitmap:

@@ -16,7 +16,7 @@ from lakefold_table.lance.bitmaps import Bitmap, decode_treemap
 from lakefold_table.lance.columns import some
 from lakefold_table.lance.deleted_rows import deleted_rows
 from lakefold_table.lance.index_entries import entry_fault
-from lakefold_table.lance.indices import FRAGMENT_REUSE
+from lakefold_table.lance.indices import FRAGMENT_REUSE, coverage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,9 @@ def with_reuse(
             "give the version that the new fragments were reserved at",
         )
     wanted = [*there, own]
-    entry = proposed if list(versions) == wanted else reuse.rewritten_by(proposed, wanted)
+    entry = reuse.rewritten_by(proposed, wanted)
+    if list(versions) == wanted and coverage(entry) == coverage(proposed):
+        entry = proposed
     others = (index for index in indices if index is not current and index.uuid != entry.uuid)
     return (*others, entry)
 

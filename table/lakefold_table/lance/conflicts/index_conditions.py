@@ -113,12 +113,14 @@ def group_half_indexed(ours: Footprint, theirs: Footprint, _version: int) -> Met
 
 
 def index_of_updated(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """They changed indexed values in place: the new index doesn't describe those fragments any more."""
+    """They changed indexed values in place: the new index doesn't describe those fragments any more.
+
+    Fragments that it doesn't cover count too: rows that it knows may have been moved there before.
+    """
     if ours.indexing is None or not theirs.fields:
         return None
     touched = theirs.touched - theirs.removed
-    uncovers = {one.uuid: _inside(touched, one) for one in ours.indexing.added if one.fields & theirs.fields}
-    uncovers = {uuid: fragments for uuid, fragments in uncovers.items() if fragments}
+    uncovers = {one.uuid: touched for one in ours.indexing.added if touched and one.fields & theirs.fields}
     return Met(rebase=Rebase(uncovers=uncovers)) if uncovers else None
 
 

@@ -1,0 +1,69 @@
+"""Tables with a fragment-reuse index: how the tests make them, and what they read of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+
+from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails, IndexMetadata
+from tests.oracle.committing import fold, owned
+from tests.oracle.compactions import reuse_of
+from tests.oracle.manifests import manifest_files
+from tests.oracle.operations import version_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Result
+
+
+def rows(first: int, count: int = 10) -> pa.Table:
+    numbers = range(first, first + count)
+    return pa.table(
+        {
+            "a": pa.array(numbers, pa.int64()),
+            "s": [f"s{number % 3}" for number in numbers],
+            "b": pa.array(numbers, pa.int64()),
+        }
+    )
+
+
+def append(dataset: lance.LanceDataset, first: int = 1000) -> None:
+    lance.write_dataset(rows(first), dataset.uri, mode="append")
+
+
+def deferred(dataset: lance.LanceDataset, rows_each: int = 1000) -> None:
+    dataset.optimize.compact_files(target_rows_per_fragment=rows_each, defer_index_remap=True)
+
+
+def deferred_in_parts(dataset: lance.LanceDataset) -> None:
+    deferred(dataset, 25)
+
+
+def indexed(path: Path) -> Path:
+    """Nine fragments of ten rows with indices on all columns, some rows deleted, and one more behind."""
+    lance.write_dataset(rows(0, 90), str(path), max_rows_per_file=10)
+    lance.dataset(str(path)).create_scalar_index("a", "BTREE")
+    lance.dataset(str(path)).create_scalar_index("s", "BITMAP")
+    lance.dataset(str(path)).create_scalar_index("b", "BTREE")
+    lance.dataset(str(path)).delete("a % 4 = 1")
+    append(lance.dataset(str(path)))
+    return path
+
+
+def details(index: IndexMetadata) -> FragmentReuseIndexDetails:
+    return FragmentReuseIndexDetails.FromString(index.index_details.value)
+
+
+def versions(path: Path) -> list[int]:
+    index = reuse_of(version_of(path))
+    assert index is not None
+    return [one.dataset_version for one in details(index).inline.versions]
+
+
+def sent(table: Path, *envelopes: Envelope) -> list[Result]:
+    committer, first = owned(table), 100 * len(manifest_files(table))
+    return [fold(committer, [one], at)[0] for at, one in enumerate(envelopes, first)]
