@@ -3,7 +3,8 @@
 import pytest
 
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.lance.conflicts import RULES, History, conflict_of
+from lakefold_table.entry import Conflict
+from lakefold_table.lance.conflicts import RULES, Footprint, History
 from lakefold_table.lance.operations import SCHEMA_CHANGING, Kind, kind_of
 
 OK, RETRY, NEVER = None, True, False
@@ -31,6 +32,11 @@ MATRIX: dict[Kind, tuple[bool | None, bool | None]] = {
     # Not in the matrix: pylance fails where it can't tell; the writer can build its proposal again.
     Kind.UNKNOWN: (RETRY, RETRY),
 }
+
+
+def conflict_of(kind: Kind, read_version: int, history: History) -> Conflict | None:
+    verdict = history.verdict(Footprint(kind), read_version)
+    return verdict if isinstance(verdict, Conflict) else None
 
 
 def after(kind: Kind, version: int = 5) -> History:

@@ -177,3 +177,68 @@ def test_evidence_is_bounded() -> None:
     assert isinstance(found, Conflict)
     assert found.fragment_ids == tuple(range(1000))
     assert "4990 more" in found.message or len(found.message) < 300
+
+
+ROWS = {0: Bitmap([3])}
+FRAGMENT = {"id": 0, "files": [{"path": "f.lance", "fields": [0, 1]}]}
+
+
+def test_deleted_rows_are_joined_only_in_a_fragment_that_both_leave() -> None:
+    """A fragment that lost its last rows stays listed among the updated ones too (facts, 5.5)."""
+    some = operation("delete", updated_fragments=[FRAGMENT])
+    emptied = operation("delete", updated_fragments=[FRAGMENT], deleted_fragment_ids=[0])
+    gone = operation("delete", deleted_fragment_ids=[0])
+    for ours, theirs, expected in [
+        (some, some, "rebase"),
+        (some, emptied, RETRY),
+        (some, gone, RETRY),
+        (emptied, some, RETRY),
+        (gone, some, RETRY),
+        (gone, gone, RETRY),
+    ]:
+        pair = footprint_of(ours, affected_rows=ROWS), footprint_of(theirs)
+        assert word(judge(*pair, 3)) == expected
+    assert word(judge(footprint_of(some, affected_rows={1: Bitmap([3])}), footprint_of(some), 3)) == RETRY
+
+
+def test_columns_changed_in_place_are_never_joined_with_deleted_rows() -> None:
+    columns = operation("update", updated_fragments=[FRAGMENT], update_mode=1)
+    some = operation("delete", updated_fragments=[FRAGMENT])
+    assert word(judge(footprint_of(columns, affected_rows=ROWS), footprint_of(some), 3)) == RETRY
+
+
+def test_an_overlay_is_compared_only_with_rows_that_moved() -> None:
+    overlay = footprint_of(operation("data_overlay", groups=[{"fragment_id": 0}]))
+    stays = operation("update", updated_fragments=[FRAGMENT])
+    moves = operation("update", updated_fragments=[FRAGMENT], new_fragments=[{"physical_rows": 1}])
+    assert judge(overlay, footprint_of(stays), 3) == COMPATIBLE
+    assert judge(overlay, footprint_of(moves), 3) == Rebase(compares=frozenset({0}))
+
+
+def test_a_field_that_a_file_holds_no_more_meets_none() -> None:
+    def replaced(*fields: int) -> Transaction:
+        group = {"fragment_id": 0, "new_file": {"fields": list(fields)}}
+        return operation("data_replacement", replacements=[group])
+
+    assert word(judge(footprint_of(replaced(1, -2)), footprint_of(replaced(0, -2)), 3)) == OK
+    assert word(judge(footprint_of(replaced(1, -2)), footprint_of(replaced(1)), 3)) == RETRY
+
+
+def test_base_paths_without_an_id_get_one_each() -> None:
+    one, other = (operation("update_bases", new_bases=[{"path": path}]) for path in ("/a", "/b"))
+    assert word(judge(footprint_of(one), footprint_of(other), 3)) == OK
+
+
+def test_a_new_index_leaves_only_what_is_still_there() -> None:
+    covered = encode_bitmap(Bitmap([0, 1, 2]))
+    index = operation("create_index", new_indices=[{"name": "x", "fields": [1], "fragment_bitmap": covered}])
+    changed = operation(
+        "update",
+        updated_fragments=[FRAGMENT, {"id": 1}],
+        removed_fragment_ids=[1],
+        fields_modified=[1],
+        update_mode=1,
+    )
+    found = judge(footprint_of(index), footprint_of(changed), 3)
+    assert isinstance(found, Rebase)
+    assert list(found.uncovers.values()) == [frozenset({0})]

@@ -7,7 +7,7 @@ Nothing here changes a proposal: a `Rebase` says what its operation has to do.
 """
 
 from lakefold_table.lance.conflicts.footprint import Footprint
-from lakefold_table.lance.conflicts.history import OLDEST_READ_VERSION, History, conflict_of
+from lakefold_table.lance.conflicts.history import OLDEST_READ_VERSION, History
 from lakefold_table.lance.conflicts.judging import judge
 from lakefold_table.lance.conflicts.matrix import RULES
 from lakefold_table.lance.conflicts.reading import footprint_of
@@ -22,7 +22,6 @@ __all__ = [
     "History",
     "Rebase",
     "Verdict",
-    "conflict_of",
     "footprint_of",
     "judge",
 ]

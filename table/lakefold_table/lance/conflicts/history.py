@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts.footprint import Footprint
-from lakefold_table.lance.conflicts.judging import judge, worse
+from lakefold_table.lance.conflicts.judging import judge, severity_of, worse
 from lakefold_table.lance.conflicts.matrix import DETAILED, RULES
+from lakefold_table.lance.conflicts.rule import Severity
 from lakefold_table.lance.conflicts.verdicts import COMPATIBLE
 from lakefold_table.lance.operations import SCHEMA_CHANGING, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from lakefold_table.lance.conflicts.rule import Rule
     from lakefold_table.lance.conflicts.verdicts import Verdict
 
 OLDEST_READ_VERSION = 10_000
@@ -129,17 +131,23 @@ class History:
             newest = self.latest.get(kind, 0)
             if newest <= read_version:
                 continue
-            if not any(rule.reads_theirs for rule in rules):
+            if any(rule.reads_theirs for rule in rules):
+                verdict = worse(verdict, self._verdict_on(kind, rules, ours, read_version))
+            else:
                 verdict = worse(verdict, judge(ours, Footprint(kind), newest))
-                continue
-            for version, theirs in self._steps(kind, read_version):
-                verdict = worse(verdict, judge(ours, theirs, version))
         for kind in self._untold(ours.kind, read_version):
             verdict = worse(verdict, self._untold_conflict(ours.kind, kind))
         return verdict
 
-    def _steps(self, kind: Kind, read_version: int) -> Iterator[Step]:
-        return self.chains[kind].after(read_version) if kind in self.chains else iter(())
+    def _verdict_on(self, kind: Kind, rules: Iterable[Rule], ours: Footprint, read_version: int) -> Verdict:
+        """The verdict on the versions of one kind, which ends with the first that no older one can outdo."""
+        worst = max(rule.severity for rule in rules)
+        verdict: Verdict = COMPATIBLE
+        for version, theirs in self.chains.get(kind, Chain()).after(read_version):
+            verdict = worse(verdict, judge(ours, theirs, version))
+            if severity_of(verdict) == worst > Severity.REBASE:
+                break
+        return verdict
 
     def _untold(self, ours: Kind, read_version: int) -> Iterator[Kind]:
         """The kinds whose rules ask for footprints that aren't known."""
@@ -158,9 +166,3 @@ class History:
             other_version=version,
             other_operation=theirs.value,
         )
-
-
-def conflict_of(kind: Kind, read_version: int, history: History) -> Conflict | None:
-    """What a transaction of this kind, built on `read_version`, can't stand beside; None if nothing."""
-    verdict = history.verdict(Footprint(kind), read_version)
-    return verdict if isinstance(verdict, Conflict) else None

@@ -40,10 +40,15 @@ def worse(one: Verdict, other: Verdict) -> Verdict:
     return max(one, other, key=_weight)
 
 
-def _weight(verdict: Verdict) -> tuple[int, int]:
+def severity_of(verdict: Verdict) -> int:
+    """How much trouble a verdict means, 0 for none."""
     if isinstance(verdict, Conflict):
-        return (2 if verdict.retryable else 3), verdict.other_version
-    return (0 if isinstance(verdict, Compatible) else 1), 0
+        return Severity.RETRYABLE if verdict.retryable else Severity.INCOMPATIBLE
+    return 0 if isinstance(verdict, Compatible) else Severity.REBASE
+
+
+def _weight(verdict: Verdict) -> tuple[int, int]:
+    return severity_of(verdict), verdict.other_version if isinstance(verdict, Conflict) else 0
 
 
 def _verdict(rule: Rule, met: Met, ours: Kind, theirs: Kind, version: int) -> Verdict:
