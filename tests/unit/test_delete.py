@@ -9,7 +9,7 @@ import pytest
 
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_table.entry import Committed, Invalid, Rejected
-from lakefold_table.lance.bitmaps import Bitmap
+from lakefold_table.lance.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.deletions import ARRAY, BITMAP, deletion_path
 from tests.changing import MemoryRows
 
@@ -244,3 +244,23 @@ def test_the_rows_of_one_not_told_are_a_conflict_in_its_own_version_too(table: M
     first, second = table.fold(table.delete({0: [1]}), table.delete({0: [2]}, told=False))
     assert isinstance(first, Committed)
     assert isinstance(second, Rejected)
+
+
+def test_of_a_fragment_that_goes_all_rows_are_affected(table: MemoryRows) -> None:
+    table.fold(table.delete({0: [1]}))
+    envelope = table.delete({}, removed=[0])
+    envelope.affected_rows[0] = encode_bitmap(Bitmap(range(2, 9)))
+    (result,) = table.fold(envelope)
+    assert isinstance(result, Invalid)
+    assert "affected rows leave some of it" in result.message
+    (result,) = table.fold(table.delete({}, removed=[0]))
+    assert result == Committed(4, rows_deleted=9)
+
+
+def test_a_fragment_that_goes_without_a_word_on_its_rows_means_all_of_them(table: MemoryRows) -> None:
+    envelope = table.delete({1: [1]}, removed=[0])
+    del envelope.affected_rows[0]
+    table.fold(table.delete({0: [7]}))
+    (result,) = table.fold(envelope)
+    assert isinstance(result, Rejected)
+    assert (result.conflict.retryable, result.conflict.fragment_ids) == (True, (0,))
