@@ -8,7 +8,7 @@ import pytest
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import Manifest
-from lakefold_table.entry import Committed, Result
+from lakefold_table.entry import Committed, Rejected, Result
 from lakefold_table.lance.operations import Kind
 from lakefold_table.uri import canonical
 from tests.foreign import file_as_others_write
@@ -65,8 +65,8 @@ def test_they_are_judged_by_what_their_files_say(table: Path) -> None:
 @pytest.mark.parametrize(("number", "version"), [(0, 2), (1, 3)])
 def test_the_evidence_comes_from_their_files(number: int, version: int, table: Path) -> None:
     result = deleted(table, number)
-    assert not isinstance(result, Committed)
-    conflict = result.conflict  # type: ignore[union-attr]  # a Rejected, or this test fails
+    assert isinstance(result, Rejected)
+    conflict = result.conflict
     assert conflict.retryable
     assert (conflict.other_version, conflict.other_operation) == (version, Kind.DELETE.value)
     assert conflict.fragment_ids == (number,)
@@ -87,11 +87,28 @@ def test_where_a_file_is_gone_or_damaged_nobody_can_tell(which: int, damage: str
     else:
         file.write_bytes(b"\xff" * 7)
     for result in (appended(table), deleted(table, 2)):
-        assert not isinstance(result, Committed)
-        conflict = result.conflict  # type: ignore[union-attr]  # a Rejected, or this test fails
+        assert isinstance(result, Rejected)
+        conflict = result.conflict
         assert conflict.retryable
         assert (conflict.other_version, conflict.other_operation) == (which + 2, Kind.UNKNOWN.value)
         assert "nobody can tell what that version did" in conflict.message
+
+
+def test_after_versions_of_our_own(table: Path) -> None:
+    """Where a committer knows the table and meets a foreign version, now or when it opens it again."""
+    committer = owned(table)
+    (first,) = fold(committer, [proposal(table, written(table, rows(100, 5)), 3, "first")], 0)
+    assert isinstance(first, Committed)
+    lance.dataset(str(table)).delete("a = 23")
+    newest = manifest_files(table)[-1]
+    newest.write_bytes(file_as_others_write(Manifest.FromString(read_sections(newest).manifest), None))
+    for again in (committer, owned(table)):
+        envelope = Envelope(table=canonical(str(table)))
+        envelope.lance.uuid, envelope.lance.read_version = "delete", 4
+        envelope.lance.delete.deleted_fragment_ids.append(2)
+        (result,) = fold(again, [envelope], 1)
+        assert isinstance(result, Rejected)
+        assert (result.conflict.other_operation, result.conflict.fragment_ids) == ("delete", (2,))
 
 
 def test_a_name_that_leads_elsewhere_is_not_followed(table: Path) -> None:
@@ -101,5 +118,5 @@ def test_a_name_that_leads_elsewhere_is_not_followed(table: Path) -> None:
     manifest.transaction_file = "../elsewhere"
     newest.write_bytes(file_as_others_write(manifest, None))
     result = appended(table)
-    assert not isinstance(result, Committed)
-    assert result.conflict.other_operation == Kind.UNKNOWN.value  # type: ignore[union-attr]
+    assert isinstance(result, Rejected)
+    assert result.conflict.other_operation == Kind.UNKNOWN.value

@@ -78,7 +78,7 @@ def test_what_pylance_does_not_know_of_a_fragment_stays() -> None:
 
 
 def test_fragments_that_do_not_change_keep_their_bytes() -> None:
-    table = filled()
+    table = filled(stable=True)
     before = table.state.fragments.records([1])
 
     def only_the_first(envelope: Envelope) -> None:
@@ -240,3 +240,17 @@ def test_a_column_written_anew_everywhere_may_have_another_type() -> None:
         del of(envelope).schema[2]
 
     assert isinstance(table.result(changed(merging(table), anew)), Committed)
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+def test_what_lies_in_a_struct_follows_it(nullable: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Files of version 2.1 and later list its leaves only; whether it is null stands with each of them."""
+    table = created(schema=(column("p", 0, "struct"), column("x", 1, parent=0)))
+
+    def leaf(envelope: Envelope) -> None:
+        file = envelope.lance.append.fragments[0].files[0]
+        file.fields[:], file.column_indices[:] = [1], [0]
+
+    assert isinstance(table.result(changed(append(), leaf)), Committed)
+    result = table.result(changed(merging(table), lambda e: setattr(of(e).schema[0], "nullable", nullable)))
+    assert isinstance(result, Committed if nullable else Invalid)

@@ -3,7 +3,14 @@
 import pytest
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.naming import Scheme, detect, is_detached, is_inside, parse_detached
+from lakefold_table.lance.naming import (
+    Scheme,
+    detect,
+    is_detached,
+    is_inside,
+    parse_detached,
+    transaction_path,
+)
 
 V2_ONE = "18446744073709551614.manifest"
 V1, V2 = Scheme.V1, Scheme.V2
@@ -151,3 +158,9 @@ def test_the_scheme_of_a_name_depends_on_the_version_that_it_should_stand_for() 
     assert Scheme.of(V2_ONE, 1) is V2
     assert Scheme.of("7.manifest", 7) is V1
     assert [Scheme.of(V2_ONE, 2), Scheme.of("7.manifest", 8), Scheme.of("x", 1)] == [None, None, None]
+
+
+def test_a_transaction_file_lies_beside_the_versions() -> None:
+    assert transaction_path("3-uuid.txn") == "_transactions/3-uuid.txn"
+    for name in ("", "../3-uuid.txn", "deep/3-uuid.txn", "/3-uuid.txn", "..", ".hidden"):
+        assert transaction_path(name) == ""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_protos.lance.table_pb2 import DataFile
 from lakefold_table.entry import Committed, Invalid
 from tests.folding import SCHEMA, MemoryTable, add_fragment, append, changed, column, created
 
@@ -49,6 +50,21 @@ def test_the_rows_the_schema_and_the_version_of_the_files_are_new() -> None:
     assert head.reader_feature_flags == 2
     assert head.writer_feature_flags == 10
     assert isinstance(table.result(append("later", read=3)), Committed)
+
+
+def test_older_files_go_on_with_older_files() -> None:
+    table = filled()
+
+    def older(file: DataFile) -> None:
+        file.file_major_version, file.file_minor_version = 0, 2
+        file.ClearField("column_indices")
+
+    legacy = changed(overwrite(), lambda e: older(e.lance.overwrite.fragments[0].files[0]))
+    assert isinstance(table.result(legacy), Committed)
+    assert table.state.head.data_format.version == "0.1"
+    assert isinstance(table.result(append("newer", read=3)), Invalid)
+    more = changed(append("older", read=3), lambda e: older(e.lance.append.fragments[0].files[0]))
+    assert isinstance(table.result(more), Committed)
 
 
 def test_what_it_follows_is_judged() -> None:

@@ -56,6 +56,16 @@ def test_what_was_used_stays_used() -> None:
     assert later.first_fragment_id == 3
 
 
+def test_the_version_of_the_files_is_that_of_then() -> None:
+    """Also where the manifest of then doesn't name it."""
+    table, second = filled()
+    head = Manifest()
+    head.CopyFrom(second.head)
+    head.ClearField("data_format")
+    result(table, restoring(2), replace(second, head=head, file_version=(0, 2)))
+    assert table.state.file_version == (0, 2)
+
+
 def test_the_marks_are_those_of_now() -> None:
     table, second = filled()
     before = dict(table.state.metadata)

@@ -65,13 +65,9 @@ def _state(table: Working, number: int) -> LanceState | None:
 
 
 def _head(table: Working, then: LanceState) -> Manifest:
-    """The manifest of then. Ids stay used; files that once were of several versions may be so again."""
+    """The manifest of then; files that once were of several versions may be so again."""
     head = Manifest()
     head.CopyFrom(then.head)
-    numbering = table.numbering
-    if numbering.max_id is not None:
-        head.max_fragment_id = max(head.max_fragment_id, numbering.max_id)
-    head.next_row_id = max(head.next_row_id, numbering.next_row_id)
     if table.head.writer_feature_flags & Flag.MIXED_FILE_VERSIONS:
         set_flag(head, Flag.MIXED_FILE_VERSIONS)
     return head
