@@ -6,6 +6,7 @@ from pathlib import Path
 import lance
 import pytest
 
+from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.bitmaps import Bitmap
 from lakefold_table.lance.conflicts import Rebase, footprint_of
 from lakefold_table.lance.conflicts.key_conditions import same_inserted_keys
@@ -135,13 +136,29 @@ UPSERTS = [(100,), (100, 101), (102,), (5,), (25,), (), tuple(range(1000, 1010))
 UPSERTS += [tuple(range(1000, 1200)), tuple(range(5000, 5200)), tuple(range(1190, 1300))]
 
 
+@pytest.fixture(scope="module")
+def upserted(
+    keyed_base: Base, tmp_path_factory: pytest.TempPathFactory
+) -> dict[tuple[int, ...], Transaction]:
+    """The transaction of each upsert."""
+    path = tmp_path_factory.mktemp("upserted")
+    return {
+        numbers: last_transaction(committed(keyed_base, path / f"{place}", upsert(*numbers)).path)
+        for place, numbers in enumerate(UPSERTS)
+    }
+
+
 @pytest.mark.parametrize("theirs", UPSERTS, ids=[f"{n[:1]}x{len(n)}" for n in UPSERTS])
-def test_keys_that_two_upserts_insert(theirs: tuple[int, ...], keyed_base: Base, tmp_path: Path) -> None:
+def test_keys_that_two_upserts_insert(
+    theirs: tuple[int, ...],
+    keyed_base: Base,
+    upserted: dict[tuple[int, ...], Transaction],
+    tmp_path: Path,
+) -> None:
     """Where pylance finds none in common we find none; where there is one we find it."""
     table = committed(keyed_base, tmp_path / "theirs", upsert(*theirs))
     other = last_transaction(table.path)
-    for numbers in UPSERTS:
-        ours = last_transaction(committed(keyed_base, tmp_path / str(hash(numbers)), upsert(*numbers)).path)
+    for numbers, ours in upserted.items():
         assert ours.update.inserted_rows.bloom.bitmap
         met = same_inserted_keys(footprint_of(ours), footprint_of(other), 3)
         new = {number for number in numbers if number >= 40}
