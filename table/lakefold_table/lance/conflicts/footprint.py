@@ -51,14 +51,15 @@ class IndexPrint:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The keys of the rows that an Update inserts: hashes, or the bits of a Bloom filter of them.
+    """The keys of the rows that an Update inserts.
 
-    `fields`: ids of the columns that make the key, in their order. `shape`: how the Bloom filter was made;
-    only those of one shape can be compared.
+    `fields`: ids of the columns that make the key, in their order. `hashes`: of the keys, ascending, 8 bytes
+    each; or `bloom`: the bits that are set in a Bloom filter of them. `shape`: how that was made; only those
+    of one shape can be compared.
     """
 
     fields: tuple[int, ...]
-    hashes: frozenset[int] = NO_IDS
+    hashes: bytes = b""
     bloom: Bitmap | None = None
     shape: tuple[int, int, int, float] = (0, 0, 0, 0.0)
 

@@ -15,16 +15,28 @@ import numpy as np
 from lakefold_table.lance.bitmaps import bitmap_of, numbers_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lakefold_table.lance.bitmaps import Bitmap
     from lakefold_table.lance.conflicts.footprint import Filter
 
 WORD_BITS, BLOCK_WORDS = 32, 8
+PART = 2**16
+"""How many bytes of a filter are looked at together, each of which takes 72 while one does."""
 
 
 def bits_of(bloom: bytes) -> Bitmap:
     """The bits that are set in a Bloom filter, counted from the lowest of its first byte."""
-    bits = np.unpackbits(np.frombuffer(bloom, np.uint8), bitorder="little")
-    return bitmap_of(np.flatnonzero(bits).astype(np.uint32))
+    found = bitmap_of(np.empty(0, np.uint32))
+    for start in range(0, len(bloom), PART):
+        bits = np.unpackbits(np.frombuffer(bloom[start : start + PART], np.uint8), bitorder="little")
+        found |= bitmap_of((np.flatnonzero(bits) + start * 8).astype(np.uint32))
+    return found
+
+
+def hashes_of(hashes: Collection[int]) -> bytes:
+    """Hashes in ascending order, 8 bytes each: far smaller than a set of numbers."""
+    return np.unique(np.fromiter(hashes, np.uint64, len(hashes))).tobytes()
 
 
 def may_share_keys(ours: Filter, theirs: Filter) -> bool:
@@ -32,9 +44,11 @@ def may_share_keys(ours: Filter, theirs: Filter) -> bool:
     if ours.fields != theirs.fields:
         return True
     if ours.bloom is None and theirs.bloom is None:
-        return not ours.hashes.isdisjoint(theirs.hashes)
+        common = np.intersect1d(
+            np.frombuffer(ours.hashes, np.uint64), np.frombuffer(theirs.hashes, np.uint64), assume_unique=True
+        )
+        return bool(len(common))
     if ours.bloom is None or theirs.bloom is None or ours.shape != theirs.shape:
         return True
-    common = numbers_of(ours.bloom & theirs.bloom)
-    words = np.unique(common // WORD_BITS)
+    words = np.unique(numbers_of(ours.bloom & theirs.bloom) // WORD_BITS)
     return bool((np.bincount(words // BLOCK_WORDS, minlength=1) == BLOCK_WORDS).any())

@@ -20,7 +20,7 @@ from lakefold_table.lance.conflicts.footprint import (
     IndexPrint,
     KeyChanges,
 )
-from lakefold_table.lance.conflicts.keys import bits_of
+from lakefold_table.lance.conflicts.keys import bits_of, hashes_of
 from lakefold_table.lance.operations import Kind, kind_of
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def _filter(transaction: Transaction) -> Filter:
         bloom = inserted.bloom
         shape = (len(bloom.bitmap), bloom.num_bits, bloom.number_of_items, bloom.probability)
         return Filter(fields, bloom=bits_of(bloom.bitmap), shape=shape)
-    return Filter(fields, frozenset(inserted.exact.key_hashes))
+    return Filter(fields, hashes_of(inserted.exact.key_hashes))
 
 
 def _shards(tables: Iterable[CompactedSsTable]) -> Mapping[str, int]:
