@@ -13,6 +13,9 @@ from typing import Any
 
 import lance
 import pyarrow as pa
+from lance.file import LanceFileWriter
+from lance.fragment import DataFile
+from pyroaring import BitMap
 
 from tests.properties.model import FIRST_COLUMNS, Effect, Snapshot, Values, key_of
 
@@ -31,12 +34,23 @@ class Act:
 
 @dataclass(frozen=True)
 class Choice:
-    """What an act may choose by: the rows at the version that it sees, drawn numbers, and fresh names."""
+    """What an act may choose by: the version that it sees, its rows, drawn numbers, and fresh keys."""
 
     rows: Snapshot
     picks: Sequence[int]
     keys: Iterator[int]
-    version: int
+    dataset: lance.LanceDataset
+
+    def of_one_fragment(self) -> dict[int, int]:
+        """The keys of the rows of one fragment, with their offsets in it; the fragment's id under -1."""
+        rows = self.dataset.to_table(columns=["k"], with_row_address=True)
+        places = dict(zip(rows["k"].to_pylist(), rows["_rowaddr"].to_pylist(), strict=True))
+        if not places:
+            return {}
+        ids = sorted({address >> 32 for address in places.values()})
+        number = ids[self.picks[0] % len(ids)]
+        offsets = {key: address & 0xFFFFFFFF for key, address in places.items() if address >> 32 == number}
+        return {-1: number, **offsets}
 
     def some_keys(self) -> list[int]:
         """Some of the rows that are there."""
@@ -196,7 +210,7 @@ def config(choice: Choice) -> Act:
 
 
 def restore(choice: Choice) -> Act:
-    version = choice.picks[0] % choice.version + 1
+    version = choice.picks[0] % choice.dataset.version + 1
 
     def run(dataset: lance.LanceDataset) -> object:
         return lance.dataset(dataset.uri, version=version).restore()
@@ -216,6 +230,57 @@ def overwrite(choice: Choice) -> Act:
     return Act(run, Effect("overwrite", adds=tuple(rows), replaces=True))
 
 
+def replace_column(choice: Choice) -> Act | None:
+    """Another file for one column of a fragment: of all its rows, deleted ones too."""
+    keys = choice.of_one_fragment()
+    if not keys:
+        return None
+    number, name = keys.pop(-1), f"replacement{next(NAMES)}.lance"
+    fragment = choice.dataset.get_fragment(number)
+    assert fragment is not None
+    values = pa.table({"a": pa.array(range(100, 100 + fragment.physical_rows), pa.int64())})
+    operations = lance.LanceOperation
+
+    def run(dataset: lance.LanceDataset) -> object:
+        with LanceFileWriter(f"{dataset.uri}/data/{name}", values.schema, version="2.2") as writer:
+            writer.write_batch(values)
+        group = operations.DataReplacementGroup(number, DataFile.create(dataset, name))
+        operation = operations.DataReplacement([group])
+        return lance.LanceDataset.commit(dataset.uri, operation, read_version=dataset.version)
+
+    changes = {key: _constant({"a": 100 + offset}) for key, offset in keys.items()}
+    return Act(run, Effect("values", changes=changes))
+
+
+def update_columns(choice: Choice) -> Act | None:
+    """Other values of one column in some rows of a fragment; whether it says in which, is drawn."""
+    keys = choice.of_one_fragment()
+    if not keys:
+        return None
+    number, told = keys.pop(-1), choice.picks[0] % 3 > 0
+    chosen = {key: offset for key, offset in keys.items() if offset in {pick % 4 for pick in choice.picks}}
+    if not chosen:
+        return None
+    source = pa.table({"k": pa.array(chosen, pa.int64()), "a": pa.array([7] * len(chosen), pa.int64())})
+
+    def run(dataset: lance.LanceDataset) -> object:
+        found = dataset.get_fragment(number)
+        assert found is not None
+        fragment, fields = found.update_columns(source, left_on="k", right_on="k")
+        operation = lance.LanceOperation.Update(
+            removed_fragment_ids=[],
+            updated_fragments=[fragment],
+            new_fragments=[],
+            fields_modified=fields,
+            fields_for_preserving_frag_bitmap=[],
+            update_mode="rewrite_columns",
+            updated_fragment_offsets={number: BitMap(chosen.values()).serialize()} if told else None,
+        )
+        return lance.LanceDataset.commit(dataset.uri, operation, read_version=dataset.version)
+
+    return Act(run, Effect("values", changes=dict.fromkeys(chosen, _constant({"a": 7})), bumps=told))
+
+
 ACTS: Mapping[str, Make] = {
     "append": append,
     "delete": delete,
@@ -233,4 +298,6 @@ ACTS: Mapping[str, Make] = {
     "config": config,
     "restore": restore,
     "overwrite": overwrite,
+    "replace_column": replace_column,
+    "update_columns": update_columns,
 }

@@ -27,7 +27,8 @@ class Row:
 class Effect:
     """What one change does to the rows. `kind` names the operation.
 
-    `adds`: new rows. `deletes`: keys. `changes`: for a key new values, computed from the old ones. `renames`:
+    `adds`: new rows. `deletes`: keys. `changes`: for a key new values, computed from the old ones; `bumps`:
+    whether the version counts as the one that changed them. `renames`:
     columns with their new names, None for one that goes. `column`: a column that comes, and its value in each
     row that is there; in rows written before it came but added after, it is null. `rewrites`: whether all
     rows count as changed (None: they may). `restores`: the version whose rows come back. `replaces`: all rows
@@ -38,6 +39,7 @@ class Effect:
     adds: tuple[Values, ...] = ()
     deletes: frozenset[int] = frozenset()
     changes: Mapping[int, Callable[[Values], Values]] = field(default_factory=dict)
+    bumps: bool = True
     renames: Mapping[str, str | None] = field(default_factory=dict)
     column: tuple[str, Callable[[Values], object]] | None = None
     rewrites: bool | None = False
@@ -96,7 +98,8 @@ class Snapshot:
         for key, new in effect.changes.items():
             if key in rows:
                 values = {**rows[key].values, **new(rows[key].values)}
-                rows[key] = replace(rows[key], values=values, updated=frozenset({version}))
+                updated = frozenset({version}) if effect.bumps else rows[key].updated
+                rows[key] = replace(rows[key], values=values, updated=updated)
         for added in effect.adds:
             key = key_of(added)
             assert key not in rows, "a key is given once"
@@ -127,7 +130,7 @@ def _recast(row: Row, effect: Effect, version: int) -> Row:
 
 WITHOUT_ROWS = frozenset({"index", "config", "compact"})
 """Kinds of change that no row shows."""
-ROW_CHANGES = frozenset({"append", "delete", "update"})
+ROW_CHANGES = frozenset({"append", "delete", "update", "values"})
 PLAIN = WITHOUT_ROWS | ROW_CHANGES
 """Kinds of change that leave the columns and the versions as they are."""
 
@@ -155,6 +158,8 @@ def must_refuse(ours: Effect, since: Sequence[Effect]) -> str:
         if theirs.restores is not None or theirs.replaces:
             if ours.kind in ROW_CHANGES | {"index", "compact", "columns"}:
                 return f"the rows were replaced by {theirs.kind}"
+        elif ours.kind == "values" and theirs.kind == "delete":
+            continue
         elif both := ours.touches & theirs.touches:
             return f"rows {sorted(both)} were touched by {theirs.kind}"
         elif ours.is_of_columns and ours.column is not None and (theirs.adds or theirs.is_of_columns):

@@ -54,6 +54,12 @@ class HistoryMachine(RuleBasedStateMachine):
     def propose_on_newest(self, name: str, picks: list[int], knows_rows: bool) -> None:  # noqa: FBT001 - drawn
         self.world.propose(name, picks, 0, knows_rows=knows_rows)
 
+    @rule(name=NAMES, picks=PICKS, knows_rows=st.booleans())
+    def propose_alone(self, name: str, picks: list[int], knows_rows: bool) -> None:  # noqa: FBT001 - drawn
+        self.world.fold(len(self.world.waiting))
+        self.world.propose(name, picks, 0, knows_rows=knows_rows)
+        self.world.fold(1)
+
     @precondition(lambda self: self.world.waiting)
     @rule(most=st.integers(1, 5))
     def fold(self, most: int) -> None:

@@ -91,7 +91,8 @@ class World:
         return [one for number in range(version + 1, self.version + 1) for one in self.effects[number]]
 
     def act(self, name: str, picks: Sequence[int], version: int) -> Act | None:
-        return ACTS[name](Choice(self.model[version], picks, self.keys, version))
+        dataset = lance.dataset(str(self.table), version=version)
+        return ACTS[name](Choice(self.model[version], picks, self.keys, dataset))
 
     def foreign(self, name: str, picks: Sequence[int], back: int) -> None:
         """Another client commits; what pylance rebases by itself maybe from a dataset opened before."""
