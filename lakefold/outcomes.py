@@ -31,7 +31,8 @@ def result_text(outcome: Outcome) -> str:
     result = outcome.result
     if isinstance(result, Committed):
         rebased = ", rebased" if result.rebased else ""
-        return f"committed in version {result.version}: {result.rows_added:,} rows added{rebased}"
+        deleted = f", {result.rows_deleted:,} deleted" if result.rows_deleted else ""
+        return f"committed in version {result.version}: {result.rows_added:,} rows added{deleted}{rebased}"
     if isinstance(result, Duplicate):
         return f"duplicate of version {result.version}" if result.version else "duplicate"
     if isinstance(result, Rejected):

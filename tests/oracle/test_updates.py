@@ -8,8 +8,11 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lakefold_table.entry import Committed, Rejected
 from lakefold_table.lance.bitmaps import Bitmap, encode_bitmap
-from tests.oracle.operations import both_ways
+from tests.oracle.committing import fold, owned
+from tests.oracle.operations import both_ways, version_of
+from tests.oracle.rebasing import built, send
 from tests.oracle.test_deletes import agree, rows_of, table_of
 
 if TYPE_CHECKING:
@@ -169,3 +172,34 @@ def test_files_may_still_hold_columns_that_were_dropped(tmp_path: Path, dropped:
     table = make(tmp_path / "t")
     agree(both_ways(table, act))
     agree(both_ways(table.rename(tmp_path / "u"), lambda dataset: dataset.delete("a = 11")))
+
+
+def keyed(*ids: int) -> pa.Table:
+    """Rows of a table whose column `a` is its primary key."""
+    key = pa.field("a", pa.int64(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"})
+    return rows_of(ids).cast(pa.schema([key, ("s", pa.string())]))
+
+
+@pytest.mark.parametrize("between", [None, (2, 200), (3, 300)], ids=["newest", "other keys", "same key"])
+def test_the_keys_that_were_inserted_stay_told(tmp_path: Path, between: tuple[int, int] | None) -> None:
+    """The next version's transaction carries them, and a key that both inserted is a conflict."""
+
+    def upsert(dataset: lance.LanceDataset, *ids: int) -> object:
+        builder = dataset.merge_insert("a").when_matched_update_all().when_not_matched_insert_all()
+        return builder.execute(keyed(*ids))
+
+    table = tmp_path / "t"
+    lance.write_dataset(keyed(*range(40)), str(table), max_rows_per_file=10)
+    sent = built(table, lambda dataset: upsert(dataset, 1, 300))
+    if between is not None:
+        upsert(lance.dataset(str(table)), *between)
+    (result,) = fold(owned(table), send(table, sent), 0)
+    if between == (3, 300):
+        assert isinstance(result, Rejected)
+        assert result.conflict.retryable
+        return
+    assert isinstance(result, Committed)
+    made = version_of(table).transaction
+    assert made is not None
+    assert made.update.inserted_rows == sent[0].lance.update.inserted_rows
+    assert made.update.HasField("inserted_rows")

@@ -3,7 +3,7 @@
 Its verdicts may not be weaker than those of its parts, or a foreign commit would get through that one of them
 forbids (architecture, Folding and grouping). So only entries of one kind share a version. Appends and Deletes
 could be told as parts of an Update to all but one writer, who moves the write-ahead log forward
-(UpdateMemWalState): it may follow an Update, and not an Append or a Delete.
+(UpdateMemWalState): it may follow an Update, and not an Append or a Delete (decision 0013).
 """
 
 from __future__ import annotations
