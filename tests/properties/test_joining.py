@@ -1,0 +1,116 @@
+"""Deletes and Updates of many writers against a plain model: a row goes once, whoever else deletes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakefold_committer.grouping import Limits, groups_of
+from lakefold_table.entry import Committed, Rejected
+from lakefold_table.lance.row_versions import decode_versions
+from lakefold_table.lance.rowids import decode_row_ids, encode_row_ids
+from tests.changing import ROWS, MemoryRows
+from tests.folding import FORMAT, entries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+FRAGMENTS = 2
+MOST = Limits(4, 10**9)
+ROW = st.tuples(st.integers(0, FRAGMENTS - 1), st.integers(0, ROWS - 1))
+CHOICE = st.tuples(st.sampled_from(["delete", "update"]), st.frozensets(ROW, min_size=1, max_size=9))
+ROUNDS = st.lists(st.lists(CHOICE, min_size=1, max_size=5), min_size=1, max_size=3)
+"""In each round all writers open the table as it is, then their proposals are folded in order."""
+
+
+@dataclass
+class Model:
+    """The rows that are left, as (fragment, offset), and what was moved by id."""
+
+    rows: set[tuple[int, int]] = field(
+        default_factory=lambda: {(one, row) for one in range(FRAGMENTS) for row in range(ROWS)}
+    )
+    moved: set[int] = field(default_factory=set)
+
+    def of(self, fragment: int) -> set[int]:
+        """The offsets that are left in a fragment."""
+        return {row for number, row in self.rows if number == fragment}
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A proposal, and the rows that it takes."""
+
+    envelope: Envelope
+    rows: frozenset[tuple[int, int]]
+    moves: bool
+
+
+def proposed(table: MemoryRows, model: Model, kind: str, chosen: Iterable[tuple[int, int]]) -> Sent | None:
+    """What a writer sends who takes those of the chosen rows that are there."""
+    rows = frozenset(chosen) & model.rows
+    if not rows:
+        return None
+    taken = {number: sorted(row for one, row in rows if one == number) for number, _ in rows}
+    removed = [number for number, few in taken.items() if set(few) == model.of(number)]
+    updated: dict[int, Iterable[int]] = {n: few for n, few in taken.items() if n not in removed}
+    if kind == "delete":
+        return Sent(table.delete(updated, removed), rows, moves=False)
+    envelope = table.update(updated, removed)
+    (new,) = envelope.lance.update.new_fragments
+    new.physical_rows = len(rows)
+    new.inline_row_ids = encode_row_ids(np.array(sorted(map(row_id, rows)), dtype=np.uint64))
+    return Sent(envelope, rows, moves=True)
+
+
+def row_id(row: tuple[int, int]) -> int:
+    return row[0] * ROWS + row[1]
+
+
+def check(table: MemoryRows, model: Model) -> None:
+    """The table is what the model says, and each moved row is there once, with its id and its birth."""
+    state = table.state
+    there = state.fragments.get(range(FRAGMENTS))
+    assert there.keys() == {number for number, _ in model.rows}
+    for number in there:
+        assert set(range(ROWS)) - set(table.deleted(number)) == model.of(number)
+    ids: list[int] = []
+    for fragment in state.fragments:
+        if fragment.id >= FRAGMENTS:
+            rows = fragment.physical_rows
+            ids += decode_row_ids(fragment.inline_row_ids, rows).tolist()
+            assert set(decode_versions(fragment.inline_created_at_versions, rows).tolist()) == {2}
+    assert sorted(ids) == sorted(model.moved)
+    assert state.rows == len(model.rows) + len(model.moved)
+
+
+def groups(sent: Sequence[Sent]) -> Iterable[Sequence[Sent]]:
+    """As the committer cuts them."""
+    found = groups_of(entries([one.envelope for one in sent], 0), FORMAT, MOST)
+    return [[sent[entry.position.offset] for entry in group] for group in found]
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROUNDS)
+def test_a_row_goes_once(rounds: list[list[tuple[str, frozenset[tuple[int, int]]]]]) -> None:
+    table, model = MemoryRows(stable=True, fragments=FRAGMENTS), Model()
+    for choices in rounds:
+        sent = [one for kind, rows in choices if (one := proposed(table, model, kind, rows))]
+        for group in groups(sent):
+            results = table.fold(*(one.envelope for one in group))
+            for one, result in zip(group, results, strict=True):
+                if one.rows <= model.rows:
+                    assert isinstance(result, Committed), result
+                    assert result.rows_deleted == len(one.rows)
+                    model.rows -= one.rows
+                    model.moved |= {row_id(row) for row in one.rows} if one.moves else set()
+                else:
+                    assert isinstance(result, Rejected), result
+                    assert result.conflict.retryable
+        check(table, model)
