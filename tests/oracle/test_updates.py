@@ -13,7 +13,7 @@ from lakefold_table.lance.bitmaps import Bitmap, encode_bitmap
 from tests.oracle.committing import fold, owned
 from tests.oracle.operations import both_ways, version_of
 from tests.oracle.rebasing import built, send
-from tests.oracle.test_deletes import agree, rows_of, table_of
+from tests.oracle.test_deletes import agree, everything, rows_of, table_of, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,3 +203,40 @@ def test_the_keys_that_were_inserted_stay_told(tmp_path: Path, between: tuple[in
     assert made is not None
     assert made.update.inserted_rows == sent[0].lance.update.inserted_rows
     assert made.update.HasField("inserted_rows")
+
+
+@pytest.mark.parametrize(
+    ("version", "stable"), [("legacy", False), ("2.0", False), ("2.0", True), ("2.2", False), ("2.2", True)]
+)
+def test_nested_columns_are_written_anew(tmp_path: Path, version: str, *, stable: bool) -> None:
+    table = tmp_path / "t"
+    nested = pa.array([{"x": number, "y": [number]} for number in range(40)])
+    lance.write_dataset(
+        rows_of(range(40)).append_column("nested", nested),
+        str(table),
+        max_rows_per_file=10,
+        enable_stable_row_ids=stable,
+        data_storage_version=version,
+    )
+    lance.dataset(str(table)).create_scalar_index("nested.x", "BTREE")
+    more = pa.table({"a": pa.array([1, 13], pa.int64()), "nested": pa.array([{"x": 7, "y": [8, 9]}] * 2)})
+    both = both_ways(table, lambda dataset: dataset.merge_insert("a").when_matched_update_all().execute(more))
+    assert isinstance(both.result, Committed)
+    assert both.differences == {}
+    assert everything(both.ours) == everything(both.theirs)
+    assert values(both.ours, "nested.x = 7") == [1, 7, 13]
+
+
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])
+@pytest.mark.parametrize(
+    "act",
+    [update("a in (1, 4, 12) or a >= 30"), upsert(1, 12, 77), lambda dataset: dataset.delete("a in (1, 12)")],
+    ids=["update", "merge_insert", "delete"],
+)
+def test_rows_of_compacted_fragments_come_to_the_same(tmp_path: Path, act: Act, *, stable: bool) -> None:
+    """Their ids and versions lie in several pieces, of any form."""
+    table = updated(tmp_path / "t", stable=stable)
+    dataset = lance.dataset(str(table))
+    dataset.delete("a in (2, 7, 33)")
+    dataset.optimize.compact_files(target_rows_per_fragment=25)
+    agree(both_ways(table, act))
