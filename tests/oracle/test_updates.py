@@ -208,7 +208,9 @@ def test_the_keys_that_were_inserted_stay_told(tmp_path: Path, between: tuple[in
 @pytest.mark.parametrize(
     ("version", "stable"), [("legacy", False), ("2.0", False), ("2.0", True), ("2.2", False), ("2.2", True)]
 )
-def test_nested_columns_are_written_anew(tmp_path: Path, version: str, *, stable: bool) -> None:
+def test_nested_columns_are_written_anew(
+    tmp_path: Path, version: Literal["legacy", "2.0", "2.2"], *, stable: bool
+) -> None:
     table = tmp_path / "t"
     nested = pa.array([{"x": number, "y": [number]} for number in range(40)])
     lance.write_dataset(
