@@ -26,8 +26,11 @@ FILE_LOGS = "lakefold.file-logs"
 UUIDS = "lakefold.uuids"
 APP = "lakefold.app."
 
-RULES = 1
-"""The version of the rules by which this release folds. A committer steps down before newer rules."""
+RULES = 2
+"""The version of the rules by which this release folds. A committer steps down before newer rules.
+
+1: Append, ReserveFragments, the creating Overwrite. 2: every operation of Lance but DataOverlay.
+"""
 
 MAX_APPS = 10_000
 MAX_APP_ID = 256
