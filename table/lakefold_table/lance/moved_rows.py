@@ -17,7 +17,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.bitmaps import numbers_of
 from lakefold_table.lance.columns import some
-from lakefold_table.lance.row_versions import decode_versions, encode_versions, one_version
+from lakefold_table.lance.row_versions import Runs, decode_versions, encode_runs, one_version
 from lakefold_table.lance.rowids import count_row_ids, decode_row_ids, encode_row_ids, row_id_range
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 FIRST_VERSION = 1
 """When rows were made of which nothing tells it; pylance takes this too."""
+MAX_NAMED = 1000
+"""How many row ids that are wrong are looked out for a message."""
+MOST_LAID_OUT = 2**22
+"""So many inserted rows get their ids in one segment with the moved ones, as pylance gives them. More get a
+segment of their own: a few bytes of a proposal may claim them, and laying them out would take gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ class Origin:
 
     def strangers(self, ids: Numbers) -> list[int]:
         """Those of these ids that it doesn't have, a few of them."""
-        found: list[int] = ids[~np.isin(ids, self.ids)][:1000].tolist()
+        found: list[int] = ids[~np.isin(ids, self.ids)][:MAX_NAMED].tolist()
         return found
 
 
@@ -91,7 +96,7 @@ def moved(
     first, complete, only_moved = next_row_id, [], []
     seen: list[Numbers] = []
     for place, fragment in enumerate(proposed):
-        ids = brought_ids(fragment)
+        ids = brought_ids(fragment, origin.ids.size)
         if isinstance(ids, Invalid):
             return ids
         made = origin.versions_of(ids)
@@ -111,8 +116,12 @@ def moved(
     return Moved(complete, next_row_id - first, only_moved)
 
 
-def brought_ids(fragment: DataFragment) -> Numbers | Invalid:
-    """The row ids that a new fragment brings: of its first rows, those of the others are given."""
+def brought_ids(fragment: DataFragment, most: int) -> Numbers | Invalid:
+    """The row ids that a new fragment brings: of its first rows, those of the others are given.
+
+    `most`: how many rows are moved. Of more ids some can be named; of far more only how many they are, since
+    a few bytes may stand for them.
+    """
     if not fragment.HasField("inline_row_ids"):
         return np.empty(0, np.uint64)
     try:
@@ -121,6 +130,11 @@ def brought_ids(fragment: DataFragment) -> Numbers | Invalid:
             return Invalid(
                 f"a new fragment of {fragment.physical_rows} rows brings {count} row ids",
                 "bring one for each row that is moved",
+            )
+        if count > most + MAX_NAMED:
+            return Invalid(
+                f"a new fragment brings {count} row ids, and the transaction deletes {most} rows",
+                "bring the ids of the rows that are moved; new rows get theirs when the proposal is folded",
             )
         return decode_row_ids(fragment.inline_row_ids, count, "row ids of a new fragment")
     except (DamagedError, InvalidError) as error:
@@ -136,10 +150,12 @@ def _complete(
     complete.CopyFrom(fragment)
     if not ids.size:
         complete.inline_row_ids = row_id_range(next_row_id, rows)
+    elif fresh > MOST_LAID_OUT:
+        complete.inline_row_ids = fragment.inline_row_ids + row_id_range(next_row_id, fresh)
     elif fresh:
         more = np.arange(next_row_id, next_row_id + fresh, dtype=np.uint64)
         complete.inline_row_ids = encode_row_ids(np.concatenate([ids, more]))
-    versions = np.concatenate([made, np.full(fresh, version, np.uint64)])
-    complete.inline_created_at_versions = encode_versions(versions)
+    runs = Runs(np.append(np.ones(made.size, np.int64), fresh), np.append(made, np.uint64(version)))
+    complete.inline_created_at_versions = encode_runs(runs)
     complete.inline_last_updated_at_versions = one_version(rows, version)
     return complete
