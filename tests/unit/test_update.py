@@ -306,3 +306,15 @@ def test_a_schema_that_was_changed_meanwhile_is_looked_at_for_an_update_with_row
     assert result == Committed(
         5, rebased=True, rows_added=3, rows_deleted=2, first_fragment_id=3, num_fragment_ids=1
     )
+
+
+def test_rows_affected_by_columns_written_anew_are_not_taken_for_deleted_ones(table: MemoryRows) -> None:
+    envelope = rewrite(table)
+    envelope.affected_rows[0] = encode_bitmap(Bitmap([1, 2]))
+    stale = rewrite(table, 1)
+    stale.affected_rows[1] = encode_bitmap(Bitmap([3]))
+    assert table.fold(envelope) == [Committed(3)]
+    table.fold(table.delete({1: [5]}))
+    (result,) = table.fold(stale)
+    assert isinstance(result, Rejected)
+    assert result.conflict.retryable

@@ -226,10 +226,16 @@ class _Joining:
         return None
 
     def update(self, there: DataFragment, proposed: DataFragment) -> Rejected | Invalid | None:
-        """A fragment that gets another deletion file."""
+        """A fragment that gets another deletion file.
+
+        Of one whose columns are written anew, the rows said to be affected may be those whose values change.
+        """
         fault = _same_fragment_fault(there, proposed)
         if fault is not None:
             return fault
+        columns = has_other_files(there, proposed)
+        if columns and there.id in self._merges:
+            return _rewritten_meanwhile(there.id)
         try:
             rows = deleted_rows(self._table, proposed)
         except DamagedError as error:
@@ -240,7 +246,9 @@ class _Joining:
         present = _present(self._table, there)
         if isinstance(present, Rejected):
             return present
-        affected = None if self._affected is None else self._affected.get(there.id, Bitmap())
+        affected = None
+        if self._affected is not None and not columns:
+            affected = self._affected.get(there.id, Bitmap())
         if there.id in self._merges:
             return self._join(there, present, rows, affected)
         return self._take(there, proposed, present, rows, affected)
@@ -346,6 +354,16 @@ def _both_deleted(fragment_id: int, rows: Bitmap) -> Rejected:
         message=f"rows {some(first)} of fragment {fragment_id} were deleted or moved meanwhile; {RETRY}",
         fragment_ids=(fragment_id,),
         row_addresses=tuple(fragment_id << ROW_BITS | row for row in first),
+    )
+    return Rejected(conflict)
+
+
+def _rewritten_meanwhile(fragment_id: int) -> Rejected:
+    conflict = Conflict(
+        retryable=True,
+        message=f"columns of fragment {fragment_id} are written anew, and rows of it were deleted or moved "
+        f"meanwhile; {RETRY}",
+        fragment_ids=(fragment_id,),
     )
     return Rejected(conflict)
 

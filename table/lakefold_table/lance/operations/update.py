@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.entry import Conflict, Invalid, Rejected
+from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Needs
 from lakefold_table.lance.columns import some
@@ -64,7 +64,7 @@ def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
     found = deletions_of(table, proposal, update.updated_fragments, update.removed_fragment_ids, which=which)
     if not isinstance(found, Deletions):
         return found
-    replaced = _rewritten(table, proposal, found)
+    replaced = _rewritten(table, update, found)
     if not isinstance(replaced, dict):
         return replaced
     added = _added(table, update, found)
@@ -108,10 +108,9 @@ def _plain_fault(table: Working, update: Transaction.Update) -> Invalid | None:
 
 
 def _rewritten(
-    table: Working, proposal: Proposal, found: Deletions
-) -> dict[int, DataFragment] | Rejected | Invalid:
+    table: Working, update: Transaction.Update, found: Deletions
+) -> dict[int, DataFragment] | Invalid:
     """The fragments that stay, with their new files and the versions of their rows."""
-    update = proposal.transaction.update
     proposed = {one.id: one for one in update.updated_fragments}
     told = changed_offsets(update, proposed)
     if isinstance(told, Invalid):
@@ -121,7 +120,7 @@ def _rewritten(
     for number, there in table.get(replaced).items():
         one = proposed[number]
         if has_other_files(there, one):
-            fault = _columns_fault(table, proposal, there, one)
+            fault = columns_fault(table, there, one, update.fields_modified)
             if fault is not None:
                 return fault
             replaced[number] = with_files(replaced[number], one.files)
@@ -131,21 +130,6 @@ def _rewritten(
             if hindered is not None:
                 return hindered
     return replaced
-
-
-def _columns_fault(
-    table: Working, proposal: Proposal, there: DataFragment, one: DataFragment
-) -> Rejected | Invalid | None:
-    if there.id in proposal.rebase.merges:
-        return Rejected(
-            Conflict(
-                retryable=True,
-                message=f"columns of fragment {there.id} are written anew, and rows of it were deleted or "
-                "moved meanwhile; build it again on the newest version",
-                fragment_ids=(there.id,),
-            )
-        )
-    return columns_fault(table, there, one, proposal.transaction.update.fields_modified)
 
 
 def _added(table: Working, update: Transaction.Update, found: Deletions) -> Moved | Invalid:
