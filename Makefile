@@ -16,7 +16,7 @@ CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types test-fast test-integration bench docs generate setup lock clean
+.PHONY: help demo test lint types test-fast test-oracle test-integration bench docs generate setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,11 +24,12 @@ help: ## list the targets
 demo: .java setup ## the whole way on real events: Kafka, Spark, committer, reader, with progress on the screen
 	@$(BIN)/lakefold demo
 
-test: setup ## everything that CI runs: lint, types, docs, fast tests, integration tests
+test: setup ## everything that CI runs: lint, types, docs, fast tests, oracle tests, integration tests
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory types
 	@$(MAKE) --no-print-directory docs
 	@$(MAKE) --no-print-directory test-fast
+	@$(MAKE) --no-print-directory test-oracle
 	@$(MAKE) --no-print-directory test-integration
 
 lint: setup ## ruff (all rules), the format, the purity of the core, the direction of imports
@@ -44,7 +45,11 @@ types: setup ## mypy, strict, over packages and tests
 
 test-fast: setup ## the tests that need no broker and no Spark (under a minute)
 	$(STEP) 'fast tests'
-	@$(BIN)/pytest -q tests --ignore=tests/integration -n 2
+	@$(BIN)/pytest -q tests --ignore=tests/integration --ignore=tests/oracle -n 2
+
+test-oracle: setup ## the tests that hold our tables against pylance's, both ways
+	$(STEP) 'oracle tests'
+	@$(BIN)/pytest -q tests/oracle -n 2
 
 test-integration: .java setup ## the tests that start a real broker and Spark, on free ports
 	$(STEP) 'integration tests'
