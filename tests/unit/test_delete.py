@@ -12,6 +12,7 @@ from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.lance.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.deletions import ARRAY, BITMAP, deletion_path
 from tests.changing import MemoryRows
+from tests.folding import fold_at, opened
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -264,3 +265,15 @@ def test_a_fragment_that_goes_without_a_word_on_its_rows_means_all_of_them(table
     (result,) = table.fold(envelope)
     assert isinstance(result, Rejected)
     assert (result.conflict.retryable, result.conflict.fragment_ids) == (True, (0,))
+
+
+def test_a_late_committer_joins_to_the_same_file_and_gives_the_same_answer(table: MemoryRows) -> None:
+    first, second = table.delete({0: [1]}), table.delete({0: [2]})
+    table.fold(first)
+    late = opened(table.uri)
+    (done,) = table.outcomes(second)
+    there = {listed.path for listed in table.storage.list("_deletions/")}
+    (again,) = fold_at(late, [second], table.offset - 1)
+    assert again.result == done.result == Committed(4, rebased=True, rows_deleted=1)
+    assert {listed.path for listed in table.storage.list("_deletions/")} == there
+    assert list(table.deleted(0)) == [1, 2]
