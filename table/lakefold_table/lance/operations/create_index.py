@@ -52,7 +52,11 @@ def needs(state: LanceState | None, envelope: Envelope) -> Needs:
 
 
 def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
-    """The indices without those removed, and with the new ones last."""
+    """The indices without those removed, and with the new ones last.
+
+    Raises `DamagedError` where the table's own can't be read.
+    """
+    _ = table.indices
     fitted: list[_Fitted] = []
     try:
         for index in proposal.transaction.create_index.new_indices:
