@@ -98,6 +98,15 @@ def test_indices_come_and_go_as_in_pylance(name: str, table: Path) -> None:
     agreed(both_ways(table, ACTS[name]))
 
 
+@pytest.mark.parametrize("condition", ["a >= 1000", "a >= 0"])
+def test_segments_go_with_their_last_fragment(condition: str, table: Path) -> None:
+    lance.dataset(str(table)).optimize.optimize_indices(num_indices_to_merge=0)
+    both = both_ways(table, lambda dataset: dataset.delete(condition))
+    agreed(both)
+    names = [one.name for one in version_of(both.ours).indices.indices]
+    assert sorted(names) == ["a_idx", "s_idx"]
+
+
 BETWEEN: dict[str, Callable[[lance.LanceDataset], object]] = {
     "append": append,
     "delete": lambda dataset: dataset.delete("a = 5 OR a >= 1005"),

@@ -251,6 +251,15 @@ def other_file(rewrite: Transaction.Rewrite) -> None:
     rewrite.groups[0].old_fragments[1].files[0].path = "other.lance"
 
 
+def fewer_files(rewrite: Transaction.Rewrite) -> None:
+    one = rewrite.groups[0].old_fragments[1]
+    one.files.add().CopyFrom(one.files[0])
+
+
+def other_deleted_rows(rewrite: Transaction.Rewrite) -> None:
+    rewrite.groups[0].old_fragments[1].deletion_file.num_deleted_rows = 1
+
+
 def other_size(rewrite: Transaction.Rewrite) -> None:
     new_fragment(rewrite).files[0].file_size_bytes += 1
 
@@ -290,6 +299,8 @@ WRONG: dict[str, Callable[[Transaction.Rewrite], None]] = {
     r"fragment ids \[2\] are taken": take_a_live_id,
     r"fragments \[77\] are not in the table": miss_a_fragment,
     "fragment 1 is another one": other_file,
+    "is another one in the table": fewer_files,
+    "another one in the table": other_deleted_rows,
     "the transaction says": other_size,
     "missing.lance is missing": no_file,
     "no deletion file": deleted_in_new,
@@ -303,23 +314,40 @@ WRONG: dict[str, Callable[[Transaction.Rewrite], None]] = {
 
 @pytest.mark.parametrize("message", WRONG)
 def test_a_wrong_rewrite_is_refused(message: str, table: Path) -> None:
-    both = replayed(table, compact, change=lambda envelope: WRONG[message](envelope.lance.rewrite))
+    def wrong(envelope: Envelope) -> None:
+        """The reservation is all that came in between; it changed no fragment."""
+        envelope.lance.read_version += 1
+        WRONG[message](envelope.lance.rewrite)
+
+    both = replayed(table, compact, change=wrong)
     assert isinstance(both.result, Invalid), both.result
     assert re.search(message, both.result.message)
     assert both.result.hint
 
 
 def test_a_dead_id_that_an_index_still_covers_is_not_given_again(table: Path) -> None:
-    lance.dataset(str(table)).delete("a < 10")
+    lance.dataset(str(table)).delete("a >= 10 AND a < 20")
 
     def take(envelope: Envelope) -> None:
-        first = envelope.lance.rewrite.groups[0]
-        first.new_fragments[0].id = 1 if first.old_fragments[0].id != 1 else 3
+        new_fragment(envelope.lance.rewrite).id = 1
 
-    dead = replayed(
-        table, lambda dataset: dataset.optimize.compact_files(target_rows_per_fragment=1000), change=take
-    )
-    assert isinstance(dead.result, Invalid)
+    both = replayed(table, compact, change=take)
+    assert isinstance(both.result, Invalid)
+    assert "were used before" in both.result.message
+
+
+def test_fragments_of_which_an_index_knows_a_part_are_not_made_into_one(table: Path) -> None:
+    two_appends(lance.dataset(str(table)))
+
+    def into_one(envelope: Envelope) -> None:
+        first, second = envelope.lance.rewrite.groups
+        first.old_fragments.extend(second.old_fragments)
+        first.new_fragments.extend(second.new_fragments)
+        del envelope.lance.rewrite.groups[1]
+
+    both = replayed(table, compact, change=into_one)
+    assert isinstance(both.result, Invalid)
+    assert "covers only [0, 1, 2, 3]" in both.result.message
 
 
 STABLE_WRONG: dict[str, Callable[[DataFragment], None]] = {
@@ -328,6 +356,9 @@ STABLE_WRONG: dict[str, Callable[[DataFragment], None]] = {
     "39 row ids for 40|0 row ids": lambda one: one.ClearField("inline_row_ids"),
     "other versions than they have": lambda one: setattr(
         one, "inline_created_at_versions", one_version(40, 2)
+    ),
+    "come with other versions": lambda one: setattr(
+        one, "inline_last_updated_at_versions", one_version(40, 2)
     ),
     "row versions for 40": lambda one: setattr(one, "inline_last_updated_at_versions", one_version(39, 1)),
 }
