@@ -1,0 +1,124 @@
+"""An index never claims a fragment with rows that it doesn't know, whatever was compacted before."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakefold_protos.lance.table_pb2 import (
+    UUID,
+    FragmentReuseIndexDetails,
+    IndexMetadata,
+    IndexSection,
+    Manifest,
+)
+from lakefold_table.errors import DamagedError
+from lakefold_table.lance.bitmaps import Bitmap, decode_bitmap, encode_bitmap
+from lakefold_table.lance.indices import (
+    FRAGMENT_REUSE,
+    coverage,
+    with_fragments,
+    without_fields,
+    without_fragments,
+    without_idle,
+)
+from lakefold_table.lance.reuse import needs_of_section, remapped, rewritten_by
+
+FRAGMENTS = 6
+IDS = st.integers(0, 9)
+Group = tuple[list[int], list[int]]
+
+
+def nothing(_path: str) -> bytes | None:
+    return None
+
+
+def index(covers: set[int], fields: tuple[int, ...] = (0,), name: str = "i", built: int = 1) -> IndexMetadata:
+    return IndexMetadata(
+        name=name, fields=fields, dataset_version=built, fragment_bitmap=encode_bitmap(Bitmap(covers))
+    )
+
+
+def covered(entry: IndexMetadata) -> set[int]:
+    return set(coverage(entry) or ())
+
+
+@given(covers=st.sets(st.integers(0, FRAGMENTS - 1)), data=st.data())
+def test_what_is_covered_after_compactions_is_known(covers: set[int], data: st.DataObject) -> None:
+    rows = {number: {number} for number in range(FRAGMENTS)}
+    known = set(covers)
+    fresh = FRAGMENTS
+    versions = []
+    for number in range(data.draw(st.integers(0, 4), "compactions")):
+        version = FragmentReuseIndexDetails.Version(dataset_version=number + 2)
+        for _ in range(data.draw(st.integers(0, 2), "groups")):
+            old = data.draw(st.lists(st.sampled_from(sorted(rows)), min_size=1, unique=True), "old")
+            moved = sorted(set().union(*(rows.pop(one) for one in old)))
+            cut = data.draw(st.integers(0, len(moved)), "cut")
+            new = {fresh: set(moved[:cut]), fresh + 1: set(moved[cut:])}
+            fresh += 2
+            rows.update(new)
+            group = version.groups.add()
+            for one in old:
+                group.old_fragments.add(id=one)
+            for one in new:
+                group.new_fragments.add(id=one)
+        versions.append(version)
+    told = rewritten_by(IndexMetadata(uuid=UUID(uuid=bytes(16)), name=FRAGMENT_REUSE), versions)
+    (_, after) = remapped(Manifest(), [told, index(covers)], nothing)
+    for fragment in covered(after) & rows.keys():
+        assert rows[fragment] <= known
+    assert remapped(Manifest(), [told, after], nothing)[1] is after
+
+
+@given(st.lists(st.tuples(st.sets(IDS), st.sets(IDS, max_size=2)), max_size=5), st.sets(IDS), st.sets(IDS))
+def test_changed_fragments_are_covered_by_no_index_on_their_fields(
+    indices: list[tuple[set[int], set[int]]], fields: set[int], fragments: set[int]
+) -> None:
+    before = [index(covers, tuple(sorted(on))) for covers, on in indices]
+    after = without_fragments(before, fields, fragments)
+    for one, (covers, on) in zip(after, indices, strict=True):
+        assert covered(one) == (covers - fragments if on & fields else covers)
+    kept = without_fields(before, fields)
+    assert [set(one.fields) for one in kept] == [on for _, on in indices if on <= fields]
+
+
+@given(
+    st.lists(st.tuples(st.sets(IDS), st.sets(IDS, max_size=2)), max_size=5), IDS, st.sets(IDS), st.sets(IDS)
+)
+def test_moved_rows_are_covered_where_all_of_them_were(
+    indices: list[tuple[set[int], set[int]]], changed: int, sources: set[int], new: set[int]
+) -> None:
+    before = [index(covers, tuple(sorted(on))) for covers, on in indices]
+    after = with_fragments(before, [changed], sources, new)
+    for one, (covers, on) in zip(after, indices, strict=True):
+        extends = sources <= covers and changed not in on
+        assert covered(one) == (covers | new if extends else covers)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ij"), st.sets(IDS), st.integers(0, 3)), max_size=6), st.sets(IDS))
+def test_an_index_loses_segments_but_no_coverage(
+    segments: list[tuple[str, set[int], int]], live: set[int]
+) -> None:
+    before = [index(covers, name=name, built=built) for name, covers, built in segments]
+    after = without_idle(before, live.intersection)
+    for name in "ij":
+        was = [one for one in before if one.name == name]
+        now = [one for one in after if one.name == name]
+        assert bool(was) == bool(now)
+        assert set().union(*map(covered, was)) & live == set().union(*map(covered, now)) & live
+        assert len(now) <= 1 or all(covered(one) & live for one in now)
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60))
+def test_bytes_of_anybody_are_damage_or_an_answer(details: bytes, bitmap: bytes) -> None:
+    entry = IndexMetadata(uuid=UUID(uuid=b"r" * 16), name=FRAGMENT_REUSE, fragment_bitmap=bitmap)
+    entry.index_details.value = details
+    other = IndexMetadata(name="i", fields=[0], fragment_bitmap=bitmap)
+    needs_of_section(Manifest(), IndexSection(indices=[entry]).SerializeToString())
+    try:
+        read = remapped(Manifest(), [entry, other], nothing)
+    except DamagedError:
+        return
+    for one in read:
+        assert not one.fragment_bitmap or encode_bitmap(decode_bitmap(one.fragment_bitmap))
