@@ -103,6 +103,11 @@ def test_one_after_the_other(table: Path) -> None:
     check_agreement(both_ways(table, again))
 
 
+def test_a_file_of_which_only_dropped_columns_are_left(table: Path) -> None:
+    lance.dataset(str(table)).drop_columns(["s"])
+    check_agreement(both_ways(table, ACTS["one of the columns of a file"]))
+
+
 TEN = range(10)
 
 

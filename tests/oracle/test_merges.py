@@ -168,6 +168,19 @@ def test_fewer_columns(table: Path) -> None:
     assert dict(version_of(both.ours).manifest.schema_metadata) == {"unit": b"m"}
 
 
+def test_a_file_of_dropped_columns_only(table: Path) -> None:
+    """With pylance's Merge it stays listed, and then its `validate()` finds the table damaged."""
+    lance.dataset(str(table)).add_columns({"b": "a * 2"})
+    fewer = by_hand(lambda _, fragments: fragments, rows(0, 1).schema)
+    both = both_ways(table, fewer)
+    assert both.differences.keys() == {"schema_metadata", "fragments"}
+    with pytest.raises(OSError, match="any fields in common"):
+        lance.dataset(str(both.theirs)).validate()
+    ours = lance.dataset(str(both.ours))
+    ours.validate()
+    assert ours.to_table().equals(lance.dataset(str(both.theirs)).to_table())
+
+
 def test_values_of_a_fragment_are_not_lost(table: Path) -> None:
     """Where pylance takes it: a column would read as null in one fragment."""
 

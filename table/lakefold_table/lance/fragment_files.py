@@ -17,7 +17,7 @@ from lakefold_table.lance.row_versions import one_version
 from lakefold_table.lance.validity import path_fault, size_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from lakefold_table.lance.columns import Columns
     from lakefold_table.lance.working import Working
@@ -141,6 +141,14 @@ def with_files(before: DataFragment, files: Iterable[DataFile]) -> DataFragment:
     del fragment.files[:]
     fragment.files.extend(file for file in files if set(file.fields) != {STRUCK})
     return fragment
+
+
+def of_columns(files: Iterable[DataFile], fields: Collection[int]) -> list[DataFile]:
+    """Those of the files that hold any of these fields.
+
+    Others are no more listed: pylance's `validate()` refuses a table that has one (tried).
+    """
+    return [file for file in files if not set(file.fields).isdisjoint(fields)]
 
 
 def updated(table: Working, before: DataFragment, files: Iterable[DataFile]) -> DataFragment:

@@ -14,7 +14,7 @@ from lakefold_protos.lance.table_pb2 import DataFile
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
 from lakefold_table.lance.columns import some
-from lakefold_table.lance.fragment_files import STRUCK, file_key, new_file_fault, places, updated
+from lakefold_table.lance.fragment_files import STRUCK, file_key, new_file_fault, of_columns, places, updated
 from lakefold_table.lance.indices import without_fragments
 from lakefold_table.lance.naming import data_path, is_inside
 from lakefold_table.lance.operations.change import Change
@@ -56,7 +56,7 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
         files = _files(fragment, one.new_file)
         if isinstance(files, Invalid):
             return files
-        replaced[fragment.id] = updated(table, fragment, files)
+        replaced[fragment.id] = updated(table, fragment, of_columns(files, table.columns.roots))
     fields = groups[0].new_file.fields
     return Change(
         proposal.transaction,

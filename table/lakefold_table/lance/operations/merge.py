@@ -19,6 +19,7 @@ from lakefold_table.lance.fragment_files import (
     changed_fields,
     file_key,
     files_fault,
+    of_columns,
     places,
     rows_fault,
     updated,
@@ -71,13 +72,14 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
     fault = _columns_fault(table, merge.schema, columns, pairs) or table.new_fragments_fault(new, columns)
     if fault is not None:
         return fault
+    listed = [(before, of_columns(after.files, columns.roots)) for before, after in pairs]
     return Change(
         proposal.transaction,
         added=new,
         replaced={
-            before.id: updated(table, before, after.files)
-            for before, after in pairs
-            if list(before.files) != list(after.files)
+            before.id: updated(table, before, files)
+            for before, files in listed
+            if list(before.files) != files
         },
         head=_head(table, merge),
         indices=_indices(table, merge.schema, pairs),

@@ -13,7 +13,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
 from lakefold_table.lance.columns import some
 from lakefold_table.lance.creation import schema_fault
-from lakefold_table.lance.fragment_files import with_files
+from lakefold_table.lance.fragment_files import of_columns, with_files
 from lakefold_table.lance.indices import without_fields
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.schema import by_id, is_altered
@@ -92,7 +92,7 @@ def _without_dropped(table: Working, kept: AbstractSet[int]) -> Mapping[int, Dat
     """The fragments that have a file without any column that is kept, without it."""
     found = {}
     for fragment in table.all():
-        files = [file for file in fragment.files if not kept.isdisjoint(file.fields)]
+        files = of_columns(fragment.files, kept)
         if len(files) < len(fragment.files):
             found[fragment.id] = with_files(fragment, files)
     return found

@@ -17,7 +17,7 @@ from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Needs
 from lakefold_table.lance.columns import some
 from lakefold_table.lance.deleted_rows import needs_of
-from lakefold_table.lance.fragment_files import has_other_files, new_files, with_files
+from lakefold_table.lance.fragment_files import has_other_files, new_files, of_columns, with_files
 from lakefold_table.lance.indices import with_fragments, without_fragments
 from lakefold_table.lance.joining import Deletions, deletions_of
 from lakefold_table.lance.moved_rows import Moved, moved, origin_of
@@ -123,7 +123,7 @@ def _rewritten(
             fault = columns_fault(table, there, one, update.fields_modified)
             if fault is not None:
                 return fault
-            replaced[number] = with_files(replaced[number], one.files)
+            replaced[number] = with_files(replaced[number], of_columns(one.files, table.columns.roots))
         if notes and number in told:
             replaced[number] = _copy(replaced[number])
             hindered = touch(replaced[number], told[number], table.version)
