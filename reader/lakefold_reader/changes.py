@@ -10,6 +10,7 @@ from lakefold_log.record import decode_record, position_at
 from lakefold_reader.effect import Effect, effect_of
 from lakefold_reader.source import counts_rows, explained, guarded, read_state
 from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.lance.features import has_stable_row_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from lakefold_reader.scan import Dataset
     from lakefold_reader.source import Source, Step
     from lakefold_table.entry import Position
+
+
+CREATED = "_row_created_at_version"
+"""Lance's column of the version that made a row (format facts, section 6)."""
 
 
 class UntoldChangeError(InvalidError):
@@ -89,12 +94,13 @@ class Change:
           False.
         - merge (columns added): the rows of fragments that the version before didn't have, mostly none. The
           new values of old rows are not told.
-        - delete, project, data_replacement, data_overlay, and an update that wrote no new fragment: no rows;
-          what they changed or removed is not told.
+        - any other update, on a table with stable row ids: the rows that are new. What it changed or removed
+          is not told, here and in what follows.
+        - delete, project, data_replacement, data_overlay, and an update that wrote no new fragment: no rows.
         - create_index, rewrite (compaction), reserve_fragments, update_config, update_bases: no rows, and
           nothing is missed.
-        - any other update (its new fragments mix inserted rows with changed ones), restore, clone, and
-          versions without a transaction: raises `UntoldChangeError`.
+        - an update on a table without them (its new fragments mix new rows with changed ones), restore,
+          clone, and versions without a transaction: raises `UntoldChangeError`.
 
         Raises `VersionExpiredError` where the version's files were cleaned up meanwhile, `InvalidError` for a
         column that isn't there. Nothing is kept: each call reads again.
@@ -132,20 +138,39 @@ class Change:
         fragments = self._inserted_fragments()
         if not fragments:
             return pa.RecordBatchReader.from_batches(schema.arrow, [])
+        if self._effect.mixed:
+            names = [column.name for column in schema.columns]
+            return self._dataset.reader(names, f"{CREATED} = {self.version}", [one.id for one in fragments])
         return rows_of_fragments(self._dataset, fragments, schema, self._id_of)
 
     def _inserted_fragments(self) -> Sequence[DataFragment]:
         effect = self._effect
         if effect.fragments is None:
-            raise UntoldChangeError(
-                f"which rows version {self.version}, the work of {self.operation}, inserted can't be told",
-                where=self._source.uri,
-                hint="open the version and read it whole",
-            )
+            raise self._untold()
+        if effect.mixed:
+            return self._told_by_birth(effect.fragments)
         if not effect.compared:
             return effect.fragments
         before = {one.id for one in read_state(self._source, self.version - 1).fragments}
         return [one for one in read_state(self._source, self.version).fragments if one.id not in before]
+
+    def _told_by_birth(self, fragments: Sequence[DataFragment]) -> Sequence[DataFragment]:
+        """The same fragments as the version holds them, once it is sure that each row's birth is noted."""
+        state = read_state(self._source, self.version)
+        ids = {self._id_of(one) for one in fragments}
+        found = [one for one in state.fragments if one.id in ids]
+        if not has_stable_row_ids(state.head) or not all(
+            one.HasField("inline_created_at_versions") for one in found
+        ):
+            raise self._untold()
+        return found
+
+    def _untold(self) -> UntoldChangeError:
+        return UntoldChangeError(
+            f"which rows version {self.version}, the work of {self.operation}, inserted can't be told",
+            where=self._source.uri,
+            hint="open the version and read it whole",
+        )
 
     def _id_of(self, fragment: DataFragment) -> int:
         """The id that a fragment of the transaction has in the version: found by its first file."""

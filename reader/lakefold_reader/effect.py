@@ -1,7 +1,8 @@
 """What a transaction did to the rows of its table, as far as its own text tells.
 
 This release tells inserts. For other changes it says precisely what it can't tell, so that nobody takes a
-part for the whole.
+part for the whole. Entries share a version only with others of their kind, so one transaction speaks for all
+of them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ NO_INSERTS = frozenset(
     {
         Kind.DATA_OVERLAY,
         Kind.DATA_REPLACEMENT,
-        Kind.DELETE,
         Kind.PROJECT,
         Kind.PROJECT_KEEPING_NULLABILITY,
     }
@@ -51,17 +51,19 @@ class Effect:
 
     `fragments` hold them and nothing else; None: these can't be told. `only_inserts`: the version did
     nothing else to rows, values and columns. `compared`: the fragments are those that the version before
-    doesn't have.
+    doesn't have. `mixed`: the fragments hold old rows, too; which are new shows by the versions that made
+    them, where the table keeps those.
     """
 
     fragments: Sequence[DataFragment] | None
     only_inserts: bool
     compared: bool = False
+    mixed: bool = False
 
     @property
     def rows(self) -> int | None:
         """How many rows were inserted, None where that isn't known without reading."""
-        if self.fragments is None or self.compared:
+        if self.fragments is None or self.compared or self.mixed:
             return None
         counts = [fragment.physical_rows for fragment in self.fragments]
         deletions = any(fragment.HasField("deletion_file") for fragment in self.fragments)
@@ -79,6 +81,9 @@ def effect_of(step: Step) -> Effect:
         return Effect(transaction.overwrite.fragments, only_inserts=step.version == 1)
     if kind is Kind.UPDATE:
         return _of_update(transaction.update)
+    if kind is Kind.DELETE:
+        delete = transaction.delete
+        return Effect((), only_inserts=not (delete.updated_fragments or delete.deleted_fragment_ids))
     if kind in NO_ROWS:
         return Effect((), only_inserts=True)
     if kind in NO_INSERTS:
@@ -93,6 +98,6 @@ def effect_of(step: Step) -> Effect:
 def _of_update(update: Transaction.Update) -> Effect:
     """A merge insert that met no row has new fragments only; any other mixes new rows with old ones."""
     touched = bool(update.removed_fragment_ids or update.updated_fragments)
-    if update.new_fragments and touched:
-        return Effect(None, only_inserts=False)
-    return Effect(update.new_fragments, only_inserts=not touched)
+    return Effect(
+        update.new_fragments, only_inserts=not touched, mixed=touched and bool(update.new_fragments)
+    )

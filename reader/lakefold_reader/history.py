@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lakefold_table.entry import LogId
 
 MICROS = 1_000_000
+COUNTED_ALIKE = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.REWRITE, Kind.UPDATE})
+"""Of these the outcomes count rows as they came and went. Those of a Restore count all rows, old and new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ class HistoryRow:
 
     `entries` were folded into it, `refused` answered otherwise in the same range. `apps`: the batches
     folded, by app. Rows and files in and out: None where the version before is gone, so that it can't be
-    told. `seconds_to_visible`: from the log time of the last entry until the version's file was stored;
+    told. A row that an update moved went and came, one that a compaction moved did neither; to a clone all
+    rows came. `seconds_to_visible`: from the log time of the last entry until the version's file was stored;
     None where the store doesn't say.
     """
 
@@ -105,7 +108,7 @@ def _rows(source: Source, numbers: Iterable[int]) -> Iterator[HistoryRow]:
 
 def _row(source: Source, step: Step) -> HistoryRow:
     record = decode_record(step.properties, source.uri) if step.own else None
-    traffic = _traffic(source, step)
+    traffic = _traffic(source, step, record)
     plain = HistoryRow(
         step.version,
         time_of(step.time_us),
@@ -145,7 +148,7 @@ def _seconds(source: Source, step: Step, record: Record) -> float | None:
     return None if stored is None else max(0, stored - record.last_time_us) / MICROS
 
 
-def _traffic(source: Source, step: Step) -> _Traffic:
+def _traffic(source: Source, step: Step, record: Record | None) -> _Traffic:
     """Rows and files that came and went."""
     kind = step.kind
     if kind in NO_ROWS - {Kind.REWRITE}:
@@ -154,23 +157,35 @@ def _traffic(source: Source, step: Step) -> _Traffic:
     if effect.only_inserts and effect.fragments is not None and kind is not Kind.REWRITE:
         return _Traffic(effect.rows, 0, sum(len(one.files) for one in effect.fragments), 0)
     try:
-        before = list(read_state(source, step.version - 1).fragments)
+        first = kind is Kind.CLONE
+        before = [] if first else list(read_state(source, step.version - 1).fragments)
         after = list(read_state(source, step.version).fragments)
     except InvalidError:
-        return _Traffic()
-    return _compared(before, after)
-
-
-def _compared(before: list[DataFragment], after: list[DataFragment]) -> _Traffic:
-    """What came and went between two versions. Rows moved to another fragment count as out and in."""
+        return _as_recorded(_Traffic(), kind, record)
     files_before, files_after = _files(before), _files(after)
     files = len(files_after - files_before), len(files_before - files_after)
     if not all(counts_rows(one) for one in (*before, *after)):
-        return _Traffic(None, None, *files)
-    old = {one.id for one in before}
-    rows_in = sum(_rows_of(one) for one in after if one.id not in old)
-    rows_out = sum(map(_rows_of, before)) + rows_in - sum(map(_rows_of, after))
-    return _Traffic(rows_in, rows_out, *files)
+        return _as_recorded(_Traffic(None, None, *files), kind, record)
+    return _Traffic(*_rows_between(before, after, kind), *files)
+
+
+def _as_recorded(traffic: _Traffic, kind: Kind, record: Record | None) -> _Traffic:
+    """The rows by what the committer answered, where that says the same as the fragments would."""
+    if record is None or kind not in COUNTED_ALIKE:
+        return traffic
+    committed = record.committed.values()
+    rows_in, rows_out = (sum(one.rows_added for one in committed), sum(one.rows_deleted for one in committed))
+    return replace(traffic, rows_in=rows_in, rows_out=rows_out)
+
+
+def _rows_between(before: list[DataFragment], after: list[DataFragment], kind: Kind) -> tuple[int, int]:
+    """The rows that came and went. A fragment that stays counts by the difference, a compaction whole."""
+    if kind is Kind.REWRITE:
+        more = sum(map(_rows_of, after)) - sum(map(_rows_of, before))
+        return max(0, more), max(0, -more)
+    old, new = ({one.id: _rows_of(one) for one in side} for side in (before, after))
+    differences = [new.get(number, 0) - old.get(number, 0) for number in old.keys() | new.keys()]
+    return sum(one for one in differences if one > 0), -sum(one for one in differences if one < 0)
 
 
 def _files(fragments: Iterable[DataFragment]) -> set[tuple[int, str]]:

@@ -37,7 +37,19 @@ if TYPE_CHECKING:
 HEAD_BYTES = 64 * 1024
 """What is read of a version at first. A smaller file is whole then."""
 TRANSACTIONS = "_transactions"
-TOLD_BY_HEAD = frozenset({Kind.APPEND, Kind.RESERVE_FRAGMENTS})
+TOLD_BY_HEAD = frozenset(
+    {
+        Kind.APPEND,
+        Kind.CREATE_INDEX,
+        Kind.DATA_REPLACEMENT,
+        Kind.DELETE,
+        Kind.RESERVE_FRAGMENTS,
+        Kind.REWRITE,
+        Kind.UPDATE,
+        Kind.UPDATE_BASES,
+        Kind.UPDATE_MEM_WAL_STATE,
+    }
+)
 """What keeps the schema, so that such a version needs no more than its transaction."""
 Batch = TypeVar("Batch")
 MICROSECONDS = re.compile(r"[0-9]{1,20}")

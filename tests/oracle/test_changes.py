@@ -125,13 +125,11 @@ def test_properties_copied_from_a_version_of_our_own_prove_nothing(tmp_path: Pat
 DONE: list[tuple[Callable[[lance.LanceDataset], object], str, list[int] | None, bool]] = [
     (lambda table: more(table.uri, 20, 3), "append", [20, 21, 22], True),
     (lambda table: table.delete("id < 3"), "delete", [], False),
-    (lambda table: table.update({"text": "'x'"}, where="id = 3"), "update", None, False),
     (lambda table: table.create_scalar_index("id", "BTREE"), "create_index", [], True),
     (lambda table: table.update_config({"k": "v"}), "update_config", [], True),
     (lambda table: table.add_columns({"twice": "id * 2"}), "merge", [], False),
     (lambda table: table.drop_columns(["text"]), "project", [], False),
     (lambda table: merge_insert(table, [30, 31]), "update", [30, 31], True),
-    (lambda table: merge_insert(table, [3, 30]), "update", None, False),
     (lambda table: lance.write_dataset(rows([7]), table.uri, mode="overwrite"), "overwrite", [7], False),
     (compacted, "rewrite", [], True),
     (restored, "restore", None, False),
