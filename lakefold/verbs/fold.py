@@ -23,6 +23,7 @@ REFUSED = 3
         "lakefold fold /data/flights proposals.bin --dry-run",
         "lakefold fold /data/flights proposals.bin --json",
         "cat proposals.bin | lakefold fold /data/flights -",
+        "lakefold propose /data/flights --transaction 7-0f3c….txn --into proposals.bin",
     )
 )
 @click.argument("table")
@@ -45,8 +46,9 @@ def command(
     """Fold FILE into TABLE and print one outcome a line, in order.
 
     FILE holds lakefold.log.v1.Envelope messages, each behind its length as a varint; - is standard input.
-    It is partition 0 of a log of its own: folding it twice changes nothing. Nothing is folded where the
-    framing is broken. Exit code 3 where any entry was refused or invalid.
+    `lakefold propose --into` writes such a file. It is partition 0 of a log of its own: folding it twice
+    changes nothing. Nothing is folded where the framing is broken. Exit code 3 where any entry was refused
+    or invalid.
     """
     from lakefold_committer.filefold import fold_file
     from lakefold_committer.grouping import Limits

@@ -35,27 +35,31 @@ PAGE = 50
     epilog=examples(
         "lakefold log /data/flights",
         "lakefold log /data/flights --from 10 --to 20",
+        "lakefold log /data/flights --branch audit",
         "lakefold log /data/flights --json | jq .rows_in",
     )
 )
 @click.argument("table")
 @settings_options(*STORE)
+@click.option("--branch", metavar="NAME", help="The branch to look at.  [default: the line that TABLE is]")
 @click.option("--from", "first", type=click.IntRange(min=1), help="The oldest version to list.")
 @click.option("--to", "last", type=click.IntRange(min=1), help="The newest version to list.")
 @json_option
-def command(settings: Settings, table: str, *, first: int | None, last: int | None, as_json: bool) -> None:
+def command(
+    settings: Settings, table: str, *, branch: str | None, first: int | None, last: int | None, as_json: bool
+) -> None:
     """List the versions of TABLE, newest first, both ends included.
 
     For each: what made it, the log positions folded into it, the batches of each app, rows and files that
-    came (+) and went (-), and the seconds from the log time of its last entry until it could be seen. A
-    version that no committer made has no positions; what can't be told because the version before is gone
-    is a dash.
+    came (+) and went (-), and the seconds from the log time of its last entry until it could be seen. A row
+    that an update wrote anew went and came; one that a compaction moved did neither. A version that no
+    committer made has no positions; what can't be told because the version before is gone is a dash.
     """
     from lakefold_reader.history import history_of
+    from lakefold_reader.lines import open_line
     from lakefold_reader.plain import plain_history
-    from lakefold_reader.source import open_source
 
-    rows = history_of(open_source(table, settings.storage_options), first, last)
+    rows = history_of(open_line(table, branch, settings.storage_options), first, last)
     if as_json:
         for row in rows:
             print_json(plain_history(row))

@@ -42,7 +42,7 @@ def command(
     as_of: str | None,
     as_json: bool,
 ) -> None:
-    """Show one version of TABLE: time, fragments, rows, schema, configuration, feature flags, marks.
+    """Show one version of TABLE: time, fragments, rows, schema, indices, configuration, feature flags, marks.
 
     The marks are what the version remembers of the log: the last position folded, and the batches of each
     app. Reads one manifest and no data.
@@ -79,6 +79,11 @@ def _print(told: dict[str, Any]) -> None:
     for name, value in facts.items():
         click.echo(f"{name:<14}{value}")
     _section("schema", ("column", "type", "null"), [_column(one) for one in told["schema"]])
+    _section(
+        "indices",
+        ("index", "columns", "type", "covers"),
+        [_index(one, told["fragments"]) for one in told["indices"]],
+    )
     _section("config", ("key", "value"), sorted(told["config"].items()))
     _section("metadata", ("key", "value"), sorted(told["metadata"].items()))
     _section("feature flags", ("flag", "for", "meaning"), [_feature(one) for one in told["features"]])
@@ -116,6 +121,12 @@ def _section(title: str, header: tuple[str, ...], rows: list[Any]) -> None:
 
 def _column(one: dict[str, Any]) -> tuple[str, str, str]:
     return one["name"], one["type"], "yes" if one["nullable"] else "no"
+
+
+def _index(one: dict[str, Any], fragments: int) -> tuple[str, str, str, str]:
+    covered = one["covered_fragments"]
+    covers = "not told" if covered is None else f"{covered:,} of {fragments:,} fragments"
+    return one["name"], ", ".join(one["columns"]), one["type"], covers
 
 
 def _feature(one: dict[str, Any]) -> tuple[int, str, str]:

@@ -23,12 +23,14 @@ NEWEST = 10
     epilog=examples(
         "lakefold tail /data/flights",
         "lakefold tail /data/flights --follow",
+        "lakefold tail /data/flights --branch audit --follow",
         "lakefold tail /data/flights --from 12 --rows --json",
         "lakefold tail /data/flights --from earliest --follow --json | jq .cursor",
     )
 )
 @click.argument("table")
 @settings_options(*STORE)
+@click.option("--branch", metavar="NAME", help="The branch to look at.  [default: the line that TABLE is]")
 @click.option(
     "--from",
     "start",
@@ -40,26 +42,32 @@ NEWEST = 10
 @click.option("--rows", "with_rows", is_flag=True, help="Print the rows that each version inserted, too.")
 @json_option
 def command(
-    settings: Settings, table: str, *, start: str | None, follow: bool, with_rows: bool, as_json: bool
+    settings: Settings,
+    table: str,
+    *,
+    branch: str | None,
+    start: str | None,
+    follow: bool,
+    with_rows: bool,
+    as_json: bool,
 ) -> None:
     """Print the versions of TABLE after --from, one line each, oldest first.
 
     With --rows each line is followed by the rows that the version inserted. The cursor in the JSON form is
     what a program keeps to go on from there. Where a version changed or removed rows, the line says so.
     """
+    from lakefold_reader.lines import open_line
+
     try:
-        _follow(settings, table, start, follow=follow, with_rows=with_rows, as_json=as_json)
+        source = open_line(table, branch, settings.storage_options)
+        _follow(source, start, follow=follow, with_rows=with_rows, as_json=as_json)
     except KeyboardInterrupt:
         return
 
 
-def _follow(
-    settings: Settings, table: str, start: str | None, *, follow: bool, with_rows: bool, as_json: bool
-) -> None:
-    from lakefold_reader.source import open_source
+def _follow(source: Source, start: str | None, *, follow: bool, with_rows: bool, as_json: bool) -> None:
     from lakefold_reader.tail import tail_of
 
-    source = open_source(table, settings.storage_options)
     for change in tail_of(source, _start(source, start, follow=follow), follow=follow):
         _print(change, as_json=as_json)
         if with_rows:

@@ -12,7 +12,15 @@ from lakefold_table.lance.ref_names import branch_root
 from lakefold_table.refs import Refs
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakefold_reader.source import Source
+
+
+def open_line(uri: str, branch: str | None, storage_options: Mapping[str, str] | None = None) -> Source:
+    """The table at `uri`, or a branch of the same table. Raises `UnknownRefError`, `InvalidError`."""
+    source = open_source(uri, storage_options)
+    return source if branch is None else branched(source, branch)
 
 
 def tagged(source: Source, tag: str) -> tuple[Source, int]:

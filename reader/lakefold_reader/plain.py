@@ -48,6 +48,16 @@ def plain_table(table: Table) -> Plain:
             {"name": column.name, "type": str(column.type), "nullable": column.nullable}
             for column in table.schema
         ],
+        "indices": [
+            {
+                "name": one.name,
+                "columns": list(one.columns),
+                "type": one.type,
+                "segments": one.segments,
+                "covered_fragments": one.covered,
+            }
+            for one in table.indices
+        ],
         "storage_version": table.storage_version,
         "config": table.config,
         "metadata": table.metadata,

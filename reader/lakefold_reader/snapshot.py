@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from lakefold_reader.columns import TableSchema, schema_of
 from lakefold_reader.features import Feature, features_of
+from lakefold_reader.indices import IndexInfo, indices_of
 from lakefold_reader.lines import branched, tagged
 from lakefold_reader.source import (
     EPOCH,
@@ -167,6 +168,14 @@ class Table:
         """The feature flags that readers or writers of this version must know."""
         head = self._state.head
         return features_of(head.reader_feature_flags, head.writer_feature_flags)
+
+    @cached_property
+    def indices(self) -> tuple[IndexInfo, ...]:
+        """The indices, by name: on which columns, and how many fragments of this version they cover.
+
+        Raises `DamagedError` where the manifest's section of them can't be read.
+        """
+        return indices_of(self._state, self._source.content)
 
     @property
     def storage_version(self) -> str:

@@ -69,6 +69,14 @@ class Source:
         """The table's canonical URI."""
         return self.storage.uri
 
+    def content(self, path: str) -> bytes:
+        """The bytes of a file: by its path in the table, or by its whole URI where it lies elsewhere.
+
+        Raises `FileNotFoundError`, and `PlaceError` for a path that no store takes.
+        """
+        folder, _, name = path.rpartition("/")
+        return open_storage(folder, self.options).get(name) if "://" in path else self.storage.get(path)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

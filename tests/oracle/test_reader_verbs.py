@@ -80,6 +80,29 @@ def test_show_another_version(table: Folded, capsys: pytest.CaptureFixture[str])
     told(capsys, "show", table.uri, "--as-of", "noon", code=2)
 
 
+def test_show_tells_indices_with_what_they_cover(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    uri = str(tmp_path / "t")
+    lance.write_dataset(rows(range(20)), uri, max_rows_per_file=10)
+    lance.dataset(uri).create_scalar_index("id", "BTREE")
+    lance.write_dataset(rows([20]), uri, mode="append")
+    lance.dataset(uri).create_scalar_index("text", "BITMAP", name="words")
+    text = told(capsys, "show", uri)
+    assert "id_idx  id       BTree   2 of 3 fragments" in text
+    assert "words   text     Bitmap  3 of 3 fragments" in text
+    (document,) = documents(capsys, "show", uri)
+    assert document["indices"][0] == {
+        "name": "id_idx",
+        "columns": ["id"],
+        "type": "BTree",
+        "segments": 1,
+        "covered_fragments": 2,
+    }
+    lance.dataset(uri).drop_index("id_idx")
+    lance.dataset(uri).drop_index("words")
+    assert documents(capsys, "show", uri)[0]["indices"] == []
+    assert "\nindices" not in told(capsys, "show", uri)
+
+
 def test_show_by_tag_and_branch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     uri = str(tmp_path / "t")
     dataset = lance.write_dataset(rows([1]), uri)
@@ -95,6 +118,16 @@ def test_show_by_tag_and_branch(tmp_path: Path, capsys: pytest.CaptureFixture[st
     told(capsys, "show", uri, "--tag", "none", code=2)
     told(capsys, "show", uri, "--branch", "none", code=2)
     told(capsys, "show", uri, "--branch", "side", "--tag", "first", code=2)
+    found = documents(capsys, "log", uri, "--branch", "side")
+    assert [(one["version"], one["operation"], one["rows_in"]) for one in found] == [
+        (2, "append", 2),
+        (1, "clone", 1),
+    ]
+    (change,) = documents(capsys, "tail", uri, "--branch", "side", "--from", "1")
+    assert (change["version"], change["rows"]) == (2, 2)
+    assert [one["version"] for one in documents(capsys, "tail", uri, "--branch", "main")] == [1]
+    for verb in ("log", "tail"):
+        told(capsys, verb, uri, "--branch", "none", code=2)
 
 
 def test_show_a_table_that_no_committer_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,101 @@
+"""An envelope made by hand: a transaction as a tool wrote it, and what Lance's message has no field for.
+
+A client of its own fills the envelope's fields; a person has files. The rows that a Delete or an Update
+touches are such a thing: with them two of these can share a fragment, without them the later one is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_protos.lance.table_pb2 import IndexMetadata
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.bitmaps import Bitmap, encode_bitmap
+from lakefold_table.lance.ref_names import check_branch_name
+from lakefold_table.uri import canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+MAIN = "main"
+LIMIT = 2**32
+"""Fragment ids and row offsets lie below it."""
+SHAPE = 'write an object of fragment ids with lists of row offsets, as {"0": [3, 17], "4": [0]}'
+Message = TypeVar("Message", Transaction, IndexMetadata)
+
+
+def envelope_of(table: str, transaction: Path, branch: str = "") -> Envelope:
+    """An envelope for the table with the Lance Transaction in a file, as in a table's `_transactions/`.
+
+    `branch`: the branch that it is for, empty or `main` for the main line. Raises `InvalidError`.
+    """
+    envelope = Envelope(table=canonical(table))
+    if branch not in {"", MAIN}:
+        check_branch_name(branch)
+        envelope.branch = branch
+    envelope.lance.CopyFrom(_message(Transaction, transaction, "give a file as in a table's _transactions/"))
+    return envelope
+
+
+def add_affected_rows(envelope: Envelope, file: Path) -> None:
+    """The rows that the proposal deletes or moves, from JSON: fragment ids with lists of physical offsets.
+
+    Raises `InvalidError`.
+    """
+    try:
+        told = json.loads(_read(file), object_pairs_hook=_without_doubles)
+    except ValueError as error:
+        raise InvalidError(f"the affected rows are no JSON: {error}", where=str(file), hint=SHAPE) from error
+    if not isinstance(told, dict):
+        raise InvalidError("the affected rows are no JSON object", where=str(file), hint=SHAPE)
+    for name, offsets in told.items():
+        number = int(name) if name.isascii() and name.isdigit() else LIMIT
+        if number >= LIMIT or str(number) != name:
+            raise InvalidError(f"{name!r} is no fragment id", where=str(file), hint=SHAPE)
+        if not isinstance(offsets, list) or not all(map(_is_offset, offsets)):
+            raise InvalidError(f"fragment {number} has no list of row offsets", where=str(file), hint=SHAPE)
+        envelope.affected_rows[number] = encode_bitmap(Bitmap(offsets))
+
+
+def add_reuse_index(envelope: Envelope, file: Path) -> None:
+    """The fragment-reuse index that a compaction with deferred remapping adds: an IndexMetadata message.
+
+    Raises `InvalidError`.
+    """
+    envelope.fragment_reuse_index.CopyFrom(
+        _message(IndexMetadata, file, "give the entry __lance_frag_reuse of an index section, as protobuf")
+    )
+
+
+def _message(kind: type[Message], file: Path, hint: str) -> Message:
+    try:
+        return kind.FromString(_read(file))
+    except DecodeError as error:
+        message = f"the file holds no Lance {kind.DESCRIPTOR.name}: {error}"
+        raise InvalidError(message, where=str(file), hint=hint) from error
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InvalidError(f"can't be read: {error.strerror}", where=str(file), hint="name a file") from error
+
+
+def _without_doubles(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} is there twice")
+        found[name] = value
+    return found
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LIMIT
