@@ -1,0 +1,132 @@
+"""Sound proposals of every operation with a thing or two changed in them: refused, or sound all the same."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lance
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.entry import Committed, Invalid, Rejected
+from tests.folding import entries
+from tests.oracle.committing import owned, state
+from tests.properties.acts import ACTS, FEW_ROWS, SCHEMA, Choice, table_of, values_of
+from tests.properties.audits import audit
+from tests.properties.copies import proposed, rows_at
+from tests.properties.model import FIRST_COLUMNS, Snapshot
+from tests.properties.mutations import mutated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER = Path(tempfile.mkdtemp(prefix="proposals-"))
+UNSEEN = {
+    # What a data file or an index holds is its writer's word: the fold doesn't read it.
+    "physical_rows",
+    "fields",
+    "column_indices",
+    "file_major_version",
+    "file_minor_version",
+    "logical_type",
+    "index_details",
+    "type_url",
+    "value",
+    "index_version",
+    "fragment_bitmap",
+    "nullable",
+    "metadata",
+}
+"""Fields whose truth can't be told from the proposal and the table."""
+
+
+def teardown_module() -> None:
+    shutil.rmtree(FOLDER)
+
+
+@cache
+def base(stable: bool) -> tuple[Path, int]:  # noqa: FBT001 - cached by it
+    """A table with deleted rows and indices, and its version."""
+    table = FOLDER / f"base-{stable}"
+    rows = [values_of(key, (*FIRST_COLUMNS, "c")) for key in range(4 * FEW_ROWS)]
+    lance.write_dataset(
+        table_of(rows, SCHEMA), str(table), enable_stable_row_ids=stable, max_rows_per_file=FEW_ROWS
+    )
+    lance.dataset(str(table)).add_columns({"c": "k * 3"})
+    lance.dataset(str(table)).create_scalar_index("a", "BTREE")
+    lance.dataset(str(table)).create_scalar_index("s", "BITMAP")
+    lance.dataset(str(table)).delete("k in (1, 6)")
+    return table, lance.dataset(str(table)).version
+
+
+@cache
+def sound(name: str, stable: bool) -> bytes:  # noqa: FBT001 - cached by it
+    """A proposal of this act on the newest version."""
+    table, version = base(stable)
+    dataset = lance.dataset(str(table))
+    names = (*FIRST_COLUMNS, "c")
+    rows = {key: None for key in range(4 * FEW_ROWS) if key not in (1, 6)}
+    snapshot = Snapshot(rows, names)  # type: ignore[arg-type]  # only the keys are asked for
+    act = ACTS[name](Choice(snapshot, [2, 3, 9], KEYS, dataset))
+    assert act is not None
+    envelope = Envelope(table=str(table))
+    envelope.lance.CopyFrom(proposed(table, version, act.run, FOLDER / f"copy-{name}-{stable}")[-1])
+    envelope.lance.read_version = version
+    if act.effect.kind in {"delete", "update"}:
+        for number, offsets in rows_at(table, version, act.effect.touches).items():
+            envelope.affected_rows[number] = offsets
+    return envelope.SerializeToString()
+
+
+KEYS: Iterator[int] = count(100)
+COPIES = count()
+
+
+def check_committed(table: Path, version: int, result: Committed, changed: set[str]) -> None:
+    """The version breaks no invariant, and pylance finds in it what the outcome tells."""
+    audit(table, state(table, version), state(table, version + 1))
+    if changed & UNSEEN:
+        return
+    dataset = lance.dataset(str(table))
+    dataset.validate()
+    rows = dataset.to_table()
+    assert rows.num_rows == dataset.count_rows()
+    for column, value, condition in (("a", 2, "a = 2"), ("s", "s1", "s = 's1'")):
+        if column in rows.column_names:
+            scanned = dataset.to_table(columns=[column], filter=condition).num_rows
+            assert scanned == rows[column].to_pylist().count(value)
+    before = lance.dataset(str(table), version=version).count_rows()
+    operation = state(table, version + 1).transaction
+    assert operation is not None
+    if operation.WhichOneof("operation") in {"append", "delete", "update"}:
+        assert dataset.count_rows() == before + result.rows_added - result.rows_deleted
+
+
+@settings(max_examples=4000, deadline=None)
+@given(st.data(), st.sampled_from(sorted(ACTS)), st.booleans())
+def test_what_is_changed_is_refused_or_sound(data: st.DataObject, name: str, stable: bool) -> None:  # noqa: FBT001 - drawn
+    envelope = Envelope.FromString(sound(name, stable))
+    changed = {
+        data.draw(mutated(envelope.lance if data.draw(st.booleans()) else envelope)).rpartition(".")[2]
+        for _ in range(data.draw(st.integers(0, 2)))
+    }
+    source, version = base(stable)
+    table = FOLDER / f"table{next(COPIES)}"
+    shutil.copytree(source, table, copy_function=os.link)
+    try:
+        (outcome,) = owned(table).fold(entries([envelope], 0)).outcomes
+        event(f"{name}: {type(outcome.result).__name__}")
+        if isinstance(outcome.result, Committed):
+            check_committed(table, version, outcome.result, changed)
+        else:
+            assert isinstance(outcome.result, Invalid | Rejected)
+            assert changed, outcome.result
+    finally:
+        shutil.rmtree(table)
