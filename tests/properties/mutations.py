@@ -36,8 +36,10 @@ def places(message: Message, path: str = "") -> Iterator[tuple[str, Place]]:
 
 @st.composite
 def mutated(draw: st.DrawFn, message: Message) -> str:
-    """Changes one thing in the message; the path of what was changed."""
+    """Changes one thing in the message; the path of what was changed, empty where nothing is left to change."""
     found = list(places(message))
+    if not found:
+        return ""
     path, (owner, field, key) = found[draw(st.integers(0, len(found) - 1))]
     values = getattr(owner, field.name)
     if field.is_repeated and (key is None or draw(st.booleans())):
