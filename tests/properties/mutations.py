@@ -36,7 +36,7 @@ def places(message: Message, path: str = "") -> Iterator[tuple[str, Place]]:
 
 @st.composite
 def mutated(draw: st.DrawFn, message: Message) -> str:
-    """Changes one thing in the message; the path of what was changed, empty where nothing is left to change."""
+    """Changes one thing in the message; the path of what was changed, empty where there is nothing."""
     found = list(places(message))
     if not found:
         return ""

@@ -155,12 +155,17 @@ def own_name(index: IndexMetadata) -> None:
     index.name = MEM_WAL
 
 
+def far_future(index: IndexMetadata) -> None:
+    index.created_at = 2**63
+
+
 def no_name(index: IndexMetadata) -> None:
     index.name = ""
 
 
 WRONG: dict[str, Callable[[IndexMetadata], None]] = {
     "uuid of 5 bytes": set_uuid,
+    "ms after 1970, which no client can show": far_future,
     "base 3": set_base,
     "has 20 bytes, the transaction says 21": set_size,
     "gone.lance of index 'a_idx' is missing": set_file,

@@ -40,6 +40,8 @@ MAIN_FILES = MappingProxyType(
 )
 """A file that an index of a type always has (tried); looked for where an entry lists no files."""
 JSON = "JsonIndexDetails"
+LATEST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999; far beyond it pylance panics when it reads the version (tried)."""
 
 
 def paths_of(index: IndexMetadata) -> Iterator[str]:
@@ -59,6 +61,9 @@ def files_of(uuid: bytes, files: Iterable[IndexFile], kind: str) -> Iterator[str
 
 def entry_fault(table: Working, index: IndexMetadata, read_version: int) -> Invalid | None:
     """Why the entry can't be one of the table's; the fields it is on are not looked at."""
+    late = time_fault(index)
+    if late is not None:
+        return late
     if len(index.uuid.uuid) != UUID_BYTES:
         return Invalid(
             f"index {index.name!r} has a uuid of {len(index.uuid.uuid)} bytes", f"give {UUID_BYTES}"
@@ -82,6 +87,16 @@ def entry_fault(table: Working, index: IndexMetadata, read_version: int) -> Inva
         _kind_fault(index)
         or _coverage_fault(table, index)
         or files_fault(index.name, dict(_listed(index)), table.observed.sizes)
+    )
+
+
+def time_fault(index: IndexMetadata) -> Invalid | None:
+    """Why no client could say when an index was made; of one that is removed the version tells it too."""
+    if index.created_at <= LATEST_MS:
+        return None
+    return Invalid(
+        f"index {index.name!r} was created {index.created_at} ms after 1970, which no client can show",
+        "give milliseconds, or leave the time out",
     )
 
 

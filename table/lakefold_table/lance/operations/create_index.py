@@ -18,7 +18,7 @@ from lakefold_table.format import Needs
 from lakefold_table.lance import reuse
 from lakefold_table.lance.bitmaps import Bitmap
 from lakefold_table.lance.columns import some
-from lakefold_table.lance.index_entries import entry_fault, overlap_fault, paths_of
+from lakefold_table.lance.index_entries import entry_fault, overlap_fault, paths_of, time_fault
 from lakefold_table.lance.indices import FRAGMENT_REUSE, MEM_WAL, coverage, covering
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.operations.mem_wal import details_of, with_generations
@@ -154,6 +154,9 @@ def _removed_fault(table: Working, proposal: Proposal, fitted: list[_Fitted]) ->
     that replaces it was built on what isn't there any more.
     """
     create = proposal.transaction.create_index
+    late = next(filter(None, map(time_fault, create.removed_indices)), None)
+    if late is not None:
+        return late
     there = {index.uuid.uuid for index in table.indices}
     replaced = {one.entry.name for one in fitted if one.replaces is not None}
     missing = {
