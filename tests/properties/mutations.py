@@ -49,7 +49,8 @@ def mutated(draw: st.DrawFn, message: Message) -> str:
     elif key is None:
         setattr(owner, field.name, _other(draw, field, values))
     elif not hasattr(values[key], "ListFields"):
-        kind = field.message_type.fields_by_name["value"] if hasattr(values, "items") else field
+        entry = field.message_type
+        kind = field if entry is None else entry.fields_by_name["value"]
         values[key] = _other(draw, kind, values[key])
     return path
 
@@ -71,7 +72,7 @@ def _other(draw: st.DrawFn, field: FieldDescriptor, value: Any) -> Any:  # noqa:
         low, high = WIDTHS[field.cpp_type]
         around = [value + 1, value - 1, value ^ 4, 0, 1, high, low, high // 2 + 1]
         return draw(st.sampled_from([one for one in around if low <= one <= high]))
-    if isinstance(value, str | bytes):
+    if hasattr(value, "isalnum"):  # text or bytes
         cut = draw(st.integers(0, len(value)))
         return draw(st.sampled_from([value[:cut], value[cut:] + value, value[:cut] + value[cut + 1 :]]))
     return value

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lance
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ from tests.properties.mutations import mutated
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LONG = settings.get_current_profile_name() == "long"
 FOLDER = Path(tempfile.mkdtemp(prefix="proposals-"))
 UNSEEN = {
     # What a data file or an index holds is its writer's word: the fold doesn't read it.
@@ -112,7 +114,8 @@ def check_committed(table: Path, version: int, result: Committed, changed: set[s
         assert dataset.count_rows() == before + result.rows_added - result.rows_deleted
 
 
-@settings(max_examples=4000, deadline=None)
+@pytest.mark.timeout(7200 if LONG else 60)
+@settings(max_examples=5000 if LONG else 120, deadline=None)
 @given(st.data(), st.sampled_from(sorted(ACTS)), st.booleans())
 def test_what_is_changed_is_refused_or_sound(data: st.DataObject, name: str, stable: bool) -> None:  # noqa: FBT001 - drawn
     envelope = Envelope.FromString(sound(name, stable))
