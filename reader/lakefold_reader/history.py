@@ -11,19 +11,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakefold_log.record import decode_record
+from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.effect import NO_ROWS, effect_of
 from lakefold_reader.source import counts_rows, missing, numbers_of, read_state, read_step, time_of
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.operations import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
     from lakefold_log.record import Batches, Record
-    from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_reader.source import Source, Step
     from lakefold_table.entry import LogId
+    from lakefold_table.lance.fragments import Fragments
 
 MICROS = 1_000_000
 COUNTED_ALIKE = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.REWRITE, Kind.UPDATE})
@@ -157,16 +158,32 @@ def _traffic(source: Source, step: Step, record: Record | None) -> _Traffic:
     if effect.only_inserts and effect.fragments is not None and kind is not Kind.REWRITE:
         return _Traffic(effect.rows, 0, sum(len(one.files) for one in effect.fragments), 0)
     try:
-        first = kind is Kind.CLONE
-        before = [] if first else list(read_state(source, step.version - 1).fragments)
-        after = list(read_state(source, step.version).fragments)
+        before = {} if kind is Kind.CLONE else _records(read_state(source, step.version - 1).fragments)
+        after = _records(read_state(source, step.version).fragments)
     except InvalidError:
         return _as_recorded(_Traffic(), kind, record)
-    files_before, files_after = _files(before), _files(after)
+    old, new = _without(before, after), _without(after, before)
+    files_before, files_after = _files(old.values()), _files(new.values())
     files = len(files_after - files_before), len(files_before - files_after)
-    if not all(counts_rows(one) for one in (*before, *after)):
+    if not all(counts_rows(one) for one in (*old.values(), *new.values())):
         return _as_recorded(_Traffic(None, None, *files), kind, record)
-    return _Traffic(*_rows_between(before, after, kind), *files)
+    return _Traffic(*_rows_between(old, new, kind), *files)
+
+
+def _records(fragments: Fragments) -> dict[int, bytes]:
+    """Each fragment by its id, encoded as in the manifest: most are the same in the other version."""
+    return {
+        number: data
+        for chunk in fragments.chunks
+        for number, data in zip(chunk.ids, chunk.records(), strict=True)
+    }
+
+
+def _without(side: dict[int, bytes], other: dict[int, bytes]) -> dict[int, DataFragment]:
+    """The fragments of one side that the other doesn't have so."""
+    return {
+        number: DataFragment.FromString(data) for number, data in side.items() if other.get(number) != data
+    }
 
 
 def _as_recorded(traffic: _Traffic, kind: Kind, record: Record | None) -> _Traffic:
@@ -178,12 +195,14 @@ def _as_recorded(traffic: _Traffic, kind: Kind, record: Record | None) -> _Traff
     return replace(traffic, rows_in=rows_in, rows_out=rows_out)
 
 
-def _rows_between(before: list[DataFragment], after: list[DataFragment], kind: Kind) -> tuple[int, int]:
+def _rows_between(
+    before: Mapping[int, DataFragment], after: Mapping[int, DataFragment], kind: Kind
+) -> tuple[int, int]:
     """The rows that came and went. A fragment that stays counts by the difference, a compaction whole."""
+    old, new = ({number: _rows_of(one) for number, one in side.items()} for side in (before, after))
     if kind is Kind.REWRITE:
-        more = sum(map(_rows_of, after)) - sum(map(_rows_of, before))
+        more = sum(new.values()) - sum(old.values())
         return max(0, more), max(0, -more)
-    old, new = ({one.id: _rows_of(one) for one in side} for side in (before, after))
     differences = [new.get(number, 0) - old.get(number, 0) for number in old.keys() | new.keys()]
     return sum(one for one in differences if one > 0), -sum(one for one in differences if one < 0)
 
