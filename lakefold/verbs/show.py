@@ -84,6 +84,11 @@ def _print(told: dict[str, Any]) -> None:
         ("index", "columns", "type", "covers"),
         [_index(one, told["fragments"]) for one in told["indices"]],
     )
+    _section(
+        "other roots",
+        ("root", "name", "path"),
+        [(one["id"], one["name"], one["path"]) for one in told["roots"]],
+    )
     _section("config", ("key", "value"), sorted(told["config"].items()))
     _section("metadata", ("key", "value"), sorted(told["metadata"].items()))
     _section("feature flags", ("flag", "for", "meaning"), [_feature(one) for one in told["features"]])

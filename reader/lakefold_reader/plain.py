@@ -58,6 +58,10 @@ def plain_table(table: Table) -> Plain:
             }
             for one in table.indices
         ],
+        "roots": [
+            {"id": one.id, "name": one.name, "path": one.path, "is_table": one.is_table}
+            for one in table.roots
+        ],
         "storage_version": table.storage_version,
         "config": table.config,
         "metadata": table.metadata,

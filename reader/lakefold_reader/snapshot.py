@@ -98,6 +98,19 @@ def not_built(what: str) -> NoReturn:
     raise InvalidError(f"{what} is not built in this release", hint="name a version or a time")
 
 
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A place other than the table's own that files lie under: `path` is absolute or a URI.
+
+    `is_table`: they lie as in a table's folder (`data/`, `_deletions/`, `_indices/`), else directly in it.
+    """
+
+    id: int
+    name: str
+    path: str
+    is_table: bool
+
+
 @dataclass(frozen=True)
 class Table:
     """One version of a table. Made by `lakefold.open`; a newer version needs a new `open`.
@@ -176,6 +189,12 @@ class Table:
         Raises `DamagedError` where the manifest's section of them can't be read.
         """
         return indices_of(self._state, self._source.content)
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """The other places that files of this version may lie under, as in a clone or a branch."""
+        bases = sorted(self._state.head.base_paths, key=lambda base: base.id)
+        return tuple(Root(base.id, base.name, base.path, base.is_dataset_root) for base in bases)
 
     @property
     def storage_version(self) -> str:

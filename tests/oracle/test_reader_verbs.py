@@ -113,6 +113,10 @@ def test_show_by_tag_and_branch(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (first["version"], first["rows"], first["branch"]) == (1, 1, "")
     assert (side["version"], side["rows"], side["branch"]) == (2, 3, "side")
     assert documents(capsys, "show", uri, "--branch", "side", "--version", "2") == [side]
+    assert (first["roots"], side["roots"]) == ([], [{"id": 0, "name": "", "path": uri, "is_table": True}])
+    assert f"other roots\nroot  name  path\n   0        {uri}" in told(
+        capsys, "show", uri, "--branch", "side"
+    )
     assert "branch        side" in told(capsys, "show", uri, "--branch", "side")
     assert "\nbranch " not in told(capsys, "show", uri, "--tag", "first")
     told(capsys, "show", uri, "--tag", "none", code=2)

@@ -19,7 +19,7 @@ from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError
 from tests.oracle.committing import fold, owned
 from tests.oracle.compactions import replayed
-from tests.oracle.readable import ACTS, LEFT, MANY, Done, made, upsert
+from tests.oracle.readable import ACTS, LEFT, MANY, Done, made, rows, upsert
 from tests.oracle.rebasing import built, send
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def clone(branch: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "files"),
+    ("name", "moved", "files"),
     [
         ("append", (2, 0), (1, 0)),
         ("delete", (0, 2), (0, 0)),
@@ -164,9 +164,9 @@ def clone(branch: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_an_operation_on_files_at_other_roots(
-    name: str, rows: tuple[int, int], files: tuple[int, int], clone: Path, tmp_path: Path
+    name: str, moved: tuple[int, int], files: tuple[int, int], clone: Path, tmp_path: Path
 ) -> None:
-    check_both(linked(clone, tmp_path), replace(ACTS[name], rows=rows, files=files))
+    check_both(linked(clone, tmp_path), replace(ACTS[name], rows=moved, files=files))
 
 
 def test_a_compaction_of_a_clone(clone: Path, tmp_path: Path) -> None:
@@ -233,3 +233,19 @@ def test_rows_are_told_from_the_record_where_the_version_before_is_gone(table: P
     (copy / open_source(str(copy)).versions.path(version)).unlink()
     row = row_of(str(copy), version + 1)
     assert (row.rows_in, row.rows_out, row.files_in, row.files_out) == (2, 1, None, None)
+
+
+@pytest.mark.parametrize("is_table", [True, False])
+def test_rows_appended_under_another_root(tmp_path: Path, *, is_table: bool) -> None:
+    path, other = tmp_path / "t", tmp_path / "other"
+    (other / "data").mkdir(parents=True)
+    dataset = lance.write_dataset(rows(range(5)), str(path))
+    dataset.add_bases([lance.DatasetBasePath(str(other), "other", is_table)])
+    both = replayed(
+        path, lambda ds: lance.write_dataset(rows([7]), ds, mode="append", target_bases=["other"])
+    )
+    for uri in map(str, (both.theirs, both.ours)):
+        check_reading(uri, 3)
+        check_told(uri, 3, Done(upsert([]), "append", [7], only=True, rows=(1, 0), files=(1, 0)))
+        (root,) = lakefold.open(uri).roots
+        assert (root.name, root.path, root.is_table) == ("other", str(other), is_table)
