@@ -157,8 +157,8 @@ class Change:
     def _told_by_birth(self, fragments: Sequence[DataFragment]) -> Sequence[DataFragment]:
         """The same fragments as the version holds them, once it is sure that each row's birth is noted."""
         state = read_state(self._source, self.version)
-        ids = {self._id_of(one) for one in fragments}
-        found = [one for one in state.fragments if one.id in ids]
+        ids = sorted({self._id_of(one) for one in fragments})
+        found = list(state.fragments.get(ids).values())
         if not has_stable_row_ids(state.head) or not all(
             one.HasField("inline_created_at_versions") for one in found
         ):
