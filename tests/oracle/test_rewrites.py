@@ -389,12 +389,3 @@ def test_versions_that_are_not_brought_are_taken_over(tmp_path: Path) -> None:
     columns = ["a", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
     ours, theirs = (lance.dataset(str(path)).to_table(columns=columns) for path in (both.ours, both.theirs))
     assert ours.equals(theirs)
-
-
-def test_row_ids_have_no_place_in_a_table_without_them(tmp_path: Path) -> None:
-    def with_ids(envelope: Envelope) -> None:
-        new_fragment(envelope.lance.rewrite).inline_row_ids = row_id_range(0, 40)
-
-    both = replayed(make(tmp_path / "t", stable=False), compact, change=with_ids)
-    assert isinstance(both.result, Invalid)
-    assert "row ids" in both.result.message

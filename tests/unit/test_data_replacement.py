@@ -103,6 +103,17 @@ def group(envelope: Envelope, number: int) -> None:
     envelope.lance.data_replacement.replacements[1].fragment_id = number
 
 
+def list_fields(file: DataFile, fields: list[int]) -> DataFile:
+    file.fields[:], file.column_indices[:] = fields, range(len(fields))
+    return file
+
+
+def swapped(file: DataFile, path: str) -> DataFile:
+    """A file that the fragment has, with each column in the other's place."""
+    file.path, file.fields[:], file.column_indices[:] = path, [0, 1], [1, 0]
+    return file
+
+
 REFUSED: dict[str, tuple[Change, str]] = {
     "no such fragment": (lambda e: group(e, 7), "no fragments [7]"),
     "twice": (lambda e: group(e, 1), "fragments [1] get several new files"),
@@ -120,6 +131,14 @@ REFUSED: dict[str, tuple[Change, str]] = {
     ),
     "outside": (lambda e: setattr(new(e), "path", "/x"), "leaves its base"),
     "an unknown base": (lambda e: setattr(new(e), "base_id", 3), "base 3"),
+    "a field twice": (
+        lambda e: [list_fields(one.new_file, [2, 2]) for one in replacements(e)],
+        "field ids [2] lie in the fragment twice",
+    ),
+    "its columns in other places": (
+        lambda e: [swapped(one.new_file, f"f-{one.fragment_id}.lance") for one in replacements(e)],
+        "its columns in other places",
+    ),
     "its own file": (lambda e: setattr(new(e), "path", "f-1.lance"), "is one of fragment 1 already"),
 }
 

@@ -87,6 +87,16 @@ def test_what_is_wrong_with_a_fragment(table: MemoryRows, change: Change, messag
     assert table.state.fragments.get([0, 1, 2]) == before.get([0, 1, 2])
 
 
+def test_a_delete_of_nothing_leaves_the_joined_file_of_those_before_it(table: MemoryRows) -> None:
+    some, others, none = table.delete({0: [1]}), table.delete({0: [2]}), table.delete({0: []})
+    assert table.fold(some, others, none) == [
+        Committed(3, rows_deleted=1),
+        Committed(3, rebased=False, rows_deleted=1),
+        Committed(3),
+    ]
+    assert list(table.deleted(0)) == [1, 2]
+
+
 def test_a_fragment_may_be_listed_once(table: MemoryRows) -> None:
     envelope = table.delete({0: [1]}, told=False)
     envelope.lance.delete.updated_fragments.append(envelope.lance.delete.updated_fragments[0])

@@ -28,11 +28,11 @@ def filled(*files: list[int]) -> MemoryTable:
     table = created(schema=SCHEMA)
 
     def split(envelope: Envelope) -> None:
-        for fragment in envelope.lance.append.fragments:
+        for place, fragment in enumerate(envelope.lance.append.fragments):
             del fragment.files[:]
             for number, fields in enumerate(files or ([0, 2, 3], [5])):
                 fragment.files.add(
-                    path=f"f{number}.lance",
+                    path=f"f{place}-{number}.lance",
                     fields=fields,
                     column_indices=range(len(fields)),
                     file_major_version=2,

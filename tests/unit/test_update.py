@@ -53,6 +53,18 @@ def test_rows_move_into_new_fragments(table: MemoryRows) -> None:
     assert list(table.state.fragments.ids()) == [0, 1, 2, 3]
 
 
+def test_files_that_others_have(table: MemoryRows) -> None:
+    envelope = table.update({0: [1, 2]}, removed=[1], new=2)
+    for place in (0, 1):
+        envelope.lance.update.new_fragments[place].files[0].path = "same"
+    same = table.fold(envelope)
+    envelope.lance.update.new_fragments[0].files[0].path = "first-0.lance"
+    old = table.fold(envelope)
+    for result in (*same, *old):
+        assert isinstance(result, Invalid)
+        assert "its rows would be there twice" in result.message
+
+
 def test_moved_rows_keep_their_ids_and_what_made_them(stable: MemoryRows) -> None:
     envelope = stable.update({0: [1, 2], 1: [3]})
     envelope.lance.update.new_fragments[0].inline_row_ids = ids(13, 1, 2)

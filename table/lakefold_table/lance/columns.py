@@ -89,13 +89,8 @@ class Columns:
             fault = self._file_fault(file)
             if fault:
                 return fault
-        counts = Counter(number for _, _, fields, _ in shape for number in fields)
-        twice = [number for number, count in counts.items() if count > 1]
-        if twice:
-            return Invalid(
-                f"field ids {some(twice)} lie in the fragment twice", "a field has one file per fragment"
-            )
-        return self._missing(counts)
+        ids = [number for _, _, fields, _ in shape for number in fields]
+        return _twice(ids) if len(set(ids)) < len(ids) else self._missing(set(ids))
 
     def _file_fault(self, file: FileShape) -> Invalid | None:
         major, minor, fields, indices = file
@@ -110,6 +105,8 @@ class Columns:
             )
         if not fields:
             return Invalid("a data file lists no fields", "name the field ids that the file holds")
+        if len(set(fields)) < len(fields):
+            return _twice(fields)
         unknown = [number for number in fields if number not in self.roots]
         if unknown:
             return Invalid(
@@ -180,6 +177,11 @@ def columns_of(fields: Sequence[Field], version: FileVersion | None) -> Columns:
         required={one.id: one.name for one in fields if one.parent_id == TOP and not one.nullable},
         legacy=version is not None and version < V2_0,
     )
+
+
+def _twice(ids: Iterable[int]) -> Invalid:
+    twice = [number for number, count in Counter(ids).items() if count > 1]
+    return Invalid(f"field ids {some(twice)} lie in the fragment twice", "a field has one file per fragment")
 
 
 def _shape(file: DataFile) -> FileShape:

@@ -42,6 +42,22 @@ def file_key(file: DataFile) -> FileKey:
     return file.path, file.base_id if file.HasField("base_id") else None
 
 
+def twice_fault(fragments: Iterable[DataFragment], others: Iterable[DataFragment] = ()) -> Invalid | None:
+    """Why new fragments can't have these files: one is named twice, or one of `others` has it.
+
+    A file holds the rows of one fragment: named again its rows are there twice, those deleted among them.
+    """
+    seen = {file_key(file) for one in others for file in one.files}
+    for file in (file for one in fragments for file in one.files):
+        if file_key(file) in seen:
+            return Invalid(
+                f"data file {file.path} is that of two fragments, so its rows would be there twice",
+                "write the rows of each fragment into files of its own",
+            )
+        seen.add(file_key(file))
+    return None
+
+
 def new_files(before: DataFragment, after: DataFragment) -> list[DataFile]:
     """The files that are listed for a fragment and that it doesn't have yet."""
     known = {file_key(file) for file in before.files}

@@ -13,6 +13,7 @@ from lakefold_table.lance.columns import columns_of
 from lakefold_table.lance.data_files import FILE_VERSIONS
 from lakefold_table.lance.deletions import deletion_path
 from lakefold_table.lance.features import has_stable_row_ids
+from lakefold_table.lance.fragment_files import twice_fault
 from lakefold_table.lance.fragments import Fragments, Numbered
 from lakefold_table.lance.indices import SIFTING, without_idle
 from lakefold_table.lance.numbering import Numbering
@@ -129,7 +130,7 @@ class Working:
             )
             if fault is not None:
                 return fault
-        return self.numbering.fault(fragments)
+        return twice_fault(fragments) or self.numbering.fault(fragments)
 
     @property
     def rows(self) -> int:
@@ -175,7 +176,10 @@ class Working:
         """Puts fragments in the place of others; deletion files made for those are of no use any more."""
         for number in (*change.replaced, *change.removed):
             before = self._replaced.pop(number, None)
-            if before is not None and before.HasField("deletion_file"):
+            after = change.replaced.get(number)
+            if before is None or not before.HasField("deletion_file"):
+                continue
+            if after is None or number in change.removed or after.deletion_file != before.deletion_file:
                 self.before.pop(deletion_path(number, before.deletion_file), None)
         self._removed |= change.removed
         self._replaced.update(

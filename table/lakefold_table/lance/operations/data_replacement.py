@@ -84,6 +84,12 @@ def _fault(
 
 def _files(fragment: DataFragment, new: DataFile) -> list[DataFile] | Invalid:
     """The fragment's files with the new one among them."""
+    there = {file_key(file): file for file in fragment.files}.get(file_key(new))
+    if there is not None and there.column_indices != new.column_indices:
+        return Invalid(
+            f"file {new.path} is one of fragment {fragment.id} already, with its columns in other places",
+            "write the new values into a file of another name",
+        )
     place = next((at for at, file in enumerate(fragment.files) if _is_like(file, new)), None)
     others = [file for at, file in enumerate(fragment.files) if at != place]
     if file_key(new) in {file_key(file) for file in others}:

@@ -22,6 +22,7 @@ from lakefold_table.lance.fragment_files import (
     of_columns,
     places,
     rows_fault,
+    twice_fault,
     updated,
 )
 from lakefold_table.lance.indices import without_fields, without_fragments
@@ -69,7 +70,11 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
     if new is None:
         return _list_fault(table, merge.fragments)
     columns = columns_of(merge.schema, table.file_version)
-    fault = _columns_fault(table, merge.schema, columns, pairs) or table.new_fragments_fault(new, columns)
+    fault = (
+        _columns_fault(table, merge.schema, columns, pairs)
+        or table.new_fragments_fault(new, columns)
+        or twice_fault(new, (one for pair in pairs for one in pair))
+    )
     if fault is not None:
         return fault
     listed = [(before, of_columns(after.files, columns.roots)) for before, after in pairs]

@@ -21,6 +21,7 @@ from lakefold_table.lance.bitmaps import Bitmap
 from lakefold_table.lance.columns import some
 from lakefold_table.lance.deleted_rows import needs_of
 from lakefold_table.lance.features import has_stable_row_ids
+from lakefold_table.lance.fragment_files import places, twice_fault
 from lakefold_table.lance.indices import coverage
 from lakefold_table.lance.operations.append import own_files
 from lakefold_table.lance.operations.change import Change
@@ -145,9 +146,12 @@ def _new_fault(table: Working, groups: Sequence[Group], *, told: bool) -> Invali
     for group in groups:
         before = {number for one in group.old_fragments for file in one.files for number in file.fields}
         bare += [_bare(one, before - known) for one in group.new_fragments]
-    if not table.stable_row_ids and any(one.WhichOneof("row_id_sequence") for one in _new(groups)):
-        return Invalid("a new fragment brings row ids, which this table's rows don't have", "leave them out")
-    fault = table.new_fragments_fault(bare)
+    if not table.stable_row_ids and any(map(_has_lineage, _new(groups))):
+        return Invalid(
+            "a new fragment brings row ids or row versions, which this table's rows don't have",
+            "leave them out",
+        )
+    fault = table.new_fragments_fault(bare) or _lost_fault(table, groups)
     if fault is not None:
         return fault
     given = Bitmap([one.id for one in bare if one.id])
@@ -156,6 +160,32 @@ def _new_fault(table: Working, groups: Sequence[Group], *, told: bool) -> Invali
         return Invalid(
             f"fragment ids {some(set(used))} were used before: indices cover them", "reserve new ones"
         )
+    return None
+
+
+def _has_lineage(fragment: DataFragment) -> bool:
+    return bool(
+        fragment.WhichOneof("row_id_sequence")
+        or fragment.WhichOneof("created_at_version_sequence")
+        or fragment.WhichOneof("last_updated_at_version_sequence")
+    )
+
+
+def _lost_fault(table: Working, groups: Sequence[Group]) -> Invalid | None:
+    """Why the files of the new fragments can't be those: a column is in none, or rows are in an old one's."""
+    for group in groups:
+        old = table.get([one.id for one in group.old_fragments]).values()
+        fault = twice_fault(group.new_fragments, old)
+        if fault is not None:
+            return fault
+        held = {number for one in old for number in places(one)} & table.columns.own
+        lost = {number for one in group.new_fragments for number in held - places(one).keys()}
+        if lost:
+            return Invalid(
+                f"fields {some(lost)} of fragments {some([one.id for one in old])} are in no file of a new "
+                "fragment",
+                "a rewrite keeps every column: write all that the table's schema has",
+            )
     return None
 
 

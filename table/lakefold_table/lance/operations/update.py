@@ -17,7 +17,13 @@ from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Needs
 from lakefold_table.lance.columns import some
 from lakefold_table.lance.deleted_rows import needs_of
-from lakefold_table.lance.fragment_files import has_other_files, new_files, of_columns, with_files
+from lakefold_table.lance.fragment_files import (
+    has_other_files,
+    new_files,
+    of_columns,
+    twice_fault,
+    with_files,
+)
 from lakefold_table.lance.indices import with_fragments, without_fragments
 from lakefold_table.lance.joining import Deletions, deletions_of
 from lakefold_table.lance.moved_rows import Moved, moved, origin_of
@@ -104,7 +110,8 @@ def _plain_fault(table: Working, update: Transaction.Update) -> Invalid | None:
         one.CopyFrom(fragment)
         one.ClearField("inline_row_ids")
         bare.append(one)
-    return table.new_fragments_fault(bare)
+    touched = table.get([*update.removed_fragment_ids, *(one.id for one in update.updated_fragments)])
+    return table.new_fragments_fault(bare) or twice_fault(bare, touched.values())
 
 
 def _rewritten(

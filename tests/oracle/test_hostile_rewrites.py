@@ -1,0 +1,72 @@
+"""Rewrites that would lose a column, bring rows back or stop the committer; pylance takes most of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import lance
+import pytest
+
+from lakefold_table.entry import Invalid
+from lakefold_table.lance.row_versions import one_version
+from lakefold_table.lance.rowids import row_id_range
+from tests.oracle.compactions import replayed
+from tests.oracle.test_rewrites import compact, make, new_fragment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: setattr(one, "inline_row_ids", row_id_range(0, 40)),
+        lambda one: setattr(one, "inline_created_at_versions", one_version(40, 1)),
+        lambda one: setattr(one, "inline_last_updated_at_versions", b"none at all"),
+    ],
+    ids=["ids", "created", "updated"],
+)
+def test_row_ids_and_versions_have_no_place_in_a_table_without_them(
+    change: Callable[[DataFragment], None], tmp_path: Path
+) -> None:
+    both = replayed(
+        make(tmp_path / "t", stable=False),
+        compact,
+        change=lambda envelope: change(new_fragment(envelope.lance.rewrite)),
+    )
+    assert isinstance(both.result, Invalid)
+    assert "row ids or row versions" in both.result.message
+
+
+def without_last_column(fragment: DataFragment) -> None:
+    file = fragment.files[0]
+    del file.fields[-1], file.column_indices[-1]
+
+
+@pytest.mark.parametrize("stable", [False, True], ids=["plain", "stable"])
+def test_no_column_is_forgotten(stable: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter
+    both = replayed(
+        make(tmp_path / "t", stable=stable, index=False),
+        compact,
+        change=lambda envelope: without_last_column(new_fragment(envelope.lance.rewrite)),
+    )
+    assert isinstance(both.result, Invalid)
+    assert "fields [2] of fragments [0, 1, 2, 3] are in no file of a new fragment" in both.result.message
+
+
+def test_an_old_file_is_not_that_of_a_new_fragment(tmp_path: Path) -> None:
+    """It would have the rows that were deleted from it."""
+    table = make(tmp_path / "t", stable=False, index=False)
+    lance.dataset(str(table)).delete("a = 3")
+
+    def old_file(envelope: Envelope) -> None:
+        rewrite = envelope.lance.rewrite
+        new_fragment(rewrite).files[0].CopyFrom(rewrite.groups[0].old_fragments[0].files[0])
+
+    both = replayed(table, compact, change=old_file)
+    assert isinstance(both.result, Invalid)
+    assert "its rows would be there twice" in both.result.message
