@@ -6,6 +6,7 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.lance.naming import (
     Scheme,
     detect,
+    is_data_name,
     is_detached,
     is_inside,
     parse_detached,
@@ -116,6 +117,18 @@ def test_plain_paths_are_inside(path: str) -> None:
 )
 def test_paths_that_leave_or_that_a_store_refuses_are_outside(path: str) -> None:
     assert not is_inside(path)
+
+
+@pytest.mark.parametrize("name", ["a.lance", "A-b_c.1", "a b", "a&b=c@d,(e)+!$';:"])
+def test_names_that_clients_find(name: str) -> None:
+    assert is_data_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".a", "sub/a.lance", "ü.lance", *(f"a{one}b" for one in '"#%*<>?[]^`{|}~')]
+)
+def test_names_that_clients_write_otherwise(name: str) -> None:
+    assert not is_data_name(name)
 
 
 DETACHED = 2**63 + 5

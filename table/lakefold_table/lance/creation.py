@@ -123,6 +123,19 @@ def primary_key_fault(fields: Sequence[Field]) -> Invalid | None:
     return None
 
 
+def nullability_fault(forbidden: Sequence[str]) -> Invalid | None:
+    """Why a schema can't be one that is said to preserve nullability: it forbids nulls in these fields.
+
+    Rows with nulls may come beside it then, and no client can read a table that has some (tried).
+    """
+    if not forbidden:
+        return None
+    return Invalid(
+        f"the schema is said to preserve nullability, and forbids nulls in {some(forbidden)}",
+        "leave preserves_nullability out",
+    )
+
+
 def _depth(fields: Sequence[Field]) -> int:
     """The number of levels; a field whose parent doesn't stand before it counts as a column."""
     depths: dict[int, int] = {}

@@ -180,7 +180,9 @@ class LanceDraft:
         rows = affected_rows(envelope)
         if isinstance(rows, Invalid):
             return rows
-        verdict = self._history.verdict(proposed_footprint(envelope, rows), transaction.read_version)
+        verdict = self._history.verdict(
+            proposed_footprint(envelope, rows, state.schema), transaction.read_version
+        )
         if isinstance(verdict, Conflict):
             return Rejected(verdict)
         late = _too_old(transaction, state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
@@ -13,11 +14,13 @@ from lakefold_table.lance.bitmaps import Bitmap, decode_bitmap
 from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE as REUSE_INDEX
 from lakefold_table.lance.conflicts.index_conditions import FRAGMENT_IDS
 from lakefold_table.lance.conflicts.reading import footprint_of
+from lakefold_table.lance.schema import related
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.conflicts import Footprint
 
@@ -38,10 +41,16 @@ def affected_rows(envelope: Envelope) -> Mapping[int, Bitmap] | Invalid | None:
     return rows
 
 
-def proposed_footprint(envelope: Envelope, rows: Mapping[int, Bitmap] | None) -> Footprint:
-    """What a proposal touches."""
+def proposed_footprint(
+    envelope: Envelope, rows: Mapping[int, Bitmap] | None, fields: Sequence[Field]
+) -> Footprint:
+    """What a proposal touches. `fields`: the schema, by which an index on a list is one on its items."""
     reuse = envelope.HasField("fragment_reuse_index")
-    return footprint_of(envelope.lance, affected_rows=rows, carries_reuse=reuse)
+    footprint = footprint_of(envelope.lance, affected_rows=rows, carries_reuse=reuse)
+    if footprint.indexing is None:
+        return footprint
+    added = tuple(replace(one, fields=related(fields, one.fields)) for one in footprint.indexing.added)
+    return replace(footprint, indexing=replace(footprint.indexing, added=added))
 
 
 def carries_reuse(transaction: Transaction | None, index_section: bytes) -> bool:

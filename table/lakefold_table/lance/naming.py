@@ -7,6 +7,7 @@ its own.
 
 from __future__ import annotations
 
+import string
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ DETACHED_BIT = 1 << 63
 SUFFIX = ".manifest"
 DETACHED = "d"
 V2_DIGITS = 20
+PLAIN = frozenset(string.ascii_letters + string.digits + " !$&'()+,-.:;=@_")
+"""The characters that Lance clients leave as they are in the name of a file (tried)."""
 MAX_PATH, MAX_SEGMENT = 1000, 255
 
 
@@ -123,6 +126,15 @@ def is_inside(path: str) -> bool:
         return False
     segments = path.split("/")
     return all(one and one[0] != "." and len(one.encode()) <= MAX_SEGMENT for one in segments)
+
+
+def is_data_name(path: str) -> bool:
+    """Whether a data file of this name is found by Lance clients.
+
+    They take it for one segment and write what isn't in `PLAIN` otherwise (`sub/a` as `sub%2Fa`; tried): the
+    file is there, and no client can open the table's rows.
+    """
+    return is_inside(path) and PLAIN.issuperset(path)
 
 
 def index_path(uuid: bytes, path: str) -> str:

@@ -13,7 +13,7 @@ from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 # The parent id of a column at the top level.
 TOP = -1
@@ -120,6 +120,24 @@ def assign_ids(fields: Iterable[Field], start: int = 0) -> list[Field]:
     return found
 
 
+def related(fields: Sequence[Field], ids: Collection[int]) -> frozenset[int]:
+    """These fields with all above and below them: whose values change where theirs do.
+
+    A list's file names only its item, an index on the list only the list. Parents stand before children.
+    """
+    parents = {one.id: one.parent_id for one in fields}
+    found = set(ids)
+    for one in fields:
+        if one.parent_id in found:
+            found.add(one.id)
+    for number in ids:
+        above = parents.get(number, TOP)
+        while above != TOP:
+            found.add(above)
+            above = parents.get(above, TOP)
+    return frozenset(found)
+
+
 def is_altered(before: Field, after: Field, *, nullable: bool = True) -> bool:
     """Whether values written for one field might not be read as the other (as pylance judges a Merge, tried).
 
@@ -127,6 +145,12 @@ def is_altered(before: Field, after: Field, *, nullable: bool = True) -> bool:
     """
     names = ("logical_type", "parent_id", "encoding", "dictionary", *(("nullable",) if nullable else ()))
     return any(getattr(before, name) != getattr(after, name) for name in names)
+
+
+def forbids_nulls(before: Iterable[Field], after: Iterable[Field]) -> list[str]:
+    """The names of the fields that could be null before and can't be any more."""
+    known = by_id(before)
+    return [one.name for one in after if one.id in known and known[one.id].nullable and not one.nullable]
 
 
 def is_nested(logical_type: str) -> bool:

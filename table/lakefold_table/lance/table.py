@@ -154,7 +154,8 @@ def _needs_to_judge(state: LanceState, entries: Sequence[Entry]) -> Needs:
         if not oldest <= read < state.version:
             continue
         rows = affected_rows(entry.envelope)
-        footprint = proposed_footprint(entry.envelope, None if isinstance(rows, Invalid) else rows)
+        told = None if isinstance(rows, Invalid) else rows
+        footprint = proposed_footprint(entry.envelope, told, state.schema)
         untold = history.needs_details(footprint, read)
         if read < history.since or untold is not None:
             since.append(read)

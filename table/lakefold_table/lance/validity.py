@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.columns import some
-from lakefold_table.lance.naming import data_path, is_inside
+from lakefold_table.lance.naming import data_path, is_data_name, is_inside
 from lakefold_table.lance.operations import FOLDED, Kind
 from lakefold_table.lance.operations.data_overlay import REFUSED
 from lakefold_table.marks import PREFIX
@@ -113,7 +113,12 @@ def path_fault(file: DataFile, bases: Collection[int]) -> Invalid | None:
     if not is_inside(file.path):
         return Invalid(
             f"the path {file.path!r} leaves its base or is no plain name",
-            "name the file relative to the data folder, in at most 255 bytes a segment and 1000 in all",
+            "name the file relative to the data folder, in at most 255 bytes",
+        )
+    if not is_data_name(file.path):
+        return Invalid(
+            f"no Lance client finds a data file called {file.path!r}",
+            "use letters and digits without accents, `-`, `_` and `.`, and no folders",
         )
     if file.HasField("base_id") and file.base_id not in bases:
         return Invalid(f"base {file.base_id} of {file.path} is not one of the table's", "add the base first")

@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection, Manifest
-from lakefold_table.lance.columns import columns_of
+from lakefold_table.entry import Invalid
+from lakefold_table.lance.bitmaps import Bitmap
+from lakefold_table.lance.columns import columns_of, some
 from lakefold_table.lance.data_files import FILE_VERSIONS
 from lakefold_table.lance.deletions import deletion_path
 from lakefold_table.lance.features import has_stable_row_ids
 from lakefold_table.lance.fragment_files import twice_fault
 from lakefold_table.lance.fragments import Fragments, Numbered
-from lakefold_table.lance.indices import SIFTING, without_idle
+from lakefold_table.lance.indices import SIFTING, coverage, without_idle
 from lakefold_table.lance.numbering import Numbering
 from lakefold_table.lance.reuse import remapped
 from lakefold_table.lance.validity import file_fault, new_fragment_fault
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import IndexMetadata
-    from lakefold_table.entry import Invalid
     from lakefold_table.format import NewFile, Observed
     from lakefold_table.lance.columns import Columns
     from lakefold_table.lance.data_files import FileVersion
@@ -130,7 +131,20 @@ class Working:
             )
             if fault is not None:
                 return fault
-        return twice_fault(fragments) or self.numbering.fault(fragments)
+        return twice_fault(fragments) or self.numbering.fault(fragments) or self._used_id_fault(fragments)
+
+    def _used_id_fault(self, fragments: Iterable[DataFragment]) -> Invalid | None:
+        """Ids of fragments that are gone: indices still cover them, and would hide the rows of new ones."""
+        given = Bitmap([one.id for one in fragments if one.id])
+        if not given or not self._index_section:
+            return None
+        entries = IndexSection.FromString(self._index_section).indices
+        used = Bitmap().union(*(given & (coverage(index) or Bitmap()) for index in entries))
+        if not used:
+            return None
+        return Invalid(
+            f"fragment ids {some(set(used))} were used before: indices cover them", "reserve new ones"
+        )
 
     @property
     def rows(self) -> int:

@@ -18,6 +18,7 @@ from lakefold_table.lance.fragment_files import STRUCK, file_key, new_file_fault
 from lakefold_table.lance.indices import without_fragments
 from lakefold_table.lance.naming import data_path, is_inside
 from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.schema import related
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,7 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
         if isinstance(files, Invalid):
             return files
         replaced[fragment.id] = updated(table, fragment, of_columns(files, table.columns.roots))
-    fields = groups[0].new_file.fields
+    fields = related(table.head.fields, groups[0].new_file.fields)
     return Change(
         proposal.transaction,
         replaced=replaced,

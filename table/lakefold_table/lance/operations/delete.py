@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.deleted_rows import needs_of
+from lakefold_table.lance.fragment_files import of_columns
 from lakefold_table.lance.joining import Deletions, deletions_of, same_files_fault
 from lakefold_table.lance.operations.change import Change
 
 if TYPE_CHECKING:
-    from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Invalid, Rejected
     from lakefold_table.format import Needs
     from lakefold_table.lance.operations.change import Proposal
@@ -27,6 +29,7 @@ def needs(state: LanceState | None, envelope: Envelope) -> Needs:
 
 def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
     """The fragments with their new deletion files. Bitmaps of indices stay as they are."""
+    proposal = _without_dropped(table, proposal)
     delete = proposal.transaction.delete
     fault = same_files_fault(table, delete.updated_fragments)
     found = fault or deletions_of(table, proposal, delete.updated_fragments, delete.deleted_fragment_ids)
@@ -45,3 +48,21 @@ def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
         before=found.files,
         rows_deleted=found.rows,
     )
+
+
+def _without_dropped(table: Working, proposal: Proposal) -> Proposal:
+    """A stale proposal without the files of columns that were dropped since.
+
+    A Project takes them off the list, and neither conflicts with the other: what they held is in no column.
+    """
+    fields, updated = table.columns.roots, proposal.transaction.delete.updated_fragments
+    stale = proposal.transaction.read_version < table.version - 1
+    if not stale or all(len(of_columns(one.files, fields)) == len(one.files) for one in updated):
+        return proposal
+    envelope = Envelope()
+    envelope.CopyFrom(proposal.envelope)
+    for one in envelope.lance.delete.updated_fragments:
+        files = of_columns(one.files, fields)
+        del one.files[:]
+        one.files.extend(files)
+    return replace(proposal, envelope=envelope)

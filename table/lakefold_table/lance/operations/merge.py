@@ -14,7 +14,7 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
 from lakefold_table.lance.columns import Columns, columns_of, some
-from lakefold_table.lance.creation import schema_fault
+from lakefold_table.lance.creation import nullability_fault, schema_fault
 from lakefold_table.lance.fragment_files import (
     changed_fields,
     file_key,
@@ -28,7 +28,7 @@ from lakefold_table.lance.fragment_files import (
 from lakefold_table.lance.indices import without_fields, without_fragments
 from lakefold_table.lance.naming import data_path, is_inside
 from lakefold_table.lance.operations.change import Change
-from lakefold_table.lance.schema import by_id, is_altered
+from lakefold_table.lance.schema import by_id, forbids_nulls, is_altered, related
 from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def needs(state: LanceState | None, envelope: Envelope) -> Needs:
 def change(table: Working, proposal: Proposal) -> Change | Invalid:
     """The fragments with their new files, behind them the new ones, and the schema that goes with them."""
     merge = proposal.transaction.merge
-    fault = _schema_fault(merge)
+    fault = _schema_fault(merge) or _nullability_fault(table, merge)
     if fault is not None:
         return fault
     pairs, new = _paired(table, merge.fragments)
@@ -98,6 +98,11 @@ def _schema_fault(merge: Transaction.Merge) -> Invalid | None:
         or reserved_key_fault(merge.schema_metadata)
         or managed_blobs_fault(None if blobs is None else blobs.decode(errors="replace"))
     )
+
+
+def _nullability_fault(table: Working, merge: Transaction.Merge) -> Invalid | None:
+    forbidden = forbids_nulls(table.head.fields, merge.schema) if merge.preserves_nullability else []
+    return nullability_fault(forbidden)
 
 
 def _paired(
@@ -191,16 +196,16 @@ def _head(table: Working, merge: Transaction.Merge) -> Manifest:
     return head
 
 
-def _indices(table: Working, schema: Iterable[Field], pairs: Sequence[Pair]) -> Sequence[IndexMetadata]:
+def _indices(table: Working, schema: Sequence[Field], pairs: Sequence[Pair]) -> Sequence[IndexMetadata]:
     """The indices without those on dropped fields, none covering a fragment where its field was rewritten."""
     indices = without_fields(table.indices, {one.id for one in schema})
-    indexed = {number for index in indices for number in index.fields}
+    indexed = related(schema, {number for index in indices for number in index.fields})
     rewritten: dict[int, list[int]] = defaultdict(list)
     for number, fragment in _rewritten(pairs):
         if number in indexed:
             rewritten[number].append(fragment)
     for number, fragments in rewritten.items():
-        indices = without_fragments(indices, (number,), fragments)
+        indices = without_fragments(indices, related(schema, (number,)), fragments)
     return indices
 
 

@@ -12,11 +12,11 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
 from lakefold_table.lance.columns import some
-from lakefold_table.lance.creation import schema_fault
+from lakefold_table.lance.creation import nullability_fault, schema_fault
 from lakefold_table.lance.fragment_files import of_columns, with_files
 from lakefold_table.lance.indices import without_fields
 from lakefold_table.lance.operations.change import Change
-from lakefold_table.lance.schema import by_id, is_altered
+from lakefold_table.lance.schema import by_id, forbids_nulls, is_altered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.working import Working
@@ -37,8 +38,9 @@ def needs(_state: LanceState | None, _envelope: Envelope) -> Needs:
 
 def change(table: Working, proposal: Proposal) -> Change | Invalid:
     """The schema, without the files and indices of columns that are no more in it."""
-    schema = proposal.transaction.project.schema
-    fault = _fault(table, schema)
+    project = proposal.transaction.project
+    schema = project.schema
+    fault = _fault(table, project)
     if fault is not None:
         return fault
     kept = {one.id for one in schema}
@@ -59,8 +61,9 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
     )
 
 
-def _fault(table: Working, schema: Sequence[Field]) -> Invalid | None:
+def _fault(table: Working, project: Transaction.Project) -> Invalid | None:
     """A schema that isn't a part of the table's."""
+    schema = project.schema
     fault = schema_fault(schema)
     if fault is not None:
         return fault
@@ -77,6 +80,10 @@ def _fault(table: Working, schema: Sequence[Field]) -> Invalid | None:
             f"columns {some(altered)} have another type or parent than in the table",
             "values stay as they were written: cast them into new columns by a merge",
         )
+    if project.preserves_nullability:
+        fault = nullability_fault(forbids_nulls(table.head.fields, schema))
+        if fault is not None:
+            return fault
     hollow = _parents(table.head.fields) & {one.id for one in schema} - _parents(schema)
     if hollow:
         names = [known[number].name for number in hollow]

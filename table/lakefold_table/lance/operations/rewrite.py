@@ -17,12 +17,10 @@ from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Needs
 from lakefold_table.lance import reuse
-from lakefold_table.lance.bitmaps import Bitmap
 from lakefold_table.lance.columns import some
 from lakefold_table.lance.deleted_rows import needs_of
 from lakefold_table.lance.features import has_stable_row_ids
 from lakefold_table.lance.fragment_files import places, twice_fault
-from lakefold_table.lance.indices import coverage
 from lakefold_table.lance.operations.append import own_files
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.reuse_added import with_reuse
@@ -151,16 +149,7 @@ def _new_fault(table: Working, groups: Sequence[Group], *, told: bool) -> Invali
             "a new fragment brings row ids or row versions, which this table's rows don't have",
             "leave them out",
         )
-    fault = table.new_fragments_fault(bare) or _lost_fault(table, groups)
-    if fault is not None:
-        return fault
-    given = Bitmap([one.id for one in bare if one.id])
-    used = [number for index in table.indices for number in given & (coverage(index) or Bitmap())]
-    if used:
-        return Invalid(
-            f"fragment ids {some(set(used))} were used before: indices cover them", "reserve new ones"
-        )
-    return None
+    return table.new_fragments_fault(bare) or _lost_fault(table, groups)
 
 
 def _has_lineage(fragment: DataFragment) -> bool:

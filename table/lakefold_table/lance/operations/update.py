@@ -35,6 +35,7 @@ from lakefold_table.lance.rewritten_columns import (
     columns_fault,
     touch,
 )
+from lakefold_table.lance.schema import related
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -154,7 +155,8 @@ def _added(table: Working, update: Transaction.Update, found: Deletions) -> Move
 def _indices(table: Working, update: Transaction.Update, added: Moved) -> Indices | Invalid:
     """The index section's entries afterwards."""
     updated = [one.id for one in update.updated_fragments]
-    indices = without_fragments(table.indices, update.fields_modified, updated)
+    changed = related(table.head.fields, update.fields_modified)
+    indices = without_fragments(table.indices, changed, updated)
     ids = table.numbering.ids_for(update.new_fragments)
     indices = with_fragments(
         indices,
