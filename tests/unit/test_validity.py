@@ -80,7 +80,7 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
     "path up": (path("../x.lance"), "the path '../x.lance' leaves its base", "relative to the data folder"),
     "absolute path": (path("/etc/passwd"), "leaves its base", "relative"),
     "no path": (path(""), "leaves its base or is no plain name", "relative"),
-    "long path": (path("x" * 256), "leaves its base or is no plain name", "255 bytes a segment"),
+    "long path": (path("x" * 256), "leaves its base or is no plain name", "255 bytes"),
     "unknown base": (
         lambda e: setattr(fragment(e).files[0], "base_id", 3),
         "base 3 of f-0.lance is not one of the table's",
