@@ -186,9 +186,12 @@ def index(choice: Choice) -> Act:
 
 
 def drop_index(_choice: Choice) -> Act:
+    """Not the fragment-reuse index: without it scans by others find wrong rows, in pylance too (tried)."""
+
     def run(dataset: lance.LanceDataset) -> object:
-        for one in dataset.describe_indices()[:1]:
-            dataset.drop_index(one.name)
+        names = [one.name for one in dataset.describe_indices() if not one.name.startswith("__")]
+        for name in names[:1]:
+            dataset.drop_index(name)
         return None
 
     return Act(run, Effect("index"))
@@ -207,6 +210,33 @@ def config(choice: Choice) -> Act:
         lambda ds: ds.update_config({name: "2"}),
     )
     return Act(runs[pick], Effect("config"))
+
+
+def describe(choice: Choice) -> Act:
+    """Metadata of the schema, or of a field."""
+    name, pick = f"key{next(NAMES)}", choice.picks[0] % 2
+    runs: Sequence[Run] = (
+        lambda ds: ds.update_schema_metadata({name: "1"}),
+        lambda ds: ds.update_field_metadata({"s": {name: "1"}}),
+    )
+    return Act(runs[pick], Effect("describe"))
+
+
+def allow_or_forbid_nulls(choice: Choice) -> Act:
+    """No value of `a` is null, whoever wrote it."""
+    nullable = not choice.dataset.schema.field("a").nullable
+    change: Any = {"path": "a", "nullable": nullable}
+    return Act(lambda ds: ds.alter_columns(change), Effect("columns"))
+
+
+def compact_and_remap_later(choice: Choice) -> Act | None:
+    """Indices stay as they are, and a fragment-reuse index says where the rows went."""
+    if choice.dataset.has_stable_row_ids:
+        return None
+    return Act(
+        lambda ds: ds.optimize.compact_files(target_rows_per_fragment=MANY_ROWS, defer_index_remap=True),
+        Effect("compact"),
+    )
 
 
 def restore(choice: Choice) -> Act:
@@ -295,7 +325,10 @@ ACTS: Mapping[str, Make] = {
     "index": index,
     "drop_index": drop_index,
     "compact": compact,
+    "compact_and_remap_later": compact_and_remap_later,
     "config": config,
+    "describe": describe,
+    "allow_or_forbid_nulls": allow_or_forbid_nulls,
     "restore": restore,
     "overwrite": overwrite,
     "replace_column": replace_column,

@@ -114,9 +114,12 @@ class Snapshot:
 
 
 def key_of(values: Values) -> int:
-    key = values["k"]
-    assert isinstance(key, int)
-    return key
+    return number_of(values["k"])
+
+
+def number_of(value: object) -> int:
+    assert isinstance(value, int)
+    return value
 
 
 def _recast(row: Row, effect: Effect, version: int) -> Row:
@@ -128,7 +131,7 @@ def _recast(row: Row, effect: Effect, version: int) -> Row:
     return replace(row, values=values, updated=updated[effect.rewrites])
 
 
-WITHOUT_ROWS = frozenset({"index", "config", "compact"})
+WITHOUT_ROWS = frozenset({"index", "config", "compact", "describe"})
 """Kinds of change that no row shows."""
 ROW_CHANGES = frozenset({"append", "delete", "update", "values"})
 PLAIN = WITHOUT_ROWS | ROW_CHANGES

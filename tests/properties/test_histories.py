@@ -26,6 +26,7 @@ from tests.properties.world import World
 LONG = settings.get_current_profile_name() == "long"
 OFTEN = ("append", "append", "delete", "update", "update", "upsert")
 NAMES = st.sampled_from([*OFTEN, *sorted(ACTS)])
+EARLY = st.sampled_from(["add_column", "index", "delete", "append"])
 PICKS = st.lists(st.integers(0, 40), min_size=1, max_size=6)
 BACK = st.integers(0, 4)
 
@@ -38,9 +39,11 @@ class HistoryMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="histories-"))
         self.world: World
 
-    @initialize(stable=st.booleans())
-    def begin(self, stable: bool) -> None:  # noqa: FBT001 - drawn
+    @initialize(stable=st.booleans(), first=st.lists(EARLY, max_size=3))
+    def begin(self, stable: bool, first: list[str]) -> None:  # noqa: FBT001 - drawn
         self.world = World(self.folder, stable)
+        for number, name in enumerate(first):
+            self.world.foreign(name, [number, number + 1], 0)
 
     @rule(name=NAMES, picks=PICKS, back=BACK)
     def another_client_commits(self, name: str, picks: list[int], back: int) -> None:
