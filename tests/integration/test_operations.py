@@ -1,0 +1,302 @@
+"""Every operation through a real log while committers are killed: each is there once, or not at all.
+
+Writers delete and update rows of the same fragments, a keeper indexes, compacts, restores and branches, and
+another client commits by pylance in between.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from contextlib import ExitStack
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING
+
+import lance
+import pytest
+
+from lakefold_log.admin import Admin, KafkaConfig
+from lakefold_log.outcomes import OutcomeWaiter, read_outcomes
+from lakefold_log.producer import Proposer
+from lakefold_log.topics import Topics, ensure_topics
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.entry import Committed, Rejected
+from lakefold_table.uri import canonical
+from tests.integration.committers import fold_to_the_end, running_committer
+from tests.integration.lines import Line, Sent
+from tests.properties.acts import ACTS, SCHEMA, Act, Choice, table_of, values_of
+from tests.properties.model import FIRST_COLUMNS, Effect
+from tests.proposals import creation
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from lakefold_table.entry import Outcome, Result
+    from tests.integration.committers import CommitterProcess
+    from tests.integration.conftest import TopicNames
+
+SEED = 20_260_102
+KILLS = 4
+VERSIONS_A_LIFE = 6
+WRITERS = ("append", "delete", "delete", "delete", "update", "upsert")
+FOREIGN = ("append", "append", "config", "delete")
+KEEPING = ("index", "config", "compact", "restore", "index", "compact")
+FRAGMENTS, ROWS = 3, 200
+ANSWER_SECONDS = 120.0
+
+
+class Client(threading.Thread):
+    """Somebody who goes on until told to stop. `busy` is held while it does something."""
+
+    def __init__(self, line: Line, number: int, stop: threading.Event) -> None:
+        super().__init__(name=f"client-{number}")
+        self.line = line
+        self.stop = stop
+        self.busy = threading.Lock()
+        self.chance = random.Random(SEED + number)
+        self.keys = count((number + 1) * 1_000_000)
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Does one thing after another."""
+        try:
+            while not self.stop.wait(0.01):
+                with self.busy:
+                    self.do_one()
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def do_one(self) -> None:
+        """One thing."""
+        raise NotImplementedError
+
+    def act(self, name: str, version: int) -> Act | None:
+        """Something to do to a version; None where it has no rows for it."""
+        picks = [self.chance.randrange(10_000) for _ in range(self.chance.randint(1, 4))]
+        return ACTS[name](Choice(self.line.rows(version), picks, self.keys, self.line.at(version)))
+
+
+class Writer(Client):
+    """Proposes changes of rows, some on a version that isn't the newest, some twice."""
+
+    def __init__(self, line: Line, number: int, stop: threading.Event, proposer: Proposer) -> None:
+        super().__init__(line, number, stop)
+        self.proposer = proposer
+
+    def do_one(self) -> None:
+        name = self.chance.choice(WRITERS)
+        read = max(2, self.line.newest() - self.chance.choice([0, 0, 1, 2]))
+        act = self.act(name, read)
+        made = self.line.made(act, read) if act is not None else []
+        if act is None or not made:
+            return
+        sent = Sent(name, self.line.envelope(made[0], read, act), act.effect)
+        for _ in range(self.chance.choice([1, 1, 1, 1, 2])):
+            self.line.note(self.proposer.send_wait(sent.envelope), sent)
+
+
+class Foreigner(Client):
+    """Commits by pylance."""
+
+    def do_one(self) -> None:
+        act = self.act(self.chance.choice(FOREIGN), self.line.newest())
+        if act is not None:
+            self.line.commit(act)
+        self.stop.wait(self.chance.uniform(0, 0.5))
+
+
+class Keeper(Client):
+    """Keeps house by the log: does each thing until it is committed, then makes a branch and ends."""
+
+    def __init__(self, line: Line, proposer: Proposer, others: list[Client], waiter: OutcomeWaiter) -> None:
+        super().__init__(line, 0, threading.Event())
+        self.proposer = proposer
+        self.others = others
+        self.waiter = waiter
+        self.side = Line(line.root / "tree" / "side", line.uri, line.scratch / "side", "side")
+
+    def do_one(self) -> None:
+        for name in KEEPING:
+            if not self.did(name):
+                with ExitStack() as quiet:
+                    for client in self.others:
+                        quiet.enter_context(client.busy)
+                    assert self.did(name), f"{name}, with nobody else there"
+        self.branch_off()
+        self.stop.set()
+
+    def did(self, name: str) -> bool:
+        """Whether it is committed, built on what is the newest version once all that was sent is answered."""
+        assert self.line.last is not None
+        self.waiter.wait(self.line.last, ANSWER_SECONDS)
+        read = self.line.newest()
+        act = self.restoration(read) if name == "restore" else self.act(name, read)
+        made = self.line.made(act, read) if act is not None else []
+        assert act is not None
+        for position, transaction in enumerate(made):
+            reserves = transaction.HasField("reserve_fragments")
+            envelope = self.line.envelope(transaction, read)
+            sent = (
+                Sent("reserve", envelope, Effect("compact")) if reserves else Sent(name, envelope, act.effect)
+            )
+            result = self.propose(self.line, sent)
+            if not isinstance(result, Committed):
+                assert isinstance(result, Rejected), result
+                return False
+            if reserves and result.first_fragment_id != _first_new_id(made[position + 1]):
+                return False
+        return True
+
+    def restoration(self, read: int) -> Act:
+        """Back to the version before the last but one."""
+        version = read - 2
+        return Act(lambda ds: self.restored(ds, version), Effect("restore", restores=version))
+
+    @staticmethod
+    def restored(dataset: lance.LanceDataset, version: int) -> None:
+        lance.dataset(dataset.uri, version=version).restore()
+
+    def branch_off(self) -> None:
+        """A branch, and three proposals on it that know nothing of each other."""
+        begin = self.line.newest()
+        transaction = Transaction(uuid="branch", read_version=begin)
+        clone = transaction.clone
+        clone.is_shallow, clone.ref_version, clone.branch_name = True, begin, self.side.branch
+        clone.ref_path = str(self.line.root)
+        begun = Sent("clone", self.side.envelope(transaction, begin), Effect("config"))
+        assert isinstance(self.propose(self.side, begun), Committed)
+        acts = [
+            ACTS[name](Choice(self.side.rows(begin), picks, self.keys, self.side.at(begin)))
+            for name, picks in (("append", [1, 2]), ("delete", [0, 5]), ("delete", [3, 6]))
+        ]
+        for act in acts:
+            assert act is not None
+            (made,) = self.side.made(act, begin)
+            sent = Sent("on the branch", self.side.envelope(made, begin, act), act.effect)
+            assert isinstance(self.propose(self.side, sent), Committed)
+
+    def propose(self, line: Line, sent: Sent) -> Result:
+        """Sends it and waits for what becomes of it."""
+        position = self.proposer.send_wait(sent.envelope)
+        line.note(position, sent)
+        return self.waiter.wait(position, ANSWER_SECONDS).result
+
+
+def _first_new_id(rewrite: Transaction) -> int:
+    return min(one.id for group in rewrite.rewrite.groups for one in group.new_fragments)
+
+
+def _rows_to_begin_with() -> Act:
+    """Fragments that are large enough for many to meet in them."""
+    rows = [values_of(key, FIRST_COLUMNS) for key in range(FRAGMENTS * ROWS)]
+
+    def run(dataset: lance.LanceDataset) -> object:
+        return lance.write_dataset(table_of(rows, SCHEMA), dataset, mode="append", max_rows_per_file=ROWS)
+
+    return Act(run, Effect("append", adds=tuple(rows)))
+
+
+class Moment:
+    """When to kill: after some versions, or as soon as a file lies there that a version will need."""
+
+    def __init__(self, line: Line, *, at_file: bool) -> None:
+        self._line = line
+        self._at_file = at_file
+        self._versions, self._files = line.newest(), len(self._joined())
+
+    def has_come(self, failed: Callable[[], bool]) -> bool:
+        """Whether it is now, or a client has failed."""
+        if failed():
+            return True
+        more = self._line.newest() - self._versions
+        if self._at_file and more:
+            return len(self._joined()) > self._files
+        return more >= VERSIONS_A_LIFE
+
+    def _joined(self) -> list[Path]:
+        return list((self._line.root / "_deletions").glob("*.bin"))
+
+
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])
+def test_every_operation_is_there_once_or_not_at_all_whoever_dies(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path, *, stable: bool
+) -> None:
+    config = KafkaConfig(bootstrap)
+    topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
+    ensure_topics(Admin(config), topics)
+    line = Line(tmp_path / "table", canonical(str(tmp_path / "table")), tmp_path / "copies")
+    running = partial(running_committer, bootstrap, topic_names, tmp_path)
+    with Proposer(config, topics) as proposer, OutcomeWaiter(config, topics, line.uri) as waiter:
+        with running():
+            _begin(line, proposer, waiter, stable=stable)
+        stop = threading.Event()
+        others: list[Client] = [Writer(line, number, stop, proposer) for number in (1, 2)]
+        others.append(Foreigner(line, 3, stop))
+        keeper = Keeper(line, proposer, others, waiter)
+        try:
+            for client in (*others, keeper):
+                client.start()
+            _kill_again_and_again(line, keeper, others, running)
+        finally:
+            stop.set()
+            keeper.stop.set()
+            for client in (*others, keeper):
+                client.join()
+    assert [client.error for client in (*others, keeper)] == [None] * 4
+    fold_to_the_end(bootstrap, topic_names, tmp_path)
+    _check(line, keeper.side, [outcome for _, outcome in read_outcomes(config, topics, 0, 0)])
+
+
+def _begin(line: Line, proposer: Proposer, waiter: OutcomeWaiter, *, stable: bool) -> None:
+    """The table, and its first rows."""
+    created = Sent("create", creation(line.uri, SCHEMA, stable_row_ids=stable), Effect("overwrite"))
+    position = proposer.send_wait(created.envelope)
+    line.note(position, created)
+    assert waiter.wait(position, ANSWER_SECONDS).result == Committed(1)
+    act = _rows_to_begin_with()
+    (made,) = line.made(act, 1)
+    first = Sent("append", line.envelope(made, 1), act.effect)
+    position = proposer.send_wait(first.envelope)
+    line.note(position, first)
+    assert waiter.wait(position, ANSWER_SECONDS).result == Committed(
+        2, rows_added=FRAGMENTS * ROWS, num_fragment_ids=FRAGMENTS
+    )
+
+
+def _kill_again_and_again(
+    line: Line,
+    keeper: Client,
+    others: list[Client],
+    running: Callable[[], AbstractContextManager[CommitterProcess]],
+) -> None:
+    """Committers live until the table has grown, and die; the last one until the keeper is done."""
+
+    def failed() -> bool:
+        return any(client.error for client in (keeper, *others))
+
+    for life in range(KILLS):
+        with running() as committer:
+            committer.wait_until_ready()
+            until(partial(Moment(line, at_file=life % 2 == 0).has_come, failed), "growth", every=0.002)
+            committer.kill()
+    with running():
+        until(lambda: not keeper.is_alive() or failed(), "the keeper", seconds=2 * ANSWER_SECONDS)
+
+
+def _check(line: Line, side: Line, reported: list[Outcome]) -> None:
+    outcomes = {one.position.offset: one for one in reported}
+    assert len(outcomes) == len(reported), "one outcome for each position"
+    assert sorted(outcomes) == sorted([*line.sent, *side.sent])
+    line.check(outcomes)
+    begin = side.versions.numbers()[0]
+    side.model[begin - 1] = line.model[begin]
+    side.check(outcomes)
+    assert list(line.at(line.newest()).branches.list()) == [side.branch]
+    done = {sent.name for at, sent in line.sent.items() if isinstance(outcomes[at].result, Committed)}
+    assert done >= {*WRITERS, *KEEPING, "reserve"}
+    assert any(isinstance(one.result, Rejected) and one.result.conflict.row_addresses for one in reported)
