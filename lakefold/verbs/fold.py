@@ -49,6 +49,9 @@ def command(
     `lakefold propose --into` writes such a file. It is partition 0 of a log of its own: folding it twice
     changes nothing. Nothing is folded where the framing is broken. Exit code 3 where any entry was refused
     or invalid.
+
+    Neighbouring entries may share a version. Give --group-max-entries 1 where an entry was built on the
+    version that the one before it makes, as with the transactions of another table's history.
     """
     from lakefold_committer.filefold import fold_file
     from lakefold_committer.grouping import Limits

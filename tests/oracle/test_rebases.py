@@ -109,6 +109,9 @@ def test_a_row_that_both_took_is_named(tmp_path: Path, act: Act, between: Act) -
     assert isinstance(result, Rejected)
     conflict = result.conflict
     assert (conflict.retryable, conflict.fragment_ids, conflict.row_addresses) == (True, (0,), (2,))
+    made = lance.dataset(str(table)).read_transaction(2)
+    assert made is not None
+    assert (conflict.other_version, conflict.other_operation) == (2, type(made.operation).__name__.lower())
     assert "rows [2] of fragment 0" in conflict.message
     assert values(table) == values(table)
 

@@ -1,5 +1,7 @@
 """What is known of past versions, and the verdict on a proposal built on an old one."""
 
+from dataclasses import replace
+
 import pytest
 
 from lakefold_protos.lance.transaction_pb2 import Transaction
@@ -67,6 +69,19 @@ def test_rebases_over_several_versions_are_joined() -> None:
     history = after(delete(1), APPEND, delete(3, 4))
     assert history.verdict(ours, 0) == Rebase(merges=frozenset({1, 3}))
     assert history.verdict(ours, 1) == Rebase(merges=frozenset({3}))
+
+
+def test_the_newest_version_that_took_rows_of_a_fragment_is_named() -> None:
+    ours = delete(1, 2, rows={1: Bitmap([0]), 2: Bitmap([0])})
+    history = after(delete(2), delete(1), APPEND, delete(7), delete(2), delete(9))
+    taken = Conflict(retryable=True, message="rows", fragment_ids=(1,))
+    named = history.named(taken, ours, 0)
+    assert (named.other_version, named.other_operation, named.fragment_ids) == (2, "delete", (1,))
+    assert named.message == "rows (the delete of version 2 was the last to take some)"
+    assert history.named(replace(taken, fragment_ids=(2,)), ours, 0).other_version == 5
+    assert history.named(taken, ours, 2) == taken
+    told = replace(taken, other_version=4, other_operation="merge")
+    assert history.named(told, ours, 0) == told
 
 
 def test_a_kind_that_no_rule_asks_more_of_leaves_no_footprint() -> None:

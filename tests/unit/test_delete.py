@@ -231,7 +231,8 @@ def test_of_deletes_that_share_a_version_one_row_goes_once(table: MemoryRows) ->
     first, second, third = table.fold(*several)
     assert (first, third) == (Committed(3, rows_deleted=2), Committed(3, rows_deleted=1))
     assert isinstance(second, Rejected)
-    assert (second.conflict.row_addresses, second.conflict.other_version) == ((2,), 0)
+    assert (second.conflict.row_addresses, second.conflict.other_version) == ((2,), 3)
+    assert second.conflict.other_operation == "delete"
     assert list(table.deleted(0)) == [1, 2, 4]
 
 

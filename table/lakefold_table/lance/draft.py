@@ -142,6 +142,11 @@ class LanceDraft:
     def _creation(self, envelope: Envelope) -> Change | Rejected | Invalid:
         """The first version of a table that isn't there."""
         if not envelope.HasField("create"):
+            if envelope.branch:
+                return Invalid(
+                    f"the table at {envelope.table} has no branch {envelope.branch}",
+                    "begin it with a Clone that names it, or send this to a branch that is there",
+                )
             return Invalid(
                 f"there is no table at {envelope.table}",
                 "create it first: an empty overwrite whose envelope has `create`",
@@ -180,9 +185,8 @@ class LanceDraft:
         rows = affected_rows(envelope)
         if isinstance(rows, Invalid):
             return rows
-        verdict = self._history.verdict(
-            proposed_footprint(envelope, rows, state.schema), transaction.read_version
-        )
+        ours = proposed_footprint(envelope, rows, state.schema)
+        verdict = self._history.verdict(ours, transaction.read_version)
         if isinstance(verdict, Conflict):
             return Rejected(verdict)
         late = _too_old(transaction, state)
@@ -190,7 +194,10 @@ class LanceDraft:
             return Rejected(late)
         changed = self._meanings.fault(transaction) if self._meanings else None
         rebase = verdict if isinstance(verdict, Rebase) else NOTHING
-        return changed or RULES[kind].change(self._table, Proposal(envelope, rows, rebase))
+        change = changed or RULES[kind].change(self._table, Proposal(envelope, rows, rebase))
+        if isinstance(change, Rejected) and rebase.merges:
+            return Rejected(self._history.named(change.conflict, ours, transaction.read_version))
+        return change
 
     def _next_head(self, stamps: Stamps) -> Manifest:
         head = Manifest()

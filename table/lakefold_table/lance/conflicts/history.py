@@ -16,7 +16,7 @@ from lakefold_table.lance.conflicts.footprint import Footprint
 from lakefold_table.lance.conflicts.judging import judge, severity_of, worse
 from lakefold_table.lance.conflicts.matrix import DETAILED, RULES
 from lakefold_table.lance.conflicts.rule import Severity
-from lakefold_table.lance.conflicts.verdicts import COMPATIBLE
+from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Rebase
 from lakefold_table.lance.operations import SCHEMA_CHANGING, Kind
 
 if TYPE_CHECKING:
@@ -138,6 +138,28 @@ class History:
         for kind in self._untold(ours.kind, read_version):
             verdict = worse(verdict, self._untold_conflict(ours.kind, kind))
         return verdict
+
+    def named(self, conflict: Conflict, ours: Footprint, read_version: int) -> Conflict:
+        """A conflict of rows that were to be joined, with the newest version that took rows of its fragments.
+
+        Which rows were taken is known from the table alone; by whom, from here.
+        """
+        ids = frozenset(conflict.fragment_ids)
+        kinds = RULES.get(ours.kind, {})
+        last = {self._joined_last(kind, ours, read_version, ids): kind.value for kind in kinds}
+        version = max(last, default=0)
+        if not version or conflict.other_version:
+            return conflict
+        message = f"{conflict.message} (the {last[version]} of version {version} was the last to take some)"
+        return replace(conflict, message=message, other_version=version, other_operation=last[version])
+
+    def _joined_last(self, kind: Kind, ours: Footprint, read_version: int, ids: frozenset[int]) -> int:
+        """The newest version of this kind that took rows of these fragments, 0 where none did."""
+        for version, theirs in self.chains.get(kind, Chain()).after(read_version):
+            verdict = judge(ours, theirs, version)
+            if isinstance(verdict, Rebase) and verdict.merges & ids:
+                return version
+        return 0
 
     def _verdict_on(self, kind: Kind, rules: Iterable[Rule], ours: Footprint, read_version: int) -> Verdict:
         """The verdict on the versions of one kind, which ends with the first that no older one can outdo."""

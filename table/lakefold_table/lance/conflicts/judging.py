@@ -9,12 +9,12 @@ from lakefold_table.lance.columns import some
 from lakefold_table.lance.conflicts.matrix import RULES
 from lakefold_table.lance.conflicts.rule import Severity
 from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Compatible, Rebase
+from lakefold_table.lance.operations import Kind
 
 if TYPE_CHECKING:
     from lakefold_table.lance.conflicts.footprint import Footprint
     from lakefold_table.lance.conflicts.rule import Met, Rule
     from lakefold_table.lance.conflicts.verdicts import Verdict
-    from lakefold_table.lance.operations import Kind
 
 MAX_EVIDENCE = 1000
 """How many ids or keys of each sort an outcome lists."""
@@ -54,10 +54,10 @@ def _weight(verdict: Verdict) -> tuple[int, int]:
 def _verdict(rule: Rule, met: Met, ours: Kind, theirs: Kind, version: int) -> Verdict:
     if rule.severity is Severity.REBASE:
         return met.rebase
+    other = f"version {version}" if theirs is Kind.UNKNOWN else f"the {theirs} of version {version}"
     return Conflict(
         retryable=rule.severity is Severity.RETRYABLE,
-        message=f"the {ours} can't follow the {theirs} of version {version}: {rule.when}{_shown(met)}; "
-        f"{rule.to_do}",
+        message=f"the {ours} can't follow {other}: {rule.when}{_shown(met)}; {rule.to_do}",
         other_version=version,
         other_operation=theirs.value,
         fragment_ids=tuple(sorted(met.fragment_ids)[:MAX_EVIDENCE]),

@@ -18,7 +18,6 @@ from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.features import check_writable
 from lakefold_table.lance.fragments import Fragments, Numbered
 from lakefold_table.lance.naming import MAX_SEGMENT, Scheme, is_detached
-from lakefold_table.lance.operations.kinds import Kind
 from lakefold_table.lance.operations.update_bases import free_id, with_bases
 from lakefold_table.lance.ref_names import branch_path, branch_root, check_branch_name
 
@@ -48,7 +47,6 @@ def change(table: Working, _proposal: Proposal) -> Rejected:
             retryable=False,
             message=f"the table exists already, at version {version}: clone to another place",
             other_version=version,
-            other_operation=Kind.UNKNOWN.value,
         )
     )
 
