@@ -123,3 +123,33 @@ def test_a_version_of_a_large_table_shares_all_but_few_bytes(change: str) -> Non
     shared = {id(chunk.encoded) for chunk in before.chunks}
     assert sum(len(chunk.encoded) for chunk in after.chunks if id(chunk.encoded) not in shared) < MANY_BYTES
     assert peak < MANY_BYTES < after.size / 2
+
+
+def deleting(table: Table, count: int) -> Callable[[], object]:
+    """Folds so many Deletes as one group, each of a row of another fragment."""
+    state = table.state
+    assert isinstance(state, LanceState)
+    proposals = []
+    for place in range(count):
+        proposal = proposed(table, "delete")
+        proposal.lance.uuid = f"delete-{place}"
+        (fragment,) = proposal.lance.delete.updated_fragments
+        fragment.CopyFrom(state.fragments.get([place])[place])
+        fragment.deletion_file.CopyFrom(DeletionFile(read_version=1, id=7, num_deleted_rows=1))
+        proposals.append(proposal)
+    group = [entry(one, state.version + place) for place, one in enumerate(proposals)]
+    observed = Observed(contents=dict.fromkeys(FORMAT.needs(state, group).contents, FIRST_ROW))
+
+    def act() -> None:
+        outcomes = fold(FORMAT, table, group, observed, TERMS).outcomes
+        assert all(isinstance(one.result, Committed) for one in outcomes), outcomes[-1]
+
+    return act
+
+
+def test_a_delete_among_many_of_one_version_takes_no_more_steps() -> None:
+    """Each is held against those before it in the group: all at once, or thousands would take minutes."""
+    table = grown(LARGE)
+    deleting(table, 2)()
+    few, many = (steps(deleting(table, count)) for count in (50, 100))
+    assert many < few * 2.2

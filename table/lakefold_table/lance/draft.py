@@ -51,6 +51,7 @@ class LanceDraft:
         self._meanings = None if state is None else Meanings(state, observed)
         self._transactions: list[Transaction] = []
         self._history = History(0, {}, 0) if state is None else state.history
+        self._rows_done: Footprint | None = None
         self._begins_clone = False
         self._merged: Transaction | None = None
 
@@ -128,8 +129,15 @@ class LanceDraft:
         return state, Publication(head.version, path, buffers, tuple(table.before.values()))
 
     def _remember(self, footprint: Footprint) -> None:
-        """What this entry did, for those after it in the same version."""
-        if footprint.kind in DETAILED or self._history.latest.get(footprint.kind) != self._table.version:
+        """What this entry did, for those after it in the same version.
+
+        Deletes and Updates that share it are remembered as one: each is judged once, however many there are.
+        """
+        if footprint.kind in {Kind.DELETE, Kind.UPDATE} and self._state is not None:
+            done = footprint if self._rows_done is None else self._rows_done.with_rows_of(footprint)
+            self._rows_done = done
+            self._history = self._state.history.extended(self._table.version, done)
+        elif footprint.kind in DETAILED or self._history.latest.get(footprint.kind) != self._table.version:
             self._history = self._history.extended(self._table.version, footprint)
 
     def _next_history(self, transaction: Transaction) -> History:

@@ -6,7 +6,7 @@ the fragments themselves: an Append of a thousand fragments leaves nothing but i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -118,3 +118,16 @@ class Footprint:
     inserted: Filter | None = None
     shards: Mapping[str, int] = field(default_factory=dict)
     bases: tuple[tuple[int, str | None, str], ...] = ()
+
+    def with_rows_of(self, other: Footprint) -> Footprint:
+        """What it and another Delete or Update of rows come to that share a version: they touch rows alone.
+
+        Where both touch a fragment its data files are the same, or they wouldn't.
+        """
+        return replace(
+            self,
+            touched=self.touched | other.touched,
+            removed=self.removed | other.removed,
+            files={**self.files, **other.files},
+            moves_rows=self.moves_rows or other.moves_rows,
+        )
