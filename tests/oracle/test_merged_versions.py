@@ -64,6 +64,13 @@ def test_no_verdict_is_weaker_than_on_any_part(base: Base, names: list[str], tmp
         assert (name, RANK[verdict]) >= (name, RANK[worst])
 
 
+def test_nothing_stands_against_a_version_of_refusals(base: Base, tmp_path: Path) -> None:
+    """A refused entry changes nothing, also not what becomes of others, whoever commits them."""
+    refusals = committed(base, tmp_path / "refusals", together([]))
+    for name, operation in operations(base).items():
+        assert (name, refusals.verdict_of_pylance(operation)) == (name, "compatible")
+
+
 def several(table: Path, *acts: Act) -> list[tuple[Envelope, Path]]:
     """What as many writers send who all opened the table as it is."""
     return [built(table, act, f"built-{place}") for place, act in enumerate(acts)]

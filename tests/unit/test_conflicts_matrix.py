@@ -8,6 +8,7 @@ from lakefold_table.entry import Conflict
 from lakefold_table.lance.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.conflicts import COMPATIBLE, RULES, Rebase, Verdict, footprint_of, judge
 from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE, MEM_WAL
+from lakefold_table.lance.merging import merged
 from lakefold_table.lance.operations import Kind
 
 
@@ -242,3 +243,8 @@ def test_a_new_index_leaves_only_what_is_still_there() -> None:
     found = judge(footprint_of(index), footprint_of(changed), 3)
     assert isinstance(found, Rebase)
     assert list(found.uncovers.values()) == [frozenset({0})]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.UNKNOWN])
+def test_no_rule_stands_against_a_version_of_refusals(kind: Kind) -> None:
+    assert not RULES[kind].get(footprint_of(merged([], [], {})).kind)

@@ -129,8 +129,8 @@ def test_an_owner_that_has_not_published_makes_a_version_all_the_same() -> None:
     assert state.version == 2
     assert state.fragments.count == 0
     assert state.transaction is not None
-    assert state.transaction.WhichOneof("operation") == "append"
-    assert len(state.transaction.append.fragments) == 0
+    assert state.transaction.WhichOneof("operation") == "reserve_fragments"
+    assert state.transaction.reserve_fragments.num_fragments == 0
     assert table.table.marks.epoch == 5
     assert table.table.marks.position is not None
     assert table.table.marks.position.offset == 1

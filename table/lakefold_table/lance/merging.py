@@ -28,6 +28,9 @@ def merged(
 ) -> Transaction:
     """One transaction for all: the entry's own where it is alone, else one of their kind.
 
+    Of none it is a reservation of no fragments: nothing stands against that, while an empty Append would turn
+    back each Merge and each upsert of keys that was built before it.
+
     `proposed`: the new fragments as the entries proposed them, encoded. `replaced`: the fragments that were
     changed, as the last entry left them.
     """
@@ -35,12 +38,15 @@ def merged(
     if len(transactions) == 1:
         transaction.CopyFrom(transactions[0])
         return transaction
+    if not transactions:
+        transaction.reserve_fragments.SetInParent()
+        return transaction
     kinds = {one.WhichOneof("operation") for one in transactions}
     if kinds == {"delete"}:
         _merge_deletes(transaction.delete, [one.delete for one in transactions], replaced)
     elif kinds == {"update"}:
         _merge_updates(transaction.update, [one.update for one in transactions], replaced)
-    elif kinds <= {"append"}:
+    elif kinds == {"append"}:
         transaction.append.MergeFromString(AppendView(fragments=proposed).SerializeToString())
         transaction.append.SetInParent()
     else:
