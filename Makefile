@@ -16,7 +16,7 @@ CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types test-fast test-oracle test-integration bench docs generate setup lock clean
+.PHONY: help demo test lint types test-fast test-oracle test-integration bench docs generate charts setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ docs: setup ## what is generated is fresh: protobuf code, docs/conflicts.md, the
 generate: setup ## write again what is generated: protobuf code, docs/conflicts.md, the pages of docs/reference
 	@$(BIN)/python protos/generate.py
 	@$(BIN)/python docs/generate.py
+
+charts: setup ## render the Helm chart again for its checks (needs helm 3 on the PATH)
+	@$(BIN)/python deploy/helm/render.py
 
 setup: $(STAMP) ## build the environment, once and again when the lock changes
 

@@ -22,6 +22,7 @@ FAST = {
     "simulation",
     "golden",
     "repository",
+    "deploy",
 }
 # A broker or a Spark session may take many seconds to start on two busy cores.
 INTEGRATION_TIMEOUT_SECONDS = 300

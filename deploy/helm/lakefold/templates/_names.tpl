@@ -1,0 +1,70 @@
+{{/* What every template names alike. */}}
+
+{{- define "lakefold.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "lakefold.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains (include "lakefold.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "lakefold.name" .) | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "lakefold.selector" -}}
+app.kubernetes.io/name: {{ include "lakefold.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: committer
+{{- end -}}
+
+{{- define "lakefold.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ include "lakefold.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- define "lakefold.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "lakefold.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "lakefold.fullname" .) -}}
+{{- else -}}
+{{- .Values.serviceAccount.name | default "default" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A committer's environment variable for an option of the Kafka client. */}}
+{{- define "lakefold.kafkaVariable" -}}
+LAKEFOLD_KAFKA__{{ . | upper | replace "." "_" }}
+{{- end -}}
+
+{{/* The settings file. JSON's strings are TOML's, and so are its numbers, booleans and lists of them. */}}
+{{- define "lakefold.settings" -}}
+bootstrap_servers = {{ required "kafka.bootstrapServers: name the brokers, as host:port,…" .Values.kafka.bootstrapServers | toJson }}
+group = {{ .Values.group | toJson }}
+transactions_topic = {{ .Values.topics.transactions | toJson }}
+outcomes_topic = {{ .Values.topics.outcomes | toJson }}
+dead_letters_topic = {{ .Values.topics.deadLetters | toJson }}
+topic_partitions = {{ .Values.topics.partitions | int }}
+topic_replication = {{ .Values.topics.replication | int }}
+roots = {{ .Values.storage.roots | default (list (printf "file://%s" .Values.storage.mountPath)) | toJson }}
+http_port = 8080
+{{- range $name, $value := .Values.settings }}
+{{ $name }} = {{ $value | toJson }}
+{{- end }}
+
+[kafka]
+{{- range $name, $value := .Values.kafka.options }}
+{{ $name | toJson }} = {{ $value | toString | toJson }}
+{{- end }}
+{{- end -}}

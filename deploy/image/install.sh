@@ -1,0 +1,37 @@
+#!/bin/sh
+# Installs the committer from this source tree into a new virtual environment: install.sh TREE TARGET
+#
+# The Dockerfile runs it, and so does tests/integration/test_image.py, in an empty environment: what the image is
+# made of is tried wherever the tests run, although no image is built there.
+set -eu
+tree=$1 target=$2
+python=${PYTHON:-python3}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# The wheel first, by a build backend that comes from the lock too.
+"$python" -m venv "$work/build"
+{ printf '[project]\nname = "backend"\ndependencies = ["hatchling"]\n[project.optional-dependencies]\nbuild = []\n'
+} > "$work/backend.toml"
+"$python" "$tree/deploy/image/pins.py" build --project "$work/backend.toml" \
+    < "$tree/requirements.lock" > "$work/backend.txt"
+"$work/build/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+    -r "$work/backend.txt"
+"$work/build/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+    --wheel-dir "$work" "$tree"
+
+# pylance writes fragments and reads rows; the committer does neither and never loads it (an import contract says
+# so). It would be two fifths of the image.
+"$python" "$tree/deploy/image/pins.py" committer --project "$tree/pyproject.toml" --without pylance \
+    < "$tree/requirements.lock" > "$work/pins.txt"
+"$python" -m venv "$target"
+"$target/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+    -r "$work/pins.txt"
+"$target/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "$work"/lakefold-*.whl
+
+# Nothing is compiled or linked in the image: headers, static libraries and pip itself stay behind.
+site=$("$target/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+rm -rf "$site/pyarrow/include" "$site/pyarrow/src" "$site/pyarrow/tests" "$site/numpy/_core/include"
+"$target/bin/python" -m pip uninstall --quiet --yes --disable-pip-version-check setuptools pip 2> /dev/null ||
+    "$target/bin/python" -m pip uninstall --quiet --yes --disable-pip-version-check pip

@@ -1,0 +1,58 @@
+"""What the checks of deploy/ read: documents of manifests, and the words inside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+GOLDEN = sorted((ROOT / "tests/deploy/golden").glob("*.yaml"))
+BASE = DEPLOY / "kustomize/base"
+
+Manifest = dict[str, Any]
+
+
+def load(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
+    """The one document of a YAML file."""
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def manifests(path: Path) -> list[Manifest]:
+    """Every manifest in a file."""
+    return [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each is not None]
+
+
+def kustomized() -> list[Manifest]:
+    """The manifests of the kustomize base, as its kustomization lists them."""
+    return [
+        each for name in load(BASE / "kustomization.yaml")["resources"] for each in manifests(BASE / name)
+    ]
+
+
+def of_kind(found: list[Manifest], kind: str) -> list[Manifest]:
+    """Those of one kind."""
+    return [each for each in found if each["kind"] == kind]
+
+
+def pod_of(deployment: Manifest) -> Manifest:
+    """The specification of a deployment's pods."""
+    pod: Manifest = deployment["spec"]["template"]["spec"]
+    return pod
+
+
+def texts(value: object) -> Iterator[str]:
+    """Every text anywhere in a document."""
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from texts(each)
+    elif isinstance(value, str):
+        yield value

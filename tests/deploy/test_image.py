@@ -1,0 +1,132 @@
+"""The Dockerfile, the compose file, the image's part of the lock: what can be told by reading them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+
+from deploy.image.pins import asked_for, canonical, part_of
+from lakefold.local.pins import pinned_jars
+from tests.deploy.manifests import DEPLOY, ROOT, load
+
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+COPIED = re.compile(r"^COPY (?!--from)(.+) \S+$", re.MULTILINE)
+
+
+def names(part: str) -> set[str]:
+    return set(re.findall(r"^([a-z0-9-]+)==", part, re.MULTILINE))
+
+
+def test_the_image_takes_what_the_committer_asks_for_and_neither_spark_nor_checks() -> None:
+    taken = names(part_of(LOCK, asked_for(PROJECT, "committer"), {"pylance"}))
+    asked = [
+        *PROJECT["dependencies"],
+        *PROJECT["optional-dependencies"]["kafka"],
+        *PROJECT["optional-dependencies"]["committer"],
+    ]
+    direct = {canonical(Requirement(each).name) for each in asked} - {"lakefold", "pylance"}
+    assert direct <= taken
+    assert (
+        taken & {"pyspark", "pandas", "py4j", "pytest", "mypy", "duckdb", "pylance", "lance-namespace"}
+        == set()
+    )
+    assert len(taken) < 25
+
+
+def test_every_pin_that_is_taken_keeps_its_hashes() -> None:
+    part = part_of(LOCK, asked_for(PROJECT, "committer"))
+    assert part.count("==") == len(re.findall(r"==[^\n]*\\\n +--hash=sha256:[0-9a-f]{64}", part))
+    assert all(line in LOCK for line in part.splitlines())
+
+
+def test_who_asks_is_followed_and_what_is_left_out_is_not() -> None:
+    lock = "".join(
+        f"{name}==1 \\\n    --hash=sha256:{'0' * 64}\n{via}"
+        for name, via in {
+            "root": "    # via lakefold (pyproject.toml)\n",
+            "near": "    # via\n    #   other\n    #   root\n",
+            "far": "    # via near\n",
+            "heavy": "    # via root\n",
+            "only-for-heavy": "    # via heavy\n",
+            "other": "    # via lakefold (pyproject.toml)\n",
+        }.items()
+    )
+    assert names(part_of(lock, {"root"}, {"heavy"})) == {"root", "near", "far"}
+    assert names(part_of(lock, {"root"})) == {"root", "near", "far", "heavy", "only-for-heavy"}
+    with pytest.raises(ValueError, match="absent"):
+        part_of(lock, {"root", "absent"})
+
+
+def test_an_extra_brings_the_extras_it_names() -> None:
+    project = {
+        "name": "P.q",
+        "dependencies": ["a>=1"],
+        "optional-dependencies": {"x": ["p-q[y]", "B_c"], "y": ["d[e]; python_version > '3'"]},
+    }
+    assert asked_for(project, "x") == {"a", "b-c", "d"}
+
+
+def test_the_image_copies_what_is_there_and_lets_in_nothing_else() -> None:
+    copied = " ".join(COPIED.findall(DOCKERFILE)).split()
+    let_in = re.findall(
+        r"^!([^/\n]+(?:/image)?)", (DEPLOY / "Dockerfile.dockerignore").read_text(), re.MULTILINE
+    )
+    assert [path for path in copied if not (ROOT / path).exists()] == []
+    assert sorted(path.removeprefix("./") for path in copied) == sorted(let_in)
+
+
+def test_every_package_of_the_wheel_is_copied() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    packages = {path.split("/")[0] for path in build["targets"]["wheel"]["packages"]}
+    assert packages <= set(" ".join(COPIED.findall(DOCKERFILE)).split())
+
+
+def test_the_image_runs_as_nobody_in_particular_and_without_java() -> None:
+    last = DOCKERFILE[DOCKERFILE.rindex("\nFROM") :]
+    user = re.search(r"^USER (\d+):(\d+)$", last, re.MULTILINE)
+    assert user
+    assert int(user[1]) > 0
+    assert "RUN" not in last
+    assert not re.search(r"apt-get|java|jre|jdk|curl|wget", DOCKERFILE, re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [
+        (["--builtin-schema", "vendor.compose-spec"], ["compose/compose.yaml"]),
+        (
+            ["--schemafile", str(DEPLOY / "helm/lakefold/values.schema.json")],
+            ["helm/lakefold/values.yaml", "helm/examples/minimal.yaml", "helm/examples/full.yaml"],
+        ),
+    ],
+    ids=["compose", "values"],
+)
+def test_files_meet_their_schemas(schema: list[str], files: list[str]) -> None:
+    said = [sys.executable, "-m", "check_jsonschema", *schema, *(str(DEPLOY / each) for each in files)]
+    checked = subprocess.run(said, check=False, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_compose_runs_the_image_as_carefully_as_kubernetes_does() -> None:
+    services = load(DEPLOY / "compose/compose.yaml")["services"]
+    committer = services["committer"]
+    assert committer["build"]["dockerfile"] == "deploy/Dockerfile"
+    assert (DEPLOY / "compose" / committer["build"]["context"]).resolve() == ROOT
+    assert committer["read_only"] is True
+    assert committer["cap_drop"] == ["ALL"]
+    assert all(port.startswith("127.0.0.1:") for each in services.values() for port in each["ports"])
+    inside = committer["environment"]["LAKEFOLD_BOOTSTRAP_SERVERS"]
+    assert f"INSIDE://{inside}" in services["broker"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+
+
+def test_compose_runs_the_broker_that_everything_else_is_tried_with() -> None:
+    image = load(DEPLOY / "compose/compose.yaml")["services"]["broker"]["image"]
+    brokers = [jar.revision for jar in pinned_jars("broker") if jar.artifact == "kafka_2.13"]
+    assert brokers == [image.rpartition(":")[2]]

@@ -1,0 +1,206 @@
+"""The manifests against Kubernetes' own schemas, and against what a committer needs to be safe and alone."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import kubernetes_validate
+import pytest
+
+from deploy.helm import render
+from lakefold.settings import read_settings
+from tests.deploy.manifests import (
+    DEPLOY,
+    GOLDEN,
+    ROOT,
+    Manifest,
+    kustomized,
+    load,
+    manifests,
+    of_kind,
+    pod_of,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RENDERED = {path.stem: manifests(path) for path in GOLDEN}
+ALL: dict[str, list[Manifest]] = {**RENDERED, "kustomize": kustomized()}
+OPERATOR = "monitoring.coreos.com/v1"
+DEPLOYMENTS = [each for found in ALL.values() for each in of_kind(found, "Deployment")]
+MAIN = RENDERED["minimal"]
+
+
+@pytest.mark.parametrize("version", ["1.27", "1.34"])
+@pytest.mark.parametrize("where", ALL)
+def test_kubernetes_would_take_them(where: str, version: str) -> None:
+    known = [each for each in ALL[where] if each["apiVersion"] != OPERATOR]
+    assert len(known) >= 6
+    for each in known:
+        kubernetes_validate.validate(each, version, strict=True)
+
+
+def test_only_the_operators_kinds_have_no_schema() -> None:
+    found = {each["kind"] for each in ALL["full"] if each["apiVersion"] == OPERATOR}
+    assert found == {"ServiceMonitor", "PrometheusRule"}
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
+def test_what_was_rendered_is_the_chart_as_it_is(golden: Path) -> None:
+    values = render.EXAMPLES / golden.name
+    first = golden.read_text(encoding="utf-8").splitlines(keepends=True)[0]
+    assert first == render.heading(values), "the chart changed: `make charts`"
+
+
+def test_every_example_is_rendered() -> None:
+    assert [path.name for path in GOLDEN] == sorted(path.name for path in render.EXAMPLES.glob("*.yaml"))
+
+
+def test_the_charts_copies_are_what_they_copy() -> None:
+    assert [
+        source.name for source, copy in render.COPIES.items() if source.read_bytes() != copy.read_bytes()
+    ] == []
+
+
+def test_pods_have_no_rights_they_do_not_need() -> None:
+    for deployment in DEPLOYMENTS:
+        pod = pod_of(deployment)
+        container = pod["containers"][0]
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["runAsUser"] > 0
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["automountServiceAccountToken"] is False
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_no_partition_has_two_committers() -> None:
+    for found in ALL.values():
+        claimed: list[int] = []
+        deployments = of_kind(found, "Deployment")
+        for each in deployments:
+            assert each["spec"]["replicas"] == 1
+            assert each["spec"]["strategy"] == {"type": "Recreate"}
+            flags = [arg for arg in pod_of(each)["containers"][0]["args"] if arg.startswith("--partitions=")]
+            partitions = read_settings({"partitions": flags[0].partition("=")[2]} if flags else {}).partitions
+            assert partitions is not None or len(deployments) == 1
+            claimed += partitions or ()
+        assert len(claimed) == len(set(claimed))
+    assert len(of_kind(RENDERED["full"], "Deployment")) == 2
+
+
+def test_services_of_the_namespace_can_not_set_settings() -> None:
+    # A Service named lakefold-http would otherwise give every pod LAKEFOLD_HTTP_PORT=tcp://…
+    assert [pod_of(each)["enableServiceLinks"] for each in DEPLOYMENTS] == [False] * len(DEPLOYMENTS)
+
+
+def test_probes_ask_for_pages_that_are_served() -> None:
+    pages = (ROOT / "committer/lakefold_committer/health.py").read_text(encoding="utf-8")
+    for each in DEPLOYMENTS:
+        container = pod_of(each)["containers"][0]
+        ports = {port["name"] for port in container["ports"]}
+        for probe in ("livenessProbe", "readinessProbe"):
+            asked = container[probe]["httpGet"]
+            assert f'"{asked["path"]}"' in pages
+            assert asked["port"] in ports
+
+
+@pytest.mark.parametrize("where", RENDERED)
+def test_the_settings_file_is_one_that_a_committer_reads(where: str, tmp_path: Path) -> None:
+    written = next(
+        each["data"]["committer.toml"]
+        for each in of_kind(RENDERED[where], "ConfigMap")
+        if "committer.toml" in each["data"]
+    )
+    file = tmp_path / "committer.toml"
+    file.write_text(written, encoding="utf-8")
+    settings = read_settings({}, file)
+    values = load(render.EXAMPLES / f"{where}.yaml")
+    options = values["kafka"].get("options", {})
+    mount = values.get("storage", {}).get("mountPath", "/tables")
+    assert settings.bootstrap_servers == values["kafka"]["bootstrapServers"]
+    assert settings.kafka == {
+        name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()
+    }
+    assert settings.roots == (f"file://{mount}",)
+    assert (
+        settings.http_port
+        == pod_of(of_kind(RENDERED[where], "Deployment")[0])["containers"][0]["ports"][0]["containerPort"]
+    )
+    assert {name: getattr(settings, name) for name in values.get("settings", {})} == values.get(
+        "settings", {}
+    )
+
+
+def test_the_settings_file_of_the_base_is_one_that_a_committer_reads() -> None:
+    settings = read_settings({}, DEPLOY / "kustomize/base/committer.toml")
+    assert settings.bootstrap_servers
+    assert settings.roots == ("file:///tables",)
+
+
+def test_secrets_reach_the_client_by_its_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    container = pod_of(of_kind(RENDERED["full"], "Deployment")[0])["containers"][0]
+    secret = [each for each in container["env"] if "valueFrom" in each]
+    assert [each["valueFrom"]["secretKeyRef"] for each in secret] == [
+        {"name": "lakefold-kafka", "key": "password"}
+    ]
+    monkeypatch.setenv(secret[0]["name"], "not to be seen")
+    settings = read_settings({})
+    assert settings.kafka == {"sasl.password": "not to be seen"}
+    assert "not to be seen" not in str(settings)
+
+
+def test_each_volume_is_there_and_tables_lie_under_a_root() -> None:
+    for found in ALL.values():
+        for deployment in of_kind(found, "Deployment"):
+            pod = pod_of(deployment)
+            mounted = {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+            assert mounted == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_selectors_find_the_pods() -> None:
+    for found in ALL.values():
+        pods = [each["spec"]["template"]["metadata"]["labels"] for each in of_kind(found, "Deployment")]
+        selectors = [
+            of_kind(found, "Service")[0]["spec"]["selector"],
+            of_kind(found, "PodDisruptionBudget")[0]["spec"]["selector"]["matchLabels"],
+            of_kind(found, "NetworkPolicy")[0]["spec"]["podSelector"]["matchLabels"],
+        ]
+        assert [each for each in selectors if not all(each.items() <= pod.items() for pod in pods)] == []
+
+
+def test_brokers_can_be_reached_through_the_network_policy() -> None:
+    for where, values in {name: load(render.EXAMPLES / f"{name}.yaml") for name in RENDERED}.items():
+        asked = {int(port) for port in re.findall(r":(\d+)", values["kafka"]["bootstrapServers"])}
+        policy = of_kind(RENDERED[where], "NetworkPolicy")[0]
+        let = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
+        assert asked <= let
+
+
+def test_kustomize_and_helm_run_the_same_pod() -> None:
+    assert _comparable(of_kind(kustomized(), "Deployment")[0]) == _comparable(of_kind(MAIN, "Deployment")[0])
+
+
+def _comparable(deployment: Manifest) -> dict[str, Any]:
+    """A deployment's pod without the names that the two give differently."""
+    pod = dict(pod_of(deployment))
+    pod["topologySpreadConstraints"] = [
+        {name: value for name, value in each.items() if name != "labelSelector"}
+        for each in pod["topologySpreadConstraints"]
+    ]
+    return pod
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    chart = load(DEPLOY / "helm/lakefold/Chart.yaml")
+    images = load(DEPLOY / "kustomize/base/kustomization.yaml")["images"]
+    compose = load(DEPLOY / "compose/compose.yaml")["services"]["committer"]["image"]
+    assert {chart["version"], chart["appVersion"], images[0]["newTag"], compose.partition(":")[2]} == {
+        version
+    }

@@ -1,0 +1,159 @@
+"""Alerts and dashboard: Prometheus can read them, every metric exists, every alert has its section."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import promql_parser
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lakefold_committer.metrics import Metrics
+from tests.deploy.manifests import DEPLOY, GOLDEN, ROOT, load, manifests, of_kind, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RULES: list[dict[str, Any]] = [
+    rule for group in load(DEPLOY / "alerts/lakefold.yaml")["groups"] for rule in group["rules"]
+]
+DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "dashboards/lakefold.json").read_text(encoding="utf-8"))
+OPERATIONS = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+VARIABLES = {"$__rate_interval": "5m", "$namespace": "lake", "$job": "lake"}
+KINDS = {"committed", "duplicate", "rejected", "invalid"}
+OF_THE_SCRAPE = {"namespace", "job", "instance"}
+
+
+@cache
+def served() -> dict[str, set[str]]:
+    """The names that `/metrics` serves, each with its labels."""
+    metrics = Metrics()
+    metrics.lag_entries.labels("0").set(0)
+    for kind in KINDS:
+        metrics.outcomes.labels(kind).inc()
+    families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
+    names: dict[str, set[str]] = {}
+    for family in families:
+        for sample in family.samples:
+            names.setdefault(sample.name, set()).update(sample.labels)
+    return names
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Every expression, with where it stands; Grafana's variables are filled in."""
+    for rule in RULES:
+        yield rule["alert"], rule["expr"]
+    for panel in DASHBOARD["panels"]:
+        for target in panel["targets"]:
+            text = target["expr"]
+            for variable, value in VARIABLES.items():
+                text = text.replace(variable, value)
+            yield f"panel {panel['title']}", text
+
+
+def selectors(expression: str) -> Iterator[promql_parser.VectorSelector]:
+    """What an expression reads."""
+    found: list[promql_parser.VectorSelector] = []
+
+    def visit(node: object) -> bool:
+        if isinstance(node, promql_parser.VectorSelector):
+            found.append(node)
+        return True
+
+    promql_parser.walk(promql_parser.parse(expression), visit)
+    yield from found
+
+
+def unknown(expression: str) -> list[str]:
+    """What an expression asks for in vain: metrics that nobody serves, labels that they don't have."""
+    names = served()
+    wrong = []
+    for selector in selectors(expression):
+        if selector.name not in names:
+            wrong.append(str(selector.name))
+            continue
+        for matcher in selector.matchers.matchers:
+            if matcher.name not in names[selector.name] | OF_THE_SCRAPE:
+                wrong.append(f"{selector.name}: {matcher.name}")
+            elif matcher.name == "kind" and not set(matcher.value.split("|")) <= KINDS:
+                wrong.append(f"kind {matcher.value}")
+    return wrong
+
+
+@pytest.mark.parametrize(("where", "expression"), list(expressions()), ids=lambda text: text[:40])
+def test_every_expression_reads_metrics_that_exist(where: str, expression: str) -> None:
+    assert list(selectors(expression)), where
+    assert unknown(expression) == [], where
+
+
+@pytest.mark.parametrize(
+    ("expression", "wrong"),
+    [
+        ("rate(lakefold_outcome_total[5m])", ["lakefold_outcome_total"]),
+        ('lakefold_lag_entries{table="t"}', ["lakefold_lag_entries: table"]),
+        ('lakefold_outcomes_total{kind="refused"}', ["kind refused"]),
+        ("sum(up) + max(lakefold_ready)", ["up"]),
+    ],
+)
+def test_the_check_sees_what_does_not_exist(expression: str, wrong: list[str]) -> None:
+    assert unknown(expression) == wrong
+
+
+def test_labels_that_are_kept_exist() -> None:
+    labels = set().union(*served().values()) | OF_THE_SCRAPE
+    for where, expression in expressions():
+        kept = re.findall(r"\b(?:by|on|without|ignoring) \(([^)]*)\)", expression)
+        assert {label.strip() for each in kept for label in each.split(",")} <= labels, where
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    shown = {
+        str(each.name)
+        for where, text in expressions()
+        if where.startswith("panel")
+        for each in selectors(text)
+    }
+    families = text_string_to_metric_families(generate_latest(Metrics().registry).decode())
+    declared = {family.name for family in families if not family.name.endswith("_created")}
+    assert {name for name in declared if not any(each.startswith(name) for each in shown)} == set()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
+def test_every_alert_has_its_section(rule: dict[str, Any]) -> None:
+    name = rule["alert"]
+    assert rule["labels"]["severity"] in {"critical", "warning"}
+    assert rule["annotations"]["summary"]
+    assert rule["annotations"]["runbook"] == f"docs/operations.md#{name.lower()}"
+    assert f"\n### {name}\n" in OPERATIONS
+
+
+def test_every_section_has_its_alert() -> None:
+    named = re.findall(r"^### (Lakefold\w+)$", OPERATIONS, re.MULTILINE)
+    assert named == [rule["alert"] for rule in RULES]
+
+
+def test_the_charts_rule_is_the_rule_file() -> None:
+    rendered = next(each for path in GOLDEN for each in of_kind(manifests(path), "PrometheusRule"))
+    assert rendered["spec"] == load(DEPLOY / "alerts/lakefold.yaml")
+
+
+def test_the_charts_dashboard_is_the_dashboard() -> None:
+    written = [
+        text for path in GOLDEN for each in manifests(path) for text in texts(each) if '"panels"' in text
+    ]
+    assert [json.loads(text) for text in written] == [DASHBOARD]
+
+
+def test_panels_lie_beside_each_other() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert place["x"] + place["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])

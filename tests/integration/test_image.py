@@ -1,0 +1,140 @@
+"""What the Dockerfile does, done in an empty virtual environment: no image is built where the tests run.
+
+The files that the Dockerfile copies are copied, its one command is run, and the committer that comes out is
+started, asked and stopped as an orchestrator would.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the image would have as /opt/lakefold."""
+    context, target = tmp_path_factory.mktemp("src"), tmp_path_factory.mktemp("opt") / "lakefold"
+    for names in re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE):
+        for name in names.split():
+            _copy(ROOT / name, context / name)
+    run = re.findall(r"^RUN (.+)$", DOCKERFILE, re.MULTILINE)
+    assert run == ["deploy/image/install.sh /src /opt/lakefold"]
+    command = run[0].replace("/src", str(context)).replace("/opt/lakefold", str(target)).split()
+    subprocess.run(command, cwd=context, check=True, env=_environment(PYTHON=sys.executable))
+    return target
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy2(source, target)
+
+
+def _environment(**more: str) -> dict[str, str]:
+    """What a container would be told, and where packages come from on this machine."""
+    kept = (
+        "PATH",
+        "HOME",
+        "TMPDIR",
+        "PIP_INDEX_URL",
+        "PIP_CERT",
+        "SSL_CERT_FILE",
+        "HTTPS_PROXY",
+        "HTTP_PROXY",
+    )
+    return {name: os.environ[name] for name in kept if name in os.environ} | more
+
+
+@pytest.fixture
+def committer(image: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A committer of the image whose brokers are away, and where it is asked for its health."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = _environment(
+        LAKEFOLD_BOOTSTRAP_SERVERS="127.0.0.1:1",
+        LAKEFOLD_ROOTS=tmp_path.as_uri(),
+        LAKEFOLD_HTTP_HOST="127.0.0.1",
+        LAKEFOLD_HTTP_PORT=str(port),
+        PYTHONDONTWRITEBYTECODE="1",
+    )
+    with subprocess.Popen(
+        [image / "bin/lakefold", "committer"], env=settings, cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process, f"http://127.0.0.1:{port}"
+        process.kill()
+
+
+def _page(address: str) -> tuple[int, str]:
+    """Status and text of a page; 0 where nobody listens yet."""
+    try:
+        with urllib.request.urlopen(address, timeout=5) as answer:  # noqa: S310 - an address made here
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def test_the_image_holds_the_committer_and_no_java_spark_or_pip(image: Path) -> None:
+    program = (
+        "import importlib.util as u\n"
+        "names = 'lakefold lakefold_committer confluent_kafka prometheus_client pyspark pandas lance pip'\n"
+        "print(*[name for name in names.split() if u.find_spec(name)])"
+    )
+    found = subprocess.run(
+        [image / "bin/python", "-c", program], check=True, capture_output=True, text=True, env={}, cwd=image
+    )
+    assert found.stdout.split() == ["lakefold", "lakefold_committer", "confluent_kafka", "prometheus_client"]
+    assert list(image.rglob("*.jar")) == []
+
+
+def test_the_image_is_small(image: Path) -> None:
+    size = sum(path.lstat().st_size for path in image.rglob("*") if path.is_file() and not path.is_symlink())
+    assert size < 350 * 2**20
+
+
+def test_a_committer_of_the_image_tells_its_health_and_stops_when_told(
+    committer: tuple[subprocess.Popen[str], str],
+) -> None:
+    process, address = committer
+    until(lambda: _page(f"{address}/livez")[0] == 200, "the committer's health")
+    assert _page(f"{address}/readyz")[0] == 503
+    assert "lakefold_ready 0.0" in _page(f"{address}/metrics")[1]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 0
+    assert process.stdout is not None
+    assert "0 versions" in process.stdout.read()
+
+
+def test_every_verb_of_the_runbooks_starts_in_the_image(image: Path) -> None:
+    for verb in ("committer", "show", "log", "status", "fold", "propose"):
+        subprocess.run(
+            [image / "bin/lakefold", verb, "--help"],
+            check=True,
+            capture_output=True,
+            env={"HOME": "/"},
+            cwd=image,
+        )
