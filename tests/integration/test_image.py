@@ -31,14 +31,14 @@ DOCKERFILE = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the image would have as /opt/lakefold."""
+    """The folder that the image would have as /lakefold."""
     context, target = tmp_path_factory.mktemp("src"), tmp_path_factory.mktemp("opt") / "lakefold"
     for names in re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE):
         for name in names.split():
             _copy(ROOT / name, context / name)
     run = re.findall(r"^RUN (.+)$", DOCKERFILE, re.MULTILINE)
-    assert run == ["deploy/image/install.sh /src /opt/lakefold"]
-    command = run[0].replace("/src", str(context)).replace("/opt/lakefold", str(target)).split()
+    assert run == ["deploy/image/install.sh /src /lakefold"]
+    command = run[0].replace("/src", str(context)).replace(" /lakefold", f" {target}").split()
     subprocess.run(command, cwd=context, check=True, env=_environment(PYTHON=sys.executable))
     return target
 
