@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import lance
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -73,14 +73,15 @@ def base(stable: bool) -> tuple[Path, int]:  # noqa: FBT001 - cached by it
 
 @cache
 def sound(name: str, stable: bool) -> bytes:  # noqa: FBT001 - cached by it
-    """A proposal of this act on the newest version."""
+    """A proposal of this act on the newest version; nothing where it can't be done to such a table."""
     table, version = base(stable)
     dataset = lance.dataset(str(table))
     names = (*FIRST_COLUMNS, "c")
     rows = {key: None for key in range(4 * FEW_ROWS) if key not in (1, 6)}
     snapshot = Snapshot(rows, names)  # type: ignore[arg-type]  # only the keys are asked for
     act = ACTS[name](Choice(snapshot, [2, 3, 9], KEYS, dataset))
-    assert act is not None
+    if act is None:
+        return b""
     envelope = Envelope(table=str(table))
     envelope.lance.CopyFrom(proposed(table, version, act.run, FOLDER / f"copy-{name}-{stable}")[-1])
     envelope.lance.read_version = version
@@ -118,6 +119,7 @@ def check_committed(table: Path, version: int, result: Committed, changed: set[s
 @settings(max_examples=5000 if LONG else 120, deadline=None)
 @given(st.data(), st.sampled_from(sorted(ACTS)), st.booleans())
 def test_what_is_changed_is_refused_or_sound(data: st.DataObject, name: str, stable: bool) -> None:  # noqa: FBT001 - drawn
+    assume(sound(name, stable))
     envelope = Envelope.FromString(sound(name, stable))
     changed = {
         data.draw(mutated(envelope.lance if data.draw(st.booleans()) else envelope)).rpartition(".")[2]
