@@ -44,6 +44,22 @@ VERDICTS = [
 ]
 
 
+BESIDE = """\
+## Beside the matrix
+
+These are Rejected too, whatever the operation that came in between:
+
+- **Rows that both took.** Told rows are joined with those that are deleted already. Where a proposal deletes
+  or moves a row that is gone by now, it is retryable, and the outcome names the row (`row_addresses`).
+- **Field ids that mean another column now.** A dropped column's id can be given again. A proposal that uses
+  such an id is retryable, with the schema of the newest version.
+- **A read version too old.** More than 10,000 versions behind, or with a version after it that is gone:
+  retryable.
+- **A table that is there.** An envelope with `create` is retryable, as an append; a Clone is incompatible, as
+  it can only begin a table.
+"""
+
+
 def conflicts() -> str:
     """Which operation can't stand beside which, why, and what the writer should do."""
     verdicts = [[sign, name, meaning, _sentence(to_do)] for sign, name, meaning, to_do in VERDICTS]
@@ -56,19 +72,21 @@ def conflicts() -> str:
         "table/lakefold_table/lance/conflicts/matrix.py",
         "A proposal built on version R and folded on version V is held against everything in (R, V]. Where\n"
         "several rules apply, incompatible goes before retryable, and the newest version is named. The\n"
-        "outcome carries the evidence: the other version and its operation, the fragments, fields, keys.\n\n"
+        "outcome carries the evidence: the other version and its operation, the fragments, rows, fields and\n"
+        "keys.\n\n"
         "The rules are those of pylance 14, since its users share the tables; where they differ from the\n"
         "specification, and where ours differ from its, is told in decision\n"
         "[0009](decisions/0009-the-rules-are-those-of-pylance.md).",
         f"{table(['sign', 'verdict', 'what becomes of it', 'what its writer does'], verdicts)}\n"
         "## The matrix\n\n"
         "A row is the operation proposed, a column what came in between (`none`: a version without a\n"
-        "transaction, of which nobody can tell what it did). A capital holds for any two of their kinds, a\n"
-        "small letter under the conditions below.\n\n"
+        "transaction, of which nobody can tell what it did; outcomes call it `unknown`). A capital holds\n"
+        "for any two of their kinds, a small letter under the conditions below.\n\n"
         f"{table(head, matrix)}\n"
         "## The conditions\n\n"
         '"It" is the operation that came in between.\n\n'
-        f"{reasons}",
+        f"{reasons}\n"
+        f"{BESIDE}",
     )
 
 

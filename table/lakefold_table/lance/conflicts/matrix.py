@@ -46,7 +46,7 @@ UNMERGEABLE = Rule(
     advice="build it again on the newest version; rows named in the envelope can be joined with others",
 )
 MERGEABLE = Rule(
-    REBASE, "both delete rows of a fragment, and the proposal says which rows", on.shared_and_mergeable
+    REBASE, "both delete rows of a fragment, other ones, and the proposal says which", on.shared_and_mergeable
 )
 ROWS = (UNMERGEABLE, MERGEABLE)
 REWRITTEN = Rule(RETRYABLE, "it moved the rows of a fragment to another", on.shared_fragments)
