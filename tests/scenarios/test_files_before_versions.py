@@ -263,3 +263,17 @@ def test_a_row_that_two_deleted_is_told_to_the_second_whoever_dies() -> None:
         assert isinstance(answers[3], Rejected)
         assert answers[3].conflict.row_addresses == (1,)
     assert meeting.deleted() == DELETED
+
+
+def test_who_opens_the_table_anew_answers_as_who_had_it_open() -> None:
+    """Neighbours are held against each other, and not against what nobody needed to look up before them."""
+    answers = []
+    for anew in (False, True):
+        meeting = Meeting()
+        meeting.table.fold(meeting.table.append())
+        meeting.group = meeting.entries(*(entry.envelope for entry in meeting.group))
+        if anew:
+            meeting.table.owned = opened(meeting.uri)
+        answers.append([one.result for one in meeting.table.owned.fold(meeting.group).outcomes])
+    assert answers[0] == answers[1]
+    assert all(isinstance(one, Committed) for one in answers[1])

@@ -114,15 +114,31 @@ def test_an_append_walks_no_versions() -> None:
 
 
 def test_footprints_before_the_marks_are_asked_for_only_where_a_rule_needs_them() -> None:
-    history = History(0, {Kind.APPEND: 9, Kind.UPDATE_CONFIG: 4}).extended(10, delete(1))
+    history = History(0, {Kind.APPEND: 9, Kind.UPDATE_CONFIG: 4, Kind.DELETE: 7}).extended(10, delete(1))
     assert history.detailed_since == 9
     assert history.needs_details(APPEND, 2) is None
-    assert history.needs_details(delete(1), 8) == 8
-    assert history.needs_details(delete(1), 9) is None
+    assert history.needs_details(delete(1), 6) == 6
+    assert history.needs_details(delete(1), 7) is None
     assert history.needs_details(config(k="v"), 2) == 2
     assert history.needs_details(config(k="v"), 4) is None
     assert History(0, {Kind.DELETE: 5}).needs_details(delete(1), 4) == 4
     assert History(0, {Kind.DELETE: 5}).needs_details(delete(1), 5) is None
+
+
+def test_a_footprint_that_comes_later_hides_no_older_one_where_there_is_none() -> None:
+    """What was judged without asking for older footprints is judged so beside its neighbours too."""
+    marked = History(0, {Kind.APPEND: 9, Kind.DELETE: 4})
+    assert marked.needs_details(delete(1), 4) is None
+    later = marked.extended(10, delete(2)).extended(11, delete(3))
+    assert later.detailed_since == 9
+    assert later.needs_details(delete(1), 4) is None
+    assert later.verdict(delete(1), 4) == COMPATIBLE
+    assert conflict(later, delete(2), 4).other_version == 10
+    assert later.needs_details(delete(1), 3) == 3
+    told = later.detailed([(9, APPEND), (8, APPEND)])
+    assert told.verdict(delete(1), 4) == COMPATIBLE
+    assert told.detailed([(7, delete(1))]).needs_details(delete(1), 6) is None
+    assert told.detailed([(7, delete(1))]).needs_details(delete(1), 5) == 5
 
 
 def test_what_nobody_can_tell_is_retryable() -> None:

@@ -67,14 +67,16 @@ class Chain:
 class History:
     """For each kind of operation the newest version that was one, complete for the versions after `since`.
 
-    `detailed_since`: the footprints of all versions after it are known; None where none is. Two histories are
-    equal where they tell the same of the kinds.
+    `detailed_since`: the footprints of all versions after it are known; None where none is. `undetailed`: for
+    each kind a version up to that one which no older one of the kind comes after. Two histories are equal
+    where they tell the same of the kinds.
     """
 
     since: int
     latest: Mapping[Kind, int]
     detailed_since: int | None = field(default=None, compare=False)
     chains: Mapping[Kind, Chain] = field(default_factory=dict, repr=False, compare=False)
+    undetailed: Mapping[Kind, int] = field(default_factory=dict, repr=False, compare=False)
 
     def extended(self, version: int, did: Footprint | Kind) -> History:
         """With the version that comes next. Where only its kind is told, the footprints begin behind it."""
@@ -85,11 +87,20 @@ class History:
         chains = self.chains
         if did.kind in DETAILED:
             chains = {**chains, did.kind: chains.get(did.kind, Chain()).added((version, did), oldest)}
-        return History(self.since, {**self.latest, did.kind: version}, max(began, oldest - 1), chains)
+        since, undetailed = began, self._undetailed
+        if since < oldest - 1:
+            since = oldest - 1
+            undetailed = {kind: min(newest, since) for kind, newest in self.latest.items()}
+        return History(self.since, {**self.latest, did.kind: version}, since, chains, undetailed)
 
     def reaching(self, since: int, older: Mapping[Kind, int]) -> History:
         """With the operations of the versions from `since` (not included) to where this history began."""
-        return replace(self, since=since, latest={**older, **self.latest})
+        return replace(
+            self,
+            since=since,
+            latest={**older, **self.latest},
+            undetailed={**older, **self._undetailed},
+        )
 
     def detailed(self, older: Iterable[Step]) -> History:
         """With the footprints of the versions before those that are known, newest first and without a gap.
@@ -108,7 +119,15 @@ class History:
         chains = {kind: self.chains.get(kind, Chain()).before(each[::-1]) for kind, each in found.items()}
         since = steps[-1][0] - 1
         newest = {kind: max(version, self.latest.get(kind, 0)) for kind, version in latest.items()}
-        return History(min(self.since, since), {**self.latest, **newest}, since, {**self.chains, **chains})
+        undetailed = {**self._undetailed, **dict.fromkeys(latest, since)}
+        return History(
+            min(self.since, since), {**self.latest, **newest}, since, {**self.chains, **chains}, undetailed
+        )
+
+    @property
+    def _undetailed(self) -> Mapping[Kind, int]:
+        """The newest version of each kind whose footprint isn't known."""
+        return self.latest if self.detailed_since is None else self.undetailed
 
     @property
     def schema_since(self) -> int:
@@ -175,7 +194,7 @@ class History:
         """The kinds whose rules ask for footprints that aren't known."""
         if self.detailed_since is None or read_version < self.detailed_since:
             for kind, rules in RULES.get(ours, {}).items():
-                if self.latest.get(kind, 0) > read_version and any(rule.reads_theirs for rule in rules):
+                if self._undetailed.get(kind, 0) > read_version and any(rule.reads_theirs for rule in rules):
                     yield kind
 
     def _untold_conflict(self, ours: Kind, theirs: Kind) -> Conflict:
