@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import lance
 
 from lakefold_committer.opening import own_properties
+from lakefold_committer.owned import OwnedTable
 from lakefold_log.record import decode_record
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Rejected
@@ -85,9 +86,18 @@ class Line:
         self._own: dict[int, Record | None] = {}
 
     @property
+    def storage(self) -> LocalStorage:
+        """Where it lies."""
+        return LocalStorage(self.root)
+
+    @property
     def versions(self) -> Versions:
         """Its versions."""
-        return Versions(LocalStorage(self.root), FORMAT.folder, FORMAT.detect)
+        return Versions(self.storage, FORMAT.folder, FORMAT.detect)
+
+    def opened(self, storage: LocalStorage) -> OwnedTable:
+        """The line as a committer opens it that reaches its disk so."""
+        return OwnedTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), storage.uri)
 
     def at(self, version: int) -> lance.LanceDataset:
         """A version, as pylance opens it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -16,13 +17,18 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
+from lakefold_committer.grouping import Limits, groups_of
 from lakefold_log.admin import Admin, KafkaConfig
+from lakefold_log.consumer import PartitionReader
+from lakefold_log.envelope import decode
 from lakefold_log.outcomes import OutcomeWaiter, read_outcomes
 from lakefold_log.producer import Proposer
-from lakefold_log.topics import Topics, ensure_topics
+from lakefold_log.topics import Topics, describe, ensure_topics
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.entry import Committed, Rejected
+from lakefold_table.entry import Committed, Entry, Position, Rejected
+from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
+from tests.folding import FORMAT
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.lines import Line, Sent
 from tests.properties.acts import ACTS, SCHEMA, Act, Choice, table_of, values_of
@@ -31,13 +37,17 @@ from tests.proposals import creation
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from lakefold_table.entry import Outcome, Result
+    from lakefold_table.entry import LogId, Outcome, Result
+    from lakefold_table.marks import Marks
+    from lakefold_table.storage.base import Buffer, Put
     from tests.integration.committers import CommitterProcess
     from tests.integration.conftest import TopicNames
+
+    Running = Callable[[], AbstractContextManager[CommitterProcess]]
 
 SEED = 20_260_102
 KILLS = 4
@@ -46,6 +56,9 @@ WRITERS = ("append", "delete", "delete", "delete", "update", "upsert")
 FOREIGN = ("append", "append", "config", "delete")
 KEEPING = ("index", "config", "compact", "restore", "index", "compact")
 FRAGMENTS, ROWS = 3, 200
+MEETING, MEETING_ROWS = 3, 24
+"""How many Deletes meet in the same fragments behind a dead committer, and of how many rows together."""
+TOGETHER = Limits(1000, 10**9)
 ANSWER_SECONDS = 120.0
 
 
@@ -180,6 +193,16 @@ class Keeper(Client):
             sent = Sent("on the branch", self.side.envelope(made, begin, act), act.effect)
             assert isinstance(self.propose(self.side, sent), Committed)
 
+    def delete_every(self, step: int, first: int) -> None:
+        """A Delete of some of the first rows, by a writer that knows the newest version."""
+        read = self.line.newest()
+        rows, dataset = self.line.rows(read), self.line.at(read)
+        act = ACTS["delete"](Choice(rows, range(first, MEETING_ROWS, step), self.keys, dataset))
+        assert act is not None
+        (made,) = self.line.made(act, read)
+        sent = Sent("delete", self.line.envelope(made, read, act), act.effect)
+        self.line.note(self.proposer.send_wait(sent.envelope), sent)
+
     def propose(self, line: Line, sent: Sent) -> Result:
         """Sends it and waits for what becomes of it."""
         position = self.proposer.send_wait(sent.envelope)
@@ -204,19 +227,19 @@ def _rows_to_begin_with() -> Act:
 class Moment:
     """When to kill: after some versions, or as soon as a file lies there that a version will need."""
 
-    def __init__(self, line: Line, *, at_file: bool) -> None:
+    def __init__(self, line: Line, *, versions: int, at_file: bool = False) -> None:
         self._line = line
         self._at_file = at_file
-        self._versions, self._files = line.newest(), len(self._joined())
+        self._wanted = line.newest() + versions
+        self._files = len(self._joined())
 
     def has_come(self, failed: Callable[[], bool]) -> bool:
         """Whether it is now, or a client has failed."""
         if failed():
             return True
-        more = self._line.newest() - self._versions
-        if self._at_file and more:
+        if self._at_file:
             return len(self._joined()) > self._files
-        return more >= VERSIONS_A_LIFE
+        return self._line.newest() >= self._wanted
 
     def _joined(self) -> list[Path]:
         return list((self._line.root / "_deletions").glob("*.bin"))
@@ -230,6 +253,7 @@ def test_every_operation_is_there_once_or_not_at_all_whoever_dies(
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
     ensure_topics(Admin(config), topics)
     line = Line(tmp_path / "table", canonical(str(tmp_path / "table")), tmp_path / "copies")
+    log = Log(config, topics.transactions, describe(Admin(config), topics.transactions).log_id(0))
     running = partial(running_committer, bootstrap, topic_names, tmp_path)
     with Proposer(config, topics) as proposer, OutcomeWaiter(config, topics, line.uri) as waiter:
         with running():
@@ -241,7 +265,7 @@ def test_every_operation_is_there_once_or_not_at_all_whoever_dies(
         try:
             for client in (*others, keeper):
                 client.start()
-            _kill_again_and_again(line, keeper, others, running)
+            _kill_again_and_again(keeper, others, log, running)
         finally:
             stop.set()
             keeper.stop.set()
@@ -268,24 +292,83 @@ def _begin(line: Line, proposer: Proposer, waiter: OutcomeWaiter, *, stable: boo
     )
 
 
-def _kill_again_and_again(
-    line: Line,
-    keeper: Client,
-    others: list[Client],
-    running: Callable[[], AbstractContextManager[CommitterProcess]],
-) -> None:
+def _kill_again_and_again(keeper: Keeper, others: list[Client], log: Log, running: Running) -> None:
     """Committers live until the table has grown, and die; the last one until the keeper is done."""
+    line = keeper.line
 
     def failed() -> bool:
         return any(client.error for client in (keeper, *others))
 
-    for life in range(KILLS):
-        with running() as committer:
-            committer.wait_until_ready()
-            until(partial(Moment(line, at_file=life % 2 == 0).has_come, failed), "growth", every=0.002)
-            committer.kill()
+    with ExitStack() as alone:
+        for life in range(KILLS):
+            with running() as committer:
+                committer.wait_until_ready()
+                until(partial(Moment(line, versions=1).has_come, failed), "its first version")
+                alone.close()
+                moment = Moment(line, versions=VERSIONS_A_LIFE, at_file=life % 2 == 0)
+                until(partial(moment.has_come, failed), "the table to grow", every=0.002)
+                committer.kill()
+            # Another client's commit would make a version on which none of the files left here can matter.
+            alone.enter_context(others[-1].busy)
+            with ExitStack() as quiet:
+                for client in others[:-1]:
+                    quiet.enter_context(client.busy)
+                _die_between_files_and_version(keeper, log)
     with running():
         until(lambda: not keeper.is_alive() or failed(), "the keeper", seconds=2 * ANSWER_SECONDS)
+
+
+def _die_between_files_and_version(keeper: Keeper, log: Log) -> None:
+    """Committers that get as far as the files of a version, each with a bit more of the log.
+
+    Before that, one publishes all that waits, and dies before it reports.
+    """
+    line = keeper.line
+    owned = line.opened(line.storage)
+    for group in groups_of(log.entries(owned.table.marks, line), FORMAT, TOGETHER):
+        owned.fold(group)
+    for number in range(MEETING):
+        keeper.delete_every(MEETING, number)
+    # The keeper may have sent something of its own in between.
+    (group, *_) = groups_of(log.entries(owned.table.marks, line), FORMAT, TOGETHER)
+    for number in range(1, len(group)):
+        with pytest.raises(Died):
+            line.opened(Dying(line.root)).fold(group[:number])
+
+
+class Died(BaseException):
+    """A process ended here: nothing of it may catch this."""
+
+
+class Dying(LocalStorage):
+    """A disk on which a committer gets as far as the files of its next version."""
+
+    def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
+        """See `Storage.put_if_absent`."""
+        if path.endswith(".manifest"):
+            raise Died
+        return super().put_if_absent(path, buffers)
+
+
+@dataclass(frozen=True)
+class Log:
+    """The log, for who reads it beside the committers."""
+
+    config: KafkaConfig
+    topic: str
+    id: LogId
+
+    def entries(self, marks: Marks, line: Line) -> list[Entry]:
+        """What lies in it for a line and is not folded yet."""
+        found: list[Entry] = []
+        with PartitionReader(self.config, self.topic, self.id, marks.offset_of(self.id) + 1) as reader:
+            end = reader.end_offset()
+            while reader.position < end:
+                for one in reader.poll(1000, 1):
+                    entry = decode(one.value, one.key, Position(self.id, one.offset, self.topic), one.time_us)
+                    assert isinstance(entry, Entry)
+                    found.append(entry)
+        return [one for one in found if one.envelope.branch == line.branch]
 
 
 def _check(line: Line, side: Line, reported: list[Outcome]) -> None:
