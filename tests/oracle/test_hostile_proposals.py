@@ -164,6 +164,19 @@ def test_an_index_on_lists_leaves_out_what_was_updated_meanwhile(table: Path) ->
     assert found(table, "array_has_any(l, [1003])") == 1
 
 
+def test_an_index_is_held_against_all_that_came_after_it_was_built(table: Path) -> None:
+    """It is of the version before the restore, though it is proposed on the one after it."""
+    lance.dataset(str(table)).delete("a = 3")
+    copy = copy_of(table, lambda dataset: dataset.create_scalar_index("a", "BTREE"))
+    lance.dataset(str(table), version=1).restore()
+    envelope = proposed(table, copy)
+    envelope.lance.read_version = 3
+    (result,) = fold(owned(table), [envelope], 0)
+    assert isinstance(result, Rejected)
+    assert result.conflict.other_version == 3
+    assert found(table, "a = 3") == 1
+
+
 def test_a_schema_that_forbids_nulls_is_not_one_that_preserves_nullability(table: Path) -> None:
     """An Append that was on its way would bring nulls, and no client could read the table."""
     envelope = Envelope(table=canonical(str(table)))

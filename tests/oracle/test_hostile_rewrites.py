@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_protos.lance.transaction_pb2 import Transaction
 
 
 @pytest.mark.parametrize(
@@ -70,3 +71,29 @@ def test_an_old_file_is_not_that_of_a_new_fragment(tmp_path: Path) -> None:
     both = replayed(table, compact, change=old_file)
     assert isinstance(both.result, Invalid)
     assert "its rows would be there twice" in both.result.message
+
+
+def without_groups(rewrite: Transaction.Rewrite) -> None:
+    del rewrite.groups[:]
+
+
+def to_another_type(rewrite: Transaction.Rewrite) -> None:
+    for one in rewrite.rewritten_indices:
+        one.new_index_details.type_url = "/lance.table.LabelListIndexDetails"
+
+
+REMAPPED = {
+    "covers none of the fragments": without_groups,
+    "is remapped to another type": to_another_type,
+}
+
+
+@pytest.mark.parametrize("message", REMAPPED)
+def test_an_index_is_remapped_to_where_its_rows_went(message: str, tmp_path: Path) -> None:
+    both = replayed(
+        make(tmp_path / "t", stable=False),
+        compact,
+        change=lambda envelope: REMAPPED[message](envelope.lance.rewrite),
+    )
+    assert isinstance(both.result, Invalid), both.result
+    assert message in both.result.message

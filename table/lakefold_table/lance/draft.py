@@ -19,7 +19,7 @@ from lakefold_table.lance.creation import creation_fault, first_head, version_to
 from lakefold_table.lance.features import Flag, flags_of, set_flag
 from lakefold_table.lance.identity import Meanings
 from lakefold_table.lance.invariants import check
-from lakefold_table.lance.judged import affected_rows, carries_reuse, proposed_footprint
+from lakefold_table.lance.judged import affected_rows, carries_reuse, known_version, proposed_footprint
 from lakefold_table.lance.merging import merged
 from lakefold_table.lance.naming import Scheme
 from lakefold_table.lance.operations import Kind, clone, kind_of, overwrite
@@ -194,17 +194,18 @@ class LanceDraft:
         if isinstance(rows, Invalid):
             return rows
         ours = proposed_footprint(envelope, rows, state.schema)
-        verdict = self._history.verdict(ours, transaction.read_version)
+        known = known_version(transaction)
+        verdict = self._history.verdict(ours, known)
         if isinstance(verdict, Conflict):
             return Rejected(verdict)
-        late = _too_old(transaction, state)
+        late = _too_old(known, state)
         if late is not None:
             return Rejected(late)
-        changed = self._meanings.fault(transaction) if self._meanings else None
+        changed = self._meanings.fault(transaction, known) if self._meanings else None
         rebase = verdict if isinstance(verdict, Rebase) else NOTHING
         change = changed or RULES[kind].change(self._table, Proposal(envelope, rows, rebase))
         if isinstance(change, Rejected) and rebase.merges:
-            return Rejected(self._history.named(change.conflict, ours, transaction.read_version))
+            return Rejected(self._history.named(change.conflict, ours, known))
         return change
 
     def _next_head(self, stamps: Stamps) -> Manifest:
@@ -266,9 +267,8 @@ def _exists_already(state: LanceState) -> Conflict:
     )
 
 
-def _too_old(transaction: Transaction, state: LanceState) -> Conflict | None:
+def _too_old(read: int, state: LanceState) -> Conflict | None:
     """A read version so old that what came after it is not kept or can't be told."""
-    read = transaction.read_version
     if state.version - read > OLDEST_READ_VERSION:
         reason = f"more than {OLDEST_READ_VERSION} versions behind"
     elif read < state.history.since:

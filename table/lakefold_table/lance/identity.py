@@ -35,9 +35,11 @@ class Meanings:
         self._observed = observed
         self._known: dict[int, Mapping[int, Identity] | None] = {}
 
-    def fault(self, transaction: Transaction) -> Rejected | None:
-        """The refusal of a proposal whose field ids may mean other fields now; None where they don't."""
-        read = transaction.read_version
+    def fault(self, transaction: Transaction, read: int) -> Rejected | None:
+        """The refusal of a proposal whose field ids may mean other fields now; None where they don't.
+
+        `read`: the version whose schema it was built with.
+        """
         if read >= self._state.history.schema_since:
             return None
         ids = used(transaction, self._state)

@@ -41,7 +41,12 @@ def type_of(index: IndexMetadata) -> str:
 
     pylance looks only at what follows the last dot of the type URL (tried).
     """
-    return index.index_details.type_url.rpartition("/")[2].rpartition(".")[2]
+    return kind_of_url(index.index_details.type_url)
+
+
+def kind_of_url(type_url: str) -> str:
+    """The same of the type URL itself."""
+    return type_url.rpartition("/")[2].rpartition(".")[2]
 
 
 def is_address_based(index: IndexMetadata) -> bool:

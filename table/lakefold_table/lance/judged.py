@@ -53,6 +53,20 @@ def proposed_footprint(
     return replace(footprint, indexing=replace(footprint.indexing, added=added))
 
 
+def known_version(transaction: Transaction) -> int:
+    """The version whose rows a proposal knows: the one that it read, or an older one that an index is of.
+
+    An index may be committed long after it was built, on the newest version. What happened to its rows in
+    between it doesn't know; pylance looks only at what came after the version read, and then finds wrong rows
+    (tried). One that is made of the table's own entries of its name keeps their version: those were held
+    against what came since.
+    """
+    create = transaction.create_index
+    made_of = {one.name for one in create.removed_indices}
+    built = [one.dataset_version for one in create.new_indices if one.fields and one.name not in made_of]
+    return min([transaction.read_version, *(number for number in built if number)])
+
+
 def carries_reuse(transaction: Transaction | None, index_section: bytes) -> bool:
     """Whether a version's Rewrite brought a fragment-reuse index, as far as the version's own indices tell.
 

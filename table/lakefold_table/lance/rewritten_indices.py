@@ -13,7 +13,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.lance.bitmaps import Bitmap
 from lakefold_table.lance.columns import some
 from lakefold_table.lance.index_entries import UUID_BYTES, files_fault, files_of
-from lakefold_table.lance.indices import coverage, covering, is_address_based
+from lakefold_table.lance.indices import coverage, covering, is_address_based, kind_of_url, type_of
 from lakefold_table.lance.naming import index_path, is_inside
 
 if TYPE_CHECKING:
@@ -118,6 +118,16 @@ def _remapped(
     followed = _followed(index.name, covered, moves)
     if isinstance(followed, Invalid):
         return followed
+    if followed == covered:
+        return Invalid(
+            f"index {index.name!r} is remapped, but covers none of the fragments that are rewritten",
+            "leave it out: it would look for rows where none are",
+        )
+    if told.HasField("new_index_details") and kind_of_url(told.new_index_details.type_url) != type_of(index):
+        return Invalid(
+            f"index {index.name!r} of type {type_of(index)} is remapped to another type",
+            "remapping changes where rows are, not what the index is",
+        )
     made = covering(index, followed)
     made.uuid.uuid = told.new_id.uuid
     made.ClearField("base_id")

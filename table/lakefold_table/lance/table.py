@@ -14,7 +14,7 @@ from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
 from lakefold_table.lance.conflicts.reading import footprint_of
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.features import check_writable
-from lakefold_table.lance.judged import affected_rows, carries_reuse, proposed_footprint
+from lakefold_table.lance.judged import affected_rows, carries_reuse, known_version, proposed_footprint
 from lakefold_table.lance.merging import sharing
 from lakefold_table.lance.naming import VERSIONS, Scheme, detect, transaction_path
 from lakefold_table.lance.operations import FOLDED, Kind, kind_of
@@ -150,7 +150,7 @@ def _needs_to_judge(state: LanceState, entries: Sequence[Entry]) -> Needs:
     schemas: set[int] = set()
     since: list[int] = []
     for entry in entries:
-        read = entry.envelope.lance.read_version
+        read = known_version(entry.envelope.lance)
         if not oldest <= read < state.version:
             continue
         rows = affected_rows(entry.envelope)
