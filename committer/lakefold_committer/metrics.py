@@ -8,6 +8,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 FAST_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+OUTCOMES = ("committed", "duplicate", "rejected", "invalid")
 GROUP_SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
 
 
@@ -22,6 +23,9 @@ class Metrics:
             ["kind"],
             registry=self.registry,
         )
+        for kind in OUTCOMES:
+            # From 0 on: an alert on growth doesn't see a counter that first shows up at 1.
+            self.outcomes.labels(kind)
         self.versions = Counter("lakefold_versions_total", "Versions published", registry=self.registry)
         self.manifest_bytes = Counter(
             "lakefold_manifest_bytes_total", "Bytes of the manifests published", registry=self.registry
@@ -54,8 +58,7 @@ class Metrics:
 
     def summary(self) -> dict[str, int]:
         """Outcomes reported by kind, and versions published, since the process began."""
-        kinds = ("committed", "duplicate", "rejected", "invalid")
-        counts = {kind: self._count("lakefold_outcomes_total", kind=kind) for kind in kinds}
+        counts = {kind: self._count("lakefold_outcomes_total", kind=kind) for kind in OUTCOMES}
         return {**counts, "versions": self._count("lakefold_versions_total")}
 
     def _count(self, name: str, **labels: str) -> int:

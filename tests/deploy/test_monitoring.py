@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lakefold_committer.metrics import Metrics
+from lakefold_committer.metrics import OUTCOMES, Metrics
 from tests.deploy.manifests import DEPLOY, GOLDEN, ROOT, load, manifests, of_kind, texts
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ RULES: list[dict[str, Any]] = [
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "dashboards/lakefold.json").read_text(encoding="utf-8"))
 OPERATIONS = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
 VARIABLES = {"$__rate_interval": "5m", "$namespace": "lake", "$job": "lake"}
-KINDS = {"committed", "duplicate", "rejected", "invalid"}
+KINDS = set(OUTCOMES)
 OF_THE_SCRAPE = {"namespace", "job", "instance"}
 
 
@@ -33,8 +33,6 @@ def served() -> dict[str, set[str]]:
     """The names that `/metrics` serves, each with its labels."""
     metrics = Metrics()
     metrics.lag_entries.labels("0").set(0)
-    for kind in KINDS:
-        metrics.outcomes.labels(kind).inc()
     families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
     names: dict[str, set[str]] = {}
     for family in families:
@@ -101,6 +99,18 @@ def test_every_expression_reads_metrics_that_exist(where: str, expression: str) 
 )
 def test_the_check_sees_what_does_not_exist(expression: str, wrong: list[str]) -> None:
     assert unknown(expression) == wrong
+
+
+def test_the_first_refusal_is_growth() -> None:
+    served_at_start = generate_latest(Metrics().registry).decode()
+    assert [
+        kind for kind in KINDS if f'lakefold_outcomes_total{{kind="{kind}"}} 0.0' not in served_at_start
+    ] == []
+
+
+def test_every_alert_has_a_case_for_promtool() -> None:
+    cases = (DEPLOY / "alerts/lakefold.test.yaml").read_text(encoding="utf-8")
+    assert [rule["alert"] for rule in RULES if f'"{rule["alert"]}"' not in cases] == []
 
 
 def test_labels_that_are_kept_exist() -> None:
