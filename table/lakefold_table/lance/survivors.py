@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 FIRST_VERSION = 1
 """What a row's version is taken for where a fragment doesn't tell it (format facts, section 6)."""
+MOST_ROWS = 2**25
+"""So many rows of one group are followed: a few bytes of a proposal may claim any number, and following one
+takes a hundred bytes."""
 CARRY = "carry the row ids and versions of all rows over that aren't deleted"
 
 
@@ -66,6 +69,12 @@ def carried_over(
     Versions that a new fragment doesn't bring are taken from the old ones. Raises `DamagedError` where the
     table's own fragments can't be read.
     """
+    rows = max(sum(one.physical_rows for one in old), sum(one.physical_rows for one in new))
+    if rows > MOST_ROWS:
+        return Invalid(
+            f"{rows} rows are made into one group of fragments, at most {MOST_ROWS} can be followed",
+            "rewrite fewer fragments in one group",
+        )
     there = Lineage.of(_lineage(one, numbers_of(deleted_rows(table, one))) for one in old)
     try:
         brought = [_brought(one) for one in new]
