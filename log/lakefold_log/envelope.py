@@ -18,6 +18,7 @@ from lakefold_log.answers import from_json, json_form, outcome_message, outcome_
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.entry import Entry, Position, Undecodable
 from lakefold_table.errors import InvalidError
+from lakefold_table.lance.expansion import check_expansion
 from lakefold_table.uri import canonical
 
 # The other direction is a module of its own, free of IO, for the fold; whoever reads the log finds both here.
@@ -72,11 +73,17 @@ def decode(data: bytes, key: bytes | None, position: Position, time_us: int) -> 
     `key` is the message's key; a file log has none and it is not looked at. `time_us` is the log's time.
     """
     try:
-        envelope = log_pb2.Envelope.FromString(data)
+        envelope = parsed(data)
     except DecodeError as error:
         fault = _Fault(f"the message is no Envelope: {error}", "send lakefold.log.v1.Envelope as protobuf")
         return _undecodable(fault, position, time_us, _text(key), len(data))
     return classify(envelope, key, position, time_us, len(data))
+
+
+def parsed(data: bytes) -> log_pb2.Envelope:
+    """The envelope that these bytes are. Raises `DecodeError` where they are none, or take much memory."""
+    check_expansion(data, log_pb2.Envelope)
+    return log_pb2.Envelope.FromString(data)
 
 
 def classify(

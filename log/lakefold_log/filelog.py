@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from google.protobuf.message import DecodeError
 
-from lakefold_log.envelope import classify, decode, encode
-from lakefold_protos.lakefold import log_pb2
+from lakefold_log.envelope import classify, decode, encode, parsed
 from lakefold_table.entry import LogId, Position, Undecodable
 from lakefold_table.errors import InvalidError
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from lakefold_log.envelope import Decoded
+    from lakefold_protos.lakefold import log_pb2
 
 MAX_FILE_BYTES: Final = 4 << 30
 MAX_ENVELOPE_BYTES: Final = 256 << 20
@@ -69,7 +69,7 @@ class FileLog:
 
     def _at(self, position: Position, data: bytes) -> Decoded:
         try:
-            envelope = log_pb2.Envelope.FromString(data)
+            envelope = parsed(data)
         except DecodeError:
             return decode(data, None, position, 0)
         seconds, nanos = envelope.proposed_at.seconds, envelope.proposed_at.nanos

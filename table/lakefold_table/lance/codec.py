@@ -17,6 +17,7 @@ from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.chunks import CHUNK_BYTES
+from lakefold_table.lance.expansion import check_expansion, most_parts
 from lakefold_table.lance.fragments import Fragments, Gathering
 from lakefold_table.lance.wire import runs
 
@@ -94,6 +95,7 @@ def transaction_of(data: bytes | None) -> Transaction | None:
     if data is None:
         return None
     try:
+        check_expansion(data, Transaction)
         return Transaction.FromString(data)
     except DecodeError:
         return None
@@ -166,6 +168,7 @@ def _decoded(data: bytes, span: range, where: str) -> tuple[Manifest, Fragments]
     try:
         for run in _runs(data, span, CHUNK_BYTES, where):
             if run.wanted:
+                check_expansion(data, Manifest, range(run.start, run.end))
                 fragments.add(data[run.start : run.end])
             else:
                 rest += data[run.start : run.end]
@@ -178,10 +181,19 @@ def _decoded(data: bytes, span: range, where: str) -> tuple[Manifest, Fragments]
 
 def _runs(data: bytes, span: range, longest: int, where: str) -> Iterator[Run]:
     """The fragments of a Manifest message, and its other fields."""
+    most = most_parts(len(span))
     try:
-        yield from runs(data, Manifest.FRAGMENTS_FIELD_NUMBER, longest, span)
+        others = 0
+        for run in runs(data, Manifest.FRAGMENTS_FIELD_NUMBER, longest, span):
+            others += not run.wanted
+            if others > most:
+                break
+            yield run
+        else:
+            return
     except DecodeError as error:
         raise DamagedError(f"the manifest can't be decoded: {error}", where=where) from error
+    raise DamagedError(f"the manifest has over {most} fields that are no fragments", where=where)
 
 
 def _manifest_offset(data: bytes, where: str) -> int:
@@ -214,6 +226,7 @@ def _section_span(data: bytes, offset: int, where: str, what: str) -> range:
 
 def _parsed(message: M, data: bytes, where: str, what: str) -> M:
     try:
+        check_expansion(data, type(message))
         message.ParseFromString(data)
     except DecodeError as error:
         raise DamagedError(f"the {what} can't be decoded: {error}", where=where) from error

@@ -13,7 +13,7 @@ from lakefold_table.lance.data_files import FILE_VERSIONS
 from lakefold_table.lance.features import Flag, set_flag
 from lakefold_table.lance.keys import check_primary_key
 from lakefold_table.lance.logical_types import is_known_type
-from lakefold_table.lance.schema import RESERVED_NAMES, TOP, check_structure
+from lakefold_table.lance.schema import RESERVED_NAMES, TOP, check_structure, depth
 from lakefold_table.lance.validity import reserved_key_fault
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def schema_fault(fields: Sequence[Field]) -> Invalid | None:
     """A schema that Lance clients can't open, or would read wrongly (tried), must not become a table's."""
     if not fields:
         return Invalid("a table needs at least one column", "give the schema")
-    if _depth(fields) > MAX_DEPTH:
+    if depth(fields) > MAX_DEPTH:
         return Invalid(
             f"the schema is nested deeper than {MAX_DEPTH} levels", "no Lance client can open such a table"
         )
@@ -134,11 +134,3 @@ def nullability_fault(forbidden: Sequence[str]) -> Invalid | None:
         f"the schema is said to preserve nullability, and forbids nulls in {some(forbidden)}",
         "leave preserves_nullability out",
     )
-
-
-def _depth(fields: Sequence[Field]) -> int:
-    """The number of levels; a field whose parent doesn't stand before it counts as a column."""
-    depths: dict[int, int] = {}
-    for field in fields:
-        depths[field.id] = depths.get(field.parent_id, 0) + 1
-    return max(depths.values(), default=0)

@@ -158,6 +158,14 @@ def is_nested(logical_type: str) -> bool:
     return logical_type in NESTED or logical_type.startswith(FIXED_SIZE_LIST_OF_STRUCTS)
 
 
+def depth(fields: Iterable[Field]) -> int:
+    """The number of levels; a field whose parent doesn't stand before it counts as a column."""
+    depths: dict[int, int] = {}
+    for field in fields:
+        depths[field.id] = depths.get(field.parent_id, 0) + 1
+    return max(depths.values(), default=0)
+
+
 def check_structure(fields: Sequence[Field]) -> None:
     """Prove that the flat list is a forest and that nested types have the children they need.
 

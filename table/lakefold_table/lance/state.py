@@ -12,6 +12,7 @@ from lakefold_table.lance.data_files import FILE_VERSIONS
 from lakefold_table.lance.features import check_readable
 from lakefold_table.lance.naming import transaction_path
 from lakefold_table.lance.operations import Kind, kind_of
+from lakefold_table.lance.schema import depth
 from lakefold_table.marks import decode_marks
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from lakefold_table.lance.naming import Scheme
 
 MICROS = 1_000_000
+DEEPEST = 1000
+"""How deep a schema may be nested to be read at all; what is created through the log stays far below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,10 @@ def state_of(file: ManifestFile, scheme: Scheme, where: str = "") -> LanceState:
     begins here.
     """
     check_readable(file.head, where)
+    if depth(file.head.fields) > DEEPEST:
+        raise DamagedError(
+            f"the schema is nested deeper than {DEEPEST} levels, which no Lance client can open", where=where
+        )
     file_version = _file_version(file)
     return LanceState(
         file.head,

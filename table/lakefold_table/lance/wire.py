@@ -47,6 +47,20 @@ def runs(data: bytes, number: int, longest: int, span: range | None = None) -> I
         yield Run(wanted, start, at)
 
 
+def field_at(data: bytes, at: int, end: int) -> tuple[int, int, int]:
+    """The number of the field at `at`, where its bytes begin (-1 where it has no length), and where it ends.
+
+    Raises `DecodeError` where there is no field.
+    """
+    tag, after = _varint(data, at, end)
+    if tag & ((1 << TYPE_BITS) - 1) == DELIMITED:
+        size, start = _varint(data, after, end)
+        if start + size > end:
+            raise DecodeError(f"a field of {size} bytes at {start} reaches beyond the message's end at {end}")
+        return tag >> TYPE_BITS, start, start + size
+    return tag >> TYPE_BITS, -1, _field_end(data, at, end, 0)[0]
+
+
 def _wanted_end(data: bytes, at: int, end: int, tag: int, longest: int) -> int:
     """Where the wanted fields that stand at `at` end, as far as two bytes at most hold a length.
 

@@ -1,0 +1,118 @@
+"""Messages made to take far more memory than bytes are refused before they are decoded; others are not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import DecodeError
+
+from lakefold_protos.lance.table_pb2 import Manifest
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.lance.expansion import UNSEEN, check_expansion
+from tests.folding import add_fragment
+
+ROOT = Path(__file__).parents[2]
+SIZE = 10_000_000
+CHILD = """
+# Decodes the bytes of its standard input, as what its argument says, and prints what that took.
+import json, resource, sys, time
+from lakefold_log.envelope import decode
+from lakefold_protos.lance.table_pb2 import Manifest
+from lakefold_table.entry import LogId, Position
+from lakefold_table.errors import DamagedError
+from lakefold_table.lance.codec import FOOTER, LENGTH, MAGIC, MAJOR, MINOR, decode_file
+
+name = sys.argv[1]
+data = sys.stdin.buffer.read()
+
+def file(head, before=b""):
+    body = b"0000" + before
+    message = head.SerializeToString()
+    return body + LENGTH.pack(len(message)) + message + FOOTER.pack(len(body), MAJOR, MINOR, MAGIC)
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+section = LENGTH.pack(len(data)) + data
+if name in {"files", "fields", "bases"}:
+    head = Manifest(version=1)
+    body = head.SerializeToString() + data
+    whole = b"0000" + LENGTH.pack(len(body)) + body + FOOTER.pack(4, MAJOR, MINOR, MAGIC)
+elif name == "transaction":
+    whole = file(Manifest(version=1, transaction_section=4), section)
+elif name == "indices":
+    whole = file(Manifest(version=1, index_section=4), section)
+else:
+    whole = data
+del section
+before, started = peak(), time.monotonic()
+try:
+    if name == "envelope":
+        kind = type(decode(whole, b"", Position(LogId("c", "t", 0), 0), 0)).__name__
+    else:
+        decode_file(whole, "here")
+        kind = "decoded"
+except DamagedError as error:
+    kind = "DamagedError"
+print(json.dumps({"kind": kind, "took": peak() - before, "seconds": time.monotonic() - started}))
+"""
+
+
+def delimited(number: int, body: bytes) -> bytes:
+    """One field that holds these bytes."""
+    size, length = len(body), bytearray()
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2]) + bytes([*length, size]) + body
+
+
+def empties(number: int) -> bytes:
+    """Millions of empty messages in a field."""
+    return bytes([number << 3 | 2, 0]) * (SIZE // 2)
+
+
+MESSAGES = {
+    "files": delimited(2, empties(2)),
+    "fields": empties(1),
+    "bases": b"\x92\x01\x00" * (SIZE // 3),
+    "transaction": b"\xa2\x06" + delimited(1, empties(1))[1:],
+    "indices": empties(1),
+    "envelope": delimited(10, b"\xa2\x06" + delimited(1, empties(1))[1:]),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_many_empty_parts_are_refused_before_they_are_decoded(name: str) -> None:
+    data = MESSAGES[name]
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, name], input=data, capture_output=True, cwd=ROOT, check=True
+    )
+    found = json.loads(done.stdout)
+    assert found["kind"] in {"DamagedError", "Undecodable"}
+    assert found["took"] <= 2 * len(data) + (64 << 20)
+    assert found["seconds"] < 10
+
+
+def test_what_a_client_writes_is_never_refused() -> None:
+    transaction = Transaction()
+    for number in range(30_000):
+        add_fragment(transaction.append.fragments.add(), f"{number:050}")
+    data = transaction.SerializeToString()
+    assert len(data) > UNSEEN
+    check_expansion(data, Transaction)
+    manifest = Manifest(fragments=transaction.append.fragments).SerializeToString()
+    check_expansion(manifest, Manifest)
+
+
+def test_small_messages_are_not_looked_at() -> None:
+    check_expansion(empties(1)[:UNSEEN], Manifest)
+
+
+def test_what_is_cut_off_is_no_message() -> None:
+    with pytest.raises(DecodeError):
+        check_expansion(delimited(2, bytes(SIZE))[:-1], Manifest)
