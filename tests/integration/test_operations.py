@@ -59,7 +59,7 @@ FRAGMENTS, ROWS = 3, 200
 MEETING, MEETING_ROWS = 3, 24
 """How many Deletes meet in the same fragments behind a dead committer, and of how many rows together."""
 TOGETHER = Limits(1000, 10**9)
-ANSWER_SECONDS = 120.0
+ANSWER_SECONDS = 60.0
 
 
 class Client(threading.Thread):
@@ -255,17 +255,19 @@ def test_every_operation_is_there_once_or_not_at_all_whoever_dies(
     line = Line(tmp_path / "table", canonical(str(tmp_path / "table")), tmp_path / "copies")
     log = Log(config, topics.transactions, describe(Admin(config), topics.transactions).log_id(0))
     running = partial(running_committer, bootstrap, topic_names, tmp_path)
-    with Proposer(config, topics) as proposer, OutcomeWaiter(config, topics, line.uri) as waiter:
+    with ExitStack() as stack:
+        proposer = stack.enter_context(Proposer(config, topics))
+        waiter, keepers = (stack.enter_context(OutcomeWaiter(config, topics, line.uri)) for _ in range(2))
         with running():
             _begin(line, proposer, waiter, stable=stable)
         stop = threading.Event()
         others: list[Client] = [Writer(line, number, stop, proposer) for number in (1, 2)]
         others.append(Foreigner(line, 3, stop))
-        keeper = Keeper(line, proposer, others, waiter)
+        keeper = Keeper(line, proposer, others, keepers)
         try:
             for client in (*others, keeper):
                 client.start()
-            _kill_again_and_again(keeper, others, log, running)
+            _kill_again_and_again(keeper, others, log, waiter, running)
         finally:
             stop.set()
             keeper.stop.set()
@@ -292,7 +294,9 @@ def _begin(line: Line, proposer: Proposer, waiter: OutcomeWaiter, *, stable: boo
     )
 
 
-def _kill_again_and_again(keeper: Keeper, others: list[Client], log: Log, running: Running) -> None:
+def _kill_again_and_again(
+    keeper: Keeper, others: list[Client], log: Log, waiter: OutcomeWaiter, running: Running
+) -> None:
     """Committers live until the table has grown, and die; the last one until the keeper is done."""
     line = keeper.line
 
@@ -301,27 +305,33 @@ def _kill_again_and_again(keeper: Keeper, others: list[Client], log: Log, runnin
 
     with ExitStack() as alone:
         for life in range(KILLS):
+            first = Moment(line, versions=1)
             with running() as committer:
                 committer.wait_until_ready()
-                until(partial(Moment(line, versions=1).has_come, failed), "its first version")
+                until(partial(first.has_come, failed), "the first version of a committer")
                 alone.close()
-                moment = Moment(line, versions=VERSIONS_A_LIFE, at_file=life % 2 == 0)
+                moment = Moment(line, versions=VERSIONS_A_LIFE, at_file=life % 4 == 0)
                 until(partial(moment.has_come, failed), "the table to grow", every=0.002)
+                if life % 2:
+                    # A version of anybody else's would have the files that are left here meet no others.
+                    for client in others:
+                        alone.enter_context(client.busy)
+                    assert line.last is not None
+                    waiter.wait(line.last, ANSWER_SECONDS)
                 committer.kill()
-            # Another client's commit would make a version on which none of the files left here can matter.
-            alone.enter_context(others[-1].busy)
-            with ExitStack() as quiet:
-                for client in others[:-1]:
-                    quiet.enter_context(client.busy)
+            if life % 2:
                 _die_between_files_and_version(keeper, log)
-    with running():
-        until(lambda: not keeper.is_alive() or failed(), "the keeper", seconds=2 * ANSWER_SECONDS)
+        last = Moment(line, versions=1)
+        with running():
+            until(partial(last.has_come, failed), "the last committer's first version")
+            alone.close()
+            until(lambda: not keeper.is_alive() or failed(), "the keeper", seconds=2 * ANSWER_SECONDS)
 
 
 def _die_between_files_and_version(keeper: Keeper, log: Log) -> None:
     """Committers that get as far as the files of a version, each with a bit more of the log.
 
-    Before that, one publishes all that waits, and dies before it reports.
+    Where the keeper has sent something meanwhile, one publishes that first, and dies before it reports.
     """
     line = keeper.line
     owned = line.opened(line.storage)
@@ -329,7 +339,6 @@ def _die_between_files_and_version(keeper: Keeper, log: Log) -> None:
         owned.fold(group)
     for number in range(MEETING):
         keeper.delete_every(MEETING, number)
-    # The keeper may have sent something of its own in between.
     (group, *_) = groups_of(log.entries(owned.table.marks, line), FORMAT, TOGETHER)
     for number in range(1, len(group)):
         with pytest.raises(Died):
