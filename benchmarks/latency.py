@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.ground import ROWS_PER_FRAGMENT, committer, make_table, prove, small_append
 from lakefold_log.producer import Proposer
-from lakefold_table.lance.naming import Scheme
+from lakefold_table.lance.manifests.naming import Scheme
 from tests.waiting import until
 
 if TYPE_CHECKING:

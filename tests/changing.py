@@ -7,8 +7,8 @@ from uuid import uuid4
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
-from lakefold_table.lance.bitmaps import Bitmap, encode_bitmap
-from lakefold_table.lance.deletions import BITMAP, deletion_path, encode_deletions
+from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
+from lakefold_table.lance.rows.deletions import BITMAP, deletion_path, encode_deletions
 from lakefold_table.lance.state import LanceState
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import add_fragment, append, creation, fold_at, opened

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lakefold_committer.opening import read_state
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.lance.codec import FOOTER, LENGTH, MAGIC, MAJOR, MINOR
+from lakefold_table.lance.manifests.codec import FOOTER, LENGTH, MAGIC, MAJOR, MINOR
 from lakefold_table.lance.state import LanceState
 from tests.folding import FORMAT, versions_at
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lance.fragment import write_fragments
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.lance.arrow import schema_from_arrow
+from lakefold_table.lance.schemas.arrow import schema_from_arrow
 from lakefold_table.uri import local_path
 
 if TYPE_CHECKING:

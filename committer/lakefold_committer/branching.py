@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.ref_names import branch_root
+from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.refs import Refs
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import is_under

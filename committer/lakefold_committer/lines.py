@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lakefold_committer.owned import OwnedTable
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.ref_names import branch_root, check_branch_name
+from lakefold_table.lance.refs.names import branch_root, check_branch_name
 from lakefold_table.lance.table import LanceFormat
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import place

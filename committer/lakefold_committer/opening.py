@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lakefold_committer.fold import Table
 from lakefold_log.record import is_own
 from lakefold_table.errors import DamagedError, PlaceError, StopError, VersionExpiredError
-from lakefold_table.lance.codec import head_length, head_transaction
+from lakefold_table.lance.manifests.codec import head_length, head_transaction
 from lakefold_table.marks import RULES, Marks, decode_marks
 
 if TYPE_CHECKING:

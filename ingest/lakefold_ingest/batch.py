@@ -26,9 +26,9 @@ from lakefold_ingest.view import View, look
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
-from lakefold_table.lance.arrow import schema_from_arrow
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
-from lakefold_table.lance.data_files import file_version
+from lakefold_table.lance.schemas.arrow import schema_from_arrow
+from lakefold_table.lance.schemas.data_files import file_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -19,9 +19,9 @@ import pyarrow as pa
 from pyarrow import types
 
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.arrow_extensions import complete_metadata
-from lakefold_table.lance.arrow_types import storage_of
-from lakefold_table.lance.schema import BLOB_V2, EXTENSION_NAME
+from lakefold_table.lance.schemas.arrow_extensions import complete_metadata
+from lakefold_table.lance.schemas.arrow_types import storage_of
+from lakefold_table.lance.schemas.schema import BLOB_V2, EXTENSION_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

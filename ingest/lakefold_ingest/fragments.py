@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
-from lakefold_table.lance.naming import DATA, data_path
+from lakefold_table.lance.manifests.naming import DATA, data_path
 from lakefold_table.uri import FILE, local_path, place
 
 if TYPE_CHECKING:

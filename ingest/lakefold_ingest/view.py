@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_reader.source import missing, open_source, read_step
-from lakefold_table.lance.arrow import schema_to_arrow
-from lakefold_table.lance.features import check_writable
-from lakefold_table.lance.schema import TOP
+from lakefold_table.lance.manifests.features import check_writable
+from lakefold_table.lance.schemas.arrow import schema_to_arrow
+from lakefold_table.lance.schemas.schema import TOP
 from lakefold_table.marks import Marks, decode_marks
 
 if TYPE_CHECKING:

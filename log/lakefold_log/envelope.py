@@ -18,7 +18,7 @@ from lakefold_log.answers import from_json, json_form, outcome_message, outcome_
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.entry import Entry, Position, Undecodable
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.expansion import check_expansion
+from lakefold_table.lance.manifests.expansion import check_expansion
 from lakefold_table.uri import canonical
 
 # The other direction is a module of its own, free of IO, for the fold; whoever reads the log finds both here.

@@ -10,7 +10,7 @@ from lakefold_log.record import decode_record, position_at
 from lakefold_reader.effect import Effect, effect_of
 from lakefold_reader.source import counts_rows, explained, guarded, read_state
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.features import has_stable_row_ids
+from lakefold_table.lance.manifests.features import has_stable_row_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.data_files import V2_0, V2_3, expected_file_fields, means_true
-from lakefold_table.lance.schema import (
+from lakefold_table.lance.schemas.data_files import V2_0, V2_3, expected_file_fields, means_true
+from lakefold_table.lance.schemas.schema import (
     BLOB_V2,
     EXTENSION_NAME,
     FIXED_SIZE_LIST_OF_STRUCTS,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFile, Manifest
-    from lakefold_table.lance.data_files import FileVersion
+    from lakefold_table.lance.schemas.data_files import FileVersion
 
 BLOB = "lance-encoding:blob"
 EXTENSION_METADATA = "ARROW:extension:metadata"
@@ -48,7 +48,7 @@ class TableSchema:
     @cached_property
     def arrow(self) -> pa.Schema:
         """The Arrow schema that pylance shows for these fields."""
-        from lakefold_table.lance.arrow import schema_to_arrow
+        from lakefold_table.lance.schemas.arrow import schema_to_arrow
 
         return schema_to_arrow(self.fields, self.metadata)
 

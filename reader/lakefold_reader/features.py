@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakefold_table.lance.features import bits_of, meaning
+from lakefold_table.lance.manifests.features import bits_of, meaning
 
 
 @dataclass(frozen=True, slots=True)

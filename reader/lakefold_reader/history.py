@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakefold_log.record import Batches, Record
     from lakefold_reader.source import Source, Step
     from lakefold_table.entry import LogId
-    from lakefold_table.lance.fragments import Fragments
+    from lakefold_table.lance.manifests.fragments import Fragments
 
 MICROS = 1_000_000
 COUNTED_ALIKE = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.REWRITE, Kind.UPDATE})

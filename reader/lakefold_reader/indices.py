@@ -13,9 +13,9 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_table.errors import DamagedError, PlaceError
-from lakefold_table.lance.indices import effective_coverage, type_of
-from lakefold_table.lance.reuse import remapped
-from lakefold_table.lance.schema import TOP
+from lakefold_table.lance.indexing.indices import effective_coverage, type_of
+from lakefold_table.lance.indexing.reuse import remapped
+from lakefold_table.lance.schemas.schema import TOP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_reader.source import numbers_of, open_source, read_step
-from lakefold_table.lance.ref_names import branch_root
+from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.refs import Refs
 
 if TYPE_CHECKING:

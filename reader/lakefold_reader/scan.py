@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from lakefold_protos.lance.file_pb2 import FileDescriptor
 from lakefold_reader.columns import is_direct, sources
 from lakefold_table.errors import DamagedError, InvalidError, RetryError
-from lakefold_table.lance.naming import data_path
+from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.uri import FILE, local_path, place
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from lakefold_reader.source import (
     time_of,
 )
 from lakefold_table.errors import InvalidError, VersionExpiredError
-from lakefold_table.lance.naming import is_detached
+from lakefold_table.lance.manifests.naming import is_detached
 from lakefold_table.marks import PREFIX, Marks, decode_marks
 
 if TYPE_CHECKING:

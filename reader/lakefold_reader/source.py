@@ -17,8 +17,8 @@ from google.protobuf.message import DecodeError
 from lakefold_log.record import TABLE_ID, TIME, is_own
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import DamagedError, LakefoldError, NotATableError, VersionExpiredError
-from lakefold_table.lance.codec import decode_head, head_length, head_transaction
-from lakefold_table.lance.features import check_readable
+from lakefold_table.lance.manifests.codec import decode_head, head_length, head_transaction
+from lakefold_table.lance.manifests.features import check_readable
 from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.lance.state import MICROS
 from lakefold_table.lance.table import LanceFormat

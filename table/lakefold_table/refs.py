@@ -13,9 +13,10 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, TypeVar
 
 from lakefold_table.errors import DamagedError, InvalidError, RetryError, VersionExpiredError
-from lakefold_table.lance.codec import decode_head
-from lakefold_table.lance.naming import VERSIONS, Scheme, detect, is_detached
-from lakefold_table.lance.ref_names import (
+from lakefold_table.lance.manifests.codec import decode_head
+from lakefold_table.lance.manifests.naming import VERSIONS, Scheme, detect, is_detached
+from lakefold_table.lance.refs.files import Branch, Tag, decode_branch, decode_tag, encode_branch, encode_tag
+from lakefold_table.lance.refs.names import (
     BRANCHES,
     MAIN,
     TAGS,
@@ -27,7 +28,6 @@ from lakefold_table.lance.ref_names import (
     ref_name,
     tag_path,
 )
-from lakefold_table.lance.refs import Branch, Tag, decode_branch, decode_tag, encode_branch, encode_tag
 from lakefold_table.storage.base import DoubtfulPutError, Put
 
 if TYPE_CHECKING:

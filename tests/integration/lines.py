@@ -21,9 +21,9 @@ from lakefold_committer.owned import OwnedTable
 from lakefold_log.record import decode_record
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Rejected
-from lakefold_table.lance.deletions import deletion_path
-from lakefold_table.lance.naming import Scheme
-from lakefold_table.lance.ref_names import branch_root
+from lakefold_table.lance.manifests.naming import Scheme
+from lakefold_table.lance.refs.names import branch_root
+from lakefold_table.lance.rows.deletions import deletion_path
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.versions import Versions
 from tests.folding import FORMAT

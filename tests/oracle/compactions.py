@@ -11,9 +11,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import lance
+import pyarrow as pa
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.lance.indices import FRAGMENT_REUSE
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE
 from lakefold_table.uri import canonical
 from tests.oracle.committing import fold, owned
 from tests.oracle.manifests import manifest_files
@@ -25,6 +26,23 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from tests.oracle.operations import Act, Version
+
+
+def rows(first: int, count: int = 10) -> pa.Table:
+    """Numbers twice, for a column with an index and one without, and one of three texts."""
+    numbers = range(first, first + count)
+    return pa.table(
+        {
+            "a": pa.array(numbers, pa.int64()),
+            "s": [f"s{number % 3}" for number in numbers],
+            "b": pa.array(numbers, pa.int64()),
+        }
+    )
+
+
+def append(dataset: lance.LanceDataset, first: int = 1000) -> None:
+    """Ten more rows."""
+    lance.write_dataset(rows(first), dataset.uri, mode="append")
 
 
 def replayed(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import lance
-import pyarrow as pa
 
 from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails, IndexMetadata
 from tests.oracle.committing import fold, owned
-from tests.oracle.compactions import reuse_of
+from tests.oracle.compactions import append, reuse_of, rows
 from tests.oracle.manifests import manifest_files
 from tests.oracle.operations import version_of
 
@@ -18,21 +17,6 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Result
-
-
-def rows(first: int, count: int = 10) -> pa.Table:
-    numbers = range(first, first + count)
-    return pa.table(
-        {
-            "a": pa.array(numbers, pa.int64()),
-            "s": [f"s{number % 3}" for number in numbers],
-            "b": pa.array(numbers, pa.int64()),
-        }
-    )
-
-
-def append(dataset: lance.LanceDataset, first: int = 1000) -> None:
-    lance.write_dataset(rows(first), dataset.uri, mode="append")
 
 
 def deferred(dataset: lance.LanceDataset, rows_each: int = 1000) -> None:

@@ -11,8 +11,8 @@ from lakefold_committer.fold import Terms, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.format import Observed, Publication
-from lakefold_table.lance.data_files import PACKED
-from lakefold_table.lance.schema import LEAVES
+from lakefold_table.lance.schemas.data_files import PACKED
+from lakefold_table.lance.schemas.schema import LEAVES
 from tests.folding import FORMAT, MemoryTable, column, creation, entry
 
 NESTED = [

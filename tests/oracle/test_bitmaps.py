@@ -8,7 +8,13 @@ import pyarrow as pa
 import pytest
 
 from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails, IndexMetadata, IndexSection
-from lakefold_table.lance.bitmaps import Bitmap, decode_bitmap, decode_treemap, encode_bitmap, encode_treemap
+from lakefold_table.lance.rows.bitmaps import (
+    Bitmap,
+    decode_bitmap,
+    decode_treemap,
+    encode_bitmap,
+    encode_treemap,
+)
 from tests.oracle.manifests import manifest_files, read_sections
 
 

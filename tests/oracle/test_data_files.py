@@ -11,8 +11,8 @@ import pytest
 from lakefold_protos.lance.file_pb2 import Field, Schema
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.arrow import schema_from_arrow
-from lakefold_table.lance.data_files import (
+from lakefold_table.lance.schemas.arrow import schema_from_arrow
+from lakefold_table.lance.schemas.data_files import (
     FILE_VERSIONS,
     PACKED,
     PACKED_BEFORE,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakefold_table.entry import Committed
-from lakefold_table.lance.bitmaps import Bitmap, encode_bitmap
+from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from tests.oracle.operations import both_ways
 
 if TYPE_CHECKING:

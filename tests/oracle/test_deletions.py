@@ -9,8 +9,8 @@ import pytest
 
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile, Manifest
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.bitmaps import Bitmap, bitmap_of
-from lakefold_table.lance.deletions import (
+from lakefold_table.lance.rows.bitmaps import Bitmap, bitmap_of
+from lakefold_table.lance.rows.deletions import (
     ARRAY,
     BITMAP,
     decode_deletions,

@@ -10,7 +10,7 @@ import pytest
 import lakefold
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.features import flags_of
+from lakefold_table.lance.manifests.features import flags_of
 from tests.oracle.manifests import manifest_files, read_sections
 from tests.proposals import rows
 

@@ -14,7 +14,7 @@ from lance.fragment import FragmentMetadata
 from lakefold_committer.owned import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, Result
-from lakefold_table.lance.arrow import schema_from_arrow
+from lakefold_table.lance.schemas.arrow import schema_from_arrow
 from lakefold_table.marks import MARK
 from lakefold_table.uri import canonical
 from tests.folding import LOG, entries

@@ -8,8 +8,8 @@ import lance
 import pytest
 
 from lakefold_table.entry import Invalid
-from lakefold_table.lance.row_versions import one_version
-from lakefold_table.lance.rowids import row_id_range
+from lakefold_table.lance.rows.row_versions import one_version
+from lakefold_table.lance.rows.rowids import row_id_range
 from tests.oracle.compactions import replayed
 from tests.oracle.test_rewrites import compact, make, new_fragment
 

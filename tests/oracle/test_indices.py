@@ -17,6 +17,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.uri import canonical
 from tests.oracle.committing import fold, owned
+from tests.oracle.compactions import append, rows
 from tests.oracle.operations import both_ways, version_of
 
 if TYPE_CHECKING:
@@ -26,21 +27,6 @@ if TYPE_CHECKING:
     from tests.oracle.operations import Both
 
 Index = sys.modules["lance.dataset"].Index
-
-
-def rows(first: int, count: int = 10) -> pa.Table:
-    numbers = range(first, first + count)
-    return pa.table(
-        {
-            "a": pa.array(numbers, pa.int64()),
-            "s": [f"s{number % 3}" for number in numbers],
-            "b": pa.array(numbers, pa.int64()),
-        }
-    )
-
-
-def append(dataset: lance.LanceDataset) -> None:
-    lance.write_dataset(rows(1000), dataset.uri, mode="append")
 
 
 def indexed(dataset: lance.LanceDataset) -> None:

@@ -14,7 +14,7 @@ from lakefold import cli
 from lakefold_log.filelog import read_file_log
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Entry
-from lakefold_table.lance.arrow import schema_from_arrow
+from lakefold_table.lance.schemas.arrow import schema_from_arrow
 from tests.oracle.compactions import reuse_of
 from tests.oracle.operations import copy_files, version_of
 from tests.oracle.rebasing import built

@@ -13,13 +13,13 @@ from lance import LanceOperation
 
 from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails
 from lakefold_table.entry import Committed, Invalid, Rejected
-from lakefold_table.lance.bitmaps import Bitmap, decode_treemap, encode_treemap
-from lakefold_table.lance.naming import index_path
-from lakefold_table.lance.reuse import remapped
-from tests.oracle.compactions import envelopes_of, replayed, reuse_of
+from lakefold_table.lance.indexing.reuse import remapped
+from lakefold_table.lance.manifests.naming import index_path
+from lakefold_table.lance.rows.bitmaps import Bitmap, decode_treemap, encode_treemap
+from tests.oracle.compactions import append, envelopes_of, replayed, reuse_of, rows
 from tests.oracle.manifests import manifest_files
 from tests.oracle.operations import both_ways, comparable, copy_files, differences, version_of
-from tests.oracle.reusing import append, deferred, deferred_in_parts, details, indexed, rows, sent
+from tests.oracle.reusing import deferred, deferred_in_parts, details, indexed, sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,14 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 import lance
-import pyarrow as pa
 import pytest
 
 from lakefold_table.entry import Committed, Invalid, Rejected
-from lakefold_table.lance.bitmaps import Bitmap, decode_bitmap
-from lakefold_table.lance.row_versions import one_version
-from lakefold_table.lance.rowids import row_id_range
-from tests.oracle.compactions import replayed
+from lakefold_table.lance.rows.bitmaps import Bitmap, decode_bitmap
+from lakefold_table.lance.rows.row_versions import one_version
+from lakefold_table.lance.rows.rowids import row_id_range
+from tests.oracle.compactions import append, replayed, rows
 from tests.oracle.operations import check_agreement, version_of
 
 if TYPE_CHECKING:
@@ -25,21 +24,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.transaction_pb2 import Transaction
 
 Act = "Callable[[lance.LanceDataset], object]"
-
-
-def rows(first: int, count: int = 10) -> pa.Table:
-    numbers = range(first, first + count)
-    return pa.table(
-        {
-            "a": pa.array(numbers, pa.int64()),
-            "s": [f"s{number % 3}" for number in numbers],
-            "b": pa.array(numbers, pa.int64()),
-        }
-    )
-
-
-def append(dataset: lance.LanceDataset, first: int = 1000) -> None:
-    lance.write_dataset(rows(first), dataset.uri, mode="append")
 
 
 def compact(dataset: lance.LanceDataset) -> None:

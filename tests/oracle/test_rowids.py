@@ -16,9 +16,14 @@ from lance.fragment import RowIdSequence as Sequence
 from lakefold_protos.lance.rowids_pb2 import EncodedU64Array, RowIdSequence, U64Segment
 from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.bitmaps import Bitmap, encode_bitmap
-from lakefold_table.lance.row_versions import decode_versions, encode_versions, one_version, replaced_versions
-from lakefold_table.lance.rowids import concat_row_ids, count_row_ids, decode_row_ids, encode_row_ids
+from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
+from lakefold_table.lance.rows.row_versions import (
+    decode_versions,
+    encode_versions,
+    one_version,
+    replaced_versions,
+)
+from lakefold_table.lance.rows.rowids import concat_row_ids, count_row_ids, decode_row_ids, encode_row_ids
 from tests.oracle.manifests import manifest_files, read_sections
 
 MANY = settings(max_examples=400, deadline=None)

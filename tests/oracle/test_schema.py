@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.arrow import schema_from_arrow, schema_to_arrow
-from lakefold_table.lance.data_files import file_version
-from lakefold_table.lance.schema import check_structure
+from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
+from lakefold_table.lance.schemas.data_files import file_version
+from lakefold_table.lance.schemas.schema import check_structure
 from tests.oracle.columns import BLOBS, REFUSED, STORED
 from tests.oracle.manifests import manifest_files, read_sections
 from tests.properties.schemas import SCHEMAS

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakefold_table.entry import Committed, Rejected
-from lakefold_table.lance.bitmaps import Bitmap, encode_bitmap
+from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from tests.oracle.committing import fold, owned
 from tests.oracle.operations import both_ways, version_of
 from tests.oracle.rebasing import built, send

@@ -25,8 +25,8 @@ from lakefold_ingest.fitting import fit
 from lakefold_ingest.fragments import Target, write_fragments
 from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.data_files import expected_file_fields, file_version
-from lakefold_table.lance.schema import TOP
+from lakefold_table.lance.schemas.data_files import expected_file_fields, file_version
+from lakefold_table.lance.schemas.schema import TOP
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lakefold_committer.fold import Terms, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.format import Observed
-from lakefold_table.lance.rowids import row_id_range
+from lakefold_table.lance.rows.rowids import row_id_range
 from tests.folding import FORMAT, URI, add_fragment, append, created, entries
 
 if TYPE_CHECKING:

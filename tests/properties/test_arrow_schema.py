@@ -3,9 +3,9 @@
 import pyarrow as pa
 from hypothesis import given
 
-from lakefold_table.lance.arrow import schema_from_arrow, schema_to_arrow
-from lakefold_table.lance.data_files import FILE_VERSIONS, expected_file_fields
-from lakefold_table.lance.schema import assign_ids, check_structure, field_ids, leaf_ids
+from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
+from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, expected_file_fields
+from lakefold_table.lance.schemas.schema import assign_ids, check_structure, field_ids, leaf_ids
 from tests.properties.schemas import SCHEMAS, kept
 
 

@@ -21,8 +21,8 @@ from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Observed
-from lakefold_table.lance.codec import decode_head, encode_file, head_transaction
-from lakefold_table.lance.fragments import fragments_of
+from lakefold_table.lance.manifests.codec import decode_head, encode_file, head_transaction
+from lakefold_table.lance.manifests.fragments import fragments_of
 from lakefold_table.marks import MARK, decode_marks
 from tests.folding import FORMAT, MemoryTable, append, changed, created, creation, entries, reserve
 

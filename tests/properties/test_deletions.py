@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.bitmaps import (
+from lakefold_table.lance.rows.bitmaps import (
     Bitmap,
     bitmap_of,
     decode_bitmap,
@@ -20,7 +20,7 @@ from lakefold_table.lance.bitmaps import (
     encode_treemap,
     numbers_of,
 )
-from lakefold_table.lance.deletions import ARRAY, BITMAP, decode_deletions, encode_deletions, kind_for
+from lakefold_table.lance.rows.deletions import ARRAY, BITMAP, decode_deletions, encode_deletions, kind_for
 
 MANY = settings(max_examples=200, deadline=None)
 FEW = settings(max_examples=60, deadline=None)

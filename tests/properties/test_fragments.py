@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_table.lance.chunks import CHUNK_BYTES, MAX_CHUNK_BYTES, encode_records
-from lakefold_table.lance.fragments import Fragments, Numbered, fragments_of
+from lakefold_table.lance.manifests.chunks import CHUNK_BYTES, MAX_CHUNK_BYTES, encode_records
+from lakefold_table.lance.manifests.fragments import Fragments, Numbered, fragments_of
 
 MOST_IDS = 3_000
 SIZES = st.sampled_from([0, 1, 40, 300, 2_000, CHUNK_BYTES - 60, CHUNK_BYTES, 3 * CHUNK_BYTES])

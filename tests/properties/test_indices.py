@@ -13,8 +13,7 @@ from lakefold_protos.lance.table_pb2 import (
     Manifest,
 )
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.bitmaps import Bitmap, decode_bitmap, encode_bitmap
-from lakefold_table.lance.indices import (
+from lakefold_table.lance.indexing.indices import (
     FRAGMENT_REUSE,
     coverage,
     with_fragments,
@@ -22,7 +21,8 @@ from lakefold_table.lance.indices import (
     without_fragments,
     without_idle,
 )
-from lakefold_table.lance.reuse import needs_of_section, remapped, rewritten_by
+from lakefold_table.lance.indexing.reuse import needs_of_section, remapped, rewritten_by
+from lakefold_table.lance.rows.bitmaps import Bitmap, decode_bitmap, encode_bitmap
 
 FRAGMENTS = 6
 IDS = st.integers(0, 9)

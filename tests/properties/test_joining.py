@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from lakefold_committer.grouping import Limits, groups_of
 from lakefold_table.entry import Committed, Rejected
-from lakefold_table.lance.row_versions import decode_versions
-from lakefold_table.lance.rowids import decode_row_ids, encode_row_ids
+from lakefold_table.lance.rows.row_versions import decode_versions
+from lakefold_table.lance.rows.rowids import decode_row_ids, encode_row_ids
 from tests.changing import ROWS, MemoryRows
 from tests.folding import FORMAT, entries
 

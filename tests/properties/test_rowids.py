@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from lakefold_protos.lance.rowids_pb2 import RowIdSequence
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.bitmaps import Bitmap
-from lakefold_table.lance.row_versions import (
+from lakefold_table.lance.rows.bitmaps import Bitmap
+from lakefold_table.lance.rows.row_versions import (
     decode_runs,
     decode_versions,
     encode_runs,
     encode_versions,
     replaced_versions,
 )
-from lakefold_table.lance.rowids import concat_row_ids, count_row_ids, decode_row_ids, encode_row_ids
+from lakefold_table.lance.rows.rowids import concat_row_ids, count_row_ids, decode_row_ids, encode_row_ids
 
 MANY = settings(max_examples=200, deadline=None)
 MAX = 2**64 - 1

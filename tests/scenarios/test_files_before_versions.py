@@ -17,7 +17,7 @@ from lakefold_committer.opening import read_state
 from lakefold_committer.owned import OwnedTable
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import DamagedError, RetryError
-from lakefold_table.lance.deletions import decode_deletions, deletion_path
+from lakefold_table.lance.rows.deletions import decode_deletions, deletion_path
 from lakefold_table.lance.state import LanceState
 from lakefold_table.storage.memory import Hold, LoseAnswer, MemoryStorage, Refuse
 from lakefold_table.versions import Versions

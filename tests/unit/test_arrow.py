@@ -5,7 +5,7 @@ import pytest
 
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.arrow import schema_to_arrow
+from lakefold_table.lance.schemas.arrow import schema_to_arrow
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.bitmaps import (
+from lakefold_table.lance.rows.bitmaps import (
     Bitmap,
     bitmap_of,
     decode_bitmap,

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lakefold_protos.lance.table_pb2 import DataFile
 from lakefold_reader.columns import Source, columns_of, is_direct, sources
-from lakefold_table.lance.arrow import schema_from_arrow
+from lakefold_table.lance.schemas.arrow import schema_from_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,9 +17,9 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_table.entry import Committed
 from lakefold_table.format import Observed
-from lakefold_table.lance.bitmaps import Bitmap
-from lakefold_table.lance.chunks import MAX_CHUNK_BYTES
-from lakefold_table.lance.deletions import ARRAY, encode_deletions
+from lakefold_table.lance.manifests.chunks import MAX_CHUNK_BYTES
+from lakefold_table.lance.rows.bitmaps import Bitmap
+from lakefold_table.lance.rows.deletions import ARRAY, encode_deletions
 from lakefold_table.lance.state import LanceState
 from tests.folding import FORMAT, TERMS, URI, append, created, entry
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from lakefold_table.lance.fragments import Fragments
+    from lakefold_table.lance.manifests.fragments import Fragments
 
 SMALL, LARGE = 20, 100_000
 MANY_BYTES = 6 * MAX_CHUNK_BYTES

@@ -6,8 +6,8 @@ import pytest
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Conflict, Invalid, Rejected
-from lakefold_table.lance.features import Flag
-from lakefold_table.lance.naming import Scheme
+from lakefold_table.lance.manifests.features import Flag
+from lakefold_table.lance.manifests.naming import Scheme
 from tests.folding import SCHEMA, MemoryTable, add_fragment, append, changed, column, created, creation
 
 Change = Callable[[Envelope], object]

@@ -8,7 +8,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFile
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.lance.operations import data_replacement
-from lakefold_table.lance.row_versions import one_version
+from lakefold_table.lance.rows.row_versions import one_version
 from tests.folding import SCHEMA, URI, MemoryTable, append, changed, column, created
 
 Change = Callable[[Envelope], object]

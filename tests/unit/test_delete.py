@@ -9,8 +9,8 @@ import pytest
 
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_table.entry import Committed, Invalid, Rejected
-from lakefold_table.lance.bitmaps import Bitmap, encode_bitmap
-from lakefold_table.lance.deletions import ARRAY, BITMAP, deletion_path
+from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
+from lakefold_table.lance.rows.deletions import ARRAY, BITMAP, deletion_path
 from tests.changing import MemoryRows
 from tests.folding import fold_at, opened
 

@@ -10,9 +10,16 @@ import pytest
 
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.bitmaps import Bitmap, bitmap_of, encode_bitmap
-from lakefold_table.lance.deletion_arrays import FOOTER_BATCHES, MOST_ROWS, TAIL, VERSION, _check_sizes, _Flat
-from lakefold_table.lance.deletions import (
+from lakefold_table.lance.rows.bitmaps import Bitmap, bitmap_of, encode_bitmap
+from lakefold_table.lance.rows.deletion_arrays import (
+    FOOTER_BATCHES,
+    MOST_ROWS,
+    TAIL,
+    VERSION,
+    _check_sizes,
+    _Flat,
+)
+from lakefold_table.lance.rows.deletions import (
     ARRAY,
     BITMAP,
     content_id,
@@ -218,7 +225,7 @@ def test_an_id_stands_for_fragment_base_and_rows() -> None:
 
 def test_arrow_is_loaded_when_the_first_array_is_met() -> None:
     code = (
-        "import sys; from lakefold_table.lance.deletions import *\n"
+        "import sys; from lakefold_table.lance.rows.deletions import *\n"
         "decode_deletions(DeletionFile(file_type=BITMAP), encode_deletions(Bitmap([1]), BITMAP), 9)\n"
         "print('pyarrow' in sys.modules); encode_deletions(Bitmap([1]), ARRAY)\n"
         "print('pyarrow' in sys.modules)\n"

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.lance.expansion import UNSEEN, check_expansion
+from lakefold_table.lance.manifests.expansion import UNSEEN, check_expansion
 from tests.folding import add_fragment
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ from lakefold_log.envelope import decode
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.codec import FOOTER, LENGTH, MAGIC, MAJOR, MINOR, decode_file
+from lakefold_table.lance.manifests.codec import FOOTER, LENGTH, MAGIC, MAJOR, MINOR, decode_file
 
 name = sys.argv[1]
 data = sys.stdin.buffer.read()

@@ -5,7 +5,7 @@ import pytest
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_reader.features import features_of
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.features import (
+from lakefold_table.lance.manifests.features import (
     Flag,
     check_readable,
     check_writable,

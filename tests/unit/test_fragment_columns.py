@@ -5,9 +5,9 @@ import pytest
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.entry import Invalid
-from lakefold_table.lance import columns as columns_module
-from lakefold_table.lance.columns import Columns, columns_of, some
-from lakefold_table.lance.data_files import PACKED
+from lakefold_table.lance.schemas import columns as columns_module
+from lakefold_table.lance.schemas.columns import Columns, columns_of, some
+from lakefold_table.lance.schemas.data_files import PACKED
 from tests.folding import column
 
 Files = list[tuple[str, list[int], list[int]]]

@@ -5,7 +5,13 @@ import random
 import pytest
 
 from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
-from lakefold_table.lance.fragments import CHUNK_BYTES, MAX_CHUNK_BYTES, Fragments, Numbered, fragments_of
+from lakefold_table.lance.manifests.fragments import (
+    CHUNK_BYTES,
+    MAX_CHUNK_BYTES,
+    Fragments,
+    Numbered,
+    fragments_of,
+)
 
 
 def fragment(number: int, rows: int = 3, deleted: int = 0) -> DataFragment:

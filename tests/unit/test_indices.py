@@ -8,8 +8,7 @@ import pytest
 
 from lakefold_protos.lance.table_pb2 import IndexMetadata
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.bitmaps import Bitmap, encode_bitmap
-from lakefold_table.lance.indices import (
+from lakefold_table.lance.indexing.indices import (
     coverage,
     effective_coverage,
     is_address_based,
@@ -19,6 +18,7 @@ from lakefold_table.lance.indices import (
     without_fragments,
     without_idle,
 )
+from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakefold_table.lance.logical_types import MAX_LENGTH, is_known_type
+from lakefold_table.lance.schemas.logical_types import MAX_LENGTH, is_known_type
 from tests.oracle.types import OPENED, REFUSED
 
 

@@ -16,7 +16,7 @@ from lakefold_protos.lance.table_pb2 import (
     MemWalIndexDetails,
 )
 from lakefold_table.entry import Committed, Invalid
-from lakefold_table.lance.indices import MEM_WAL
+from lakefold_table.lance.indexing.indices import MEM_WAL
 from lakefold_table.lance.operations.mem_wal import advanced, details_of, generations
 from tests.folding import URI, MemoryTable, created
 

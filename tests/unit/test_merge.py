@@ -9,7 +9,7 @@ from lakefold_protos.lance.table_pb2 import DataFile
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.lance.operations import merge
-from lakefold_table.lance.row_versions import one_version
+from lakefold_table.lance.rows.row_versions import one_version
 from tests.folding import URI, MemoryTable, add_fragment, append, changed, column, created
 
 Change = Callable[[Envelope], object]

@@ -3,7 +3,7 @@
 import pytest
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.naming import (
+from lakefold_table.lance.manifests.naming import (
     Scheme,
     detect,
     is_data_name,

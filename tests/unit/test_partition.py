@@ -16,7 +16,7 @@ from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Pace, Tables
 from lakefold_log.envelope import encode
 from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Outcome
-from lakefold_table.lance.ref_names import branch_root
+from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, place
 from lakefold_table.versions import Versions

@@ -13,7 +13,7 @@ from lakefold_log.producer import transaction_uuid
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.arrow import schema_from_arrow
+from lakefold_table.lance.schemas.arrow import schema_from_arrow
 
 TABLE = "file:///lake/t"
 

@@ -12,8 +12,8 @@ from lakefold_reader.snapshot import table_of
 from lakefold_reader.source import read_step, source_on
 from lakefold_reader.tail import tail_of
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.codec import encode_file
-from lakefold_table.lance.fragments import Fragments, Numbered
+from lakefold_table.lance.manifests.codec import encode_file
+from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, column
 from tests.foreign import commit

@@ -8,17 +8,8 @@ from typing import Any
 import pytest
 
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
-from lakefold_table.lance.naming import Scheme
-from lakefold_table.lance.ref_names import (
-    branch_path,
-    branch_root,
-    check_branch_name,
-    check_new_tag_name,
-    check_tag_name,
-    ref_name,
-    tag_path,
-)
-from lakefold_table.lance.refs import (
+from lakefold_table.lance.manifests.naming import Scheme
+from lakefold_table.lance.refs.files import (
     MAX_SIZE,
     Branch,
     Tag,
@@ -26,6 +17,15 @@ from lakefold_table.lance.refs import (
     decode_tag,
     encode_branch,
     encode_tag,
+)
+from lakefold_table.lance.refs.names import (
+    branch_path,
+    branch_root,
+    check_branch_name,
+    check_new_tag_name,
+    check_tag_name,
+    ref_name,
+    tag_path,
 )
 from lakefold_table.refs import Refs, Target, UnknownRefError
 from lakefold_table.storage.memory import MemoryStorage

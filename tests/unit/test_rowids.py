@@ -15,8 +15,8 @@ from lakefold_protos.lance.rowids_pb2 import (
     U64Segment,
 )
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.bitmaps import Bitmap
-from lakefold_table.lance.row_versions import (
+from lakefold_table.lance.rows.bitmaps import Bitmap
+from lakefold_table.lance.rows.row_versions import (
     Runs,
     decode_runs,
     decode_versions,
@@ -25,14 +25,14 @@ from lakefold_table.lance.row_versions import (
     one_version,
     replaced_versions,
 )
-from lakefold_table.lance.rowids import (
+from lakefold_table.lance.rows.rowids import (
     concat_row_ids,
     count_row_ids,
     decode_row_ids,
     encode_row_ids,
     row_id_range,
 )
-from lakefold_table.lance.segments import MOST_ROWS
+from lakefold_table.lance.rows.segments import MOST_ROWS
 
 MAX = 2**64 - 1
 U16, U32, U64 = EncodedU64Array.U16Array, EncodedU64Array.U32Array, EncodedU64Array.U64Array

@@ -6,7 +6,7 @@ import pytest
 
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.schema import (
+from lakefold_table.lance.schemas.schema import (
     TOP,
     Identity,
     assign_ids,

@@ -6,7 +6,7 @@ import pytest
 
 from lakefold_table.errors import DamagedError, NotATableError, RetryError, VersionExpiredError
 from lakefold_table.format import Publication
-from lakefold_table.lance.naming import Scheme, detect
+from lakefold_table.lance.manifests.naming import Scheme, detect
 from lakefold_table.storage.memory import LoseAnswer, MemoryStorage, Refuse
 from lakefold_table.versions import Published, Versions
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lakefold_ingest.view import look, newest
 from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import NotATableError
-from lakefold_table.lance.naming import Scheme
+from lakefold_table.lance.manifests.naming import Scheme
 from lakefold_table.lance.table import LanceFormat
 from lakefold_table.marks import AppMark, Marks
 from lakefold_table.storage import open_storage

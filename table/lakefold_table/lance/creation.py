@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.columns import KNOWN_VERSIONS, some
-from lakefold_table.lance.data_files import FILE_VERSIONS
-from lakefold_table.lance.features import Flag, set_flag
-from lakefold_table.lance.keys import check_primary_key
-from lakefold_table.lance.logical_types import is_known_type
-from lakefold_table.lance.schema import RESERVED_NAMES, TOP, check_structure, depth
+from lakefold_table.lance.manifests.features import Flag, set_flag
+from lakefold_table.lance.schemas.columns import KNOWN_VERSIONS, some
+from lakefold_table.lance.schemas.data_files import FILE_VERSIONS
+from lakefold_table.lance.schemas.keys import check_primary_key
+from lakefold_table.lance.schemas.logical_types import is_known_type
+from lakefold_table.lance.schemas.schema import RESERVED_NAMES, TOP, check_structure, depth
 from lakefold_table.lance.validity import reserved_key_fault
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.file_pb2 import Field
-    from lakefold_table.lance.data_files import FileVersion
+    from lakefold_table.lance.schemas.data_files import FileVersion
 
 MAX_DEPTH = 64
 """How deep Arrow's C interface goes; pylance shows no deeper schema, and crashes on thousands (tried)."""

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.format import Accepted, Observed, Publication, Stamps
-from lakefold_table.lance.codec import encode_file
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
 from lakefold_table.lance.conflicts.matrix import DETAILED
 from lakefold_table.lance.conflicts.reading import footprint_of
 from lakefold_table.lance.creation import creation_fault, first_head, version_to_create
-from lakefold_table.lance.features import Flag, flags_of, set_flag
-from lakefold_table.lance.identity import Meanings
 from lakefold_table.lance.invariants import check
 from lakefold_table.lance.judged import affected_rows, carries_reuse, known_version, proposed_footprint
+from lakefold_table.lance.manifests.codec import encode_file
+from lakefold_table.lance.manifests.features import Flag, flags_of, set_flag
+from lakefold_table.lance.manifests.naming import Scheme
 from lakefold_table.lance.merging import merged
-from lakefold_table.lance.naming import Scheme
 from lakefold_table.lance.operations import Kind, clone, kind_of, overwrite
 from lakefold_table.lance.operations.change import NOTHING, Change, Proposal
 from lakefold_table.lance.operations.rules import RULES
+from lakefold_table.lance.schemas.identity import Meanings
 from lakefold_table.lance.state import MICROS, LanceState
 from lakefold_table.lance.validity import envelope_fault, read_version_fault
 from lakefold_table.lance.working import Working

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.columns import Columns, columns_of
 from lakefold_table.lance.conflicts import History
-from lakefold_table.lance.data_files import FILE_VERSIONS
-from lakefold_table.lance.features import check_readable
-from lakefold_table.lance.naming import transaction_path
+from lakefold_table.lance.manifests.features import check_readable
+from lakefold_table.lance.manifests.naming import transaction_path
 from lakefold_table.lance.operations import Kind, kind_of
-from lakefold_table.lance.schema import depth
+from lakefold_table.lance.schemas.columns import Columns, columns_of
+from lakefold_table.lance.schemas.data_files import FILE_VERSIONS
+from lakefold_table.lance.schemas.schema import depth
 from lakefold_table.marks import decode_marks
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import Manifest
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.lance.codec import ManifestFile
-    from lakefold_table.lance.data_files import FileVersion
-    from lakefold_table.lance.fragments import Fragments
-    from lakefold_table.lance.naming import Scheme
+    from lakefold_table.lance.manifests.codec import ManifestFile
+    from lakefold_table.lance.manifests.fragments import Fragments
+    from lakefold_table.lance.manifests.naming import Scheme
+    from lakefold_table.lance.schemas.data_files import FileVersion
 
 MICROS = 1_000_000
 DEEPEST = 1000

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, cast
 from lakefold_table.entry import Conflict, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Deed, Needs
-from lakefold_table.lance.codec import decode_file, decode_head, index_section, transaction_of
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
 from lakefold_table.lance.conflicts.reading import footprint_of
 from lakefold_table.lance.draft import LanceDraft
-from lakefold_table.lance.features import check_writable
+from lakefold_table.lance.indexing.reuse import needs_of_section
 from lakefold_table.lance.judged import affected_rows, carries_reuse, known_version, proposed_footprint
+from lakefold_table.lance.manifests.codec import decode_file, decode_head, index_section, transaction_of
+from lakefold_table.lance.manifests.features import check_writable
+from lakefold_table.lance.manifests.naming import VERSIONS, Scheme, detect, transaction_path
 from lakefold_table.lance.merging import sharing
-from lakefold_table.lance.naming import VERSIONS, Scheme, detect, transaction_path
 from lakefold_table.lance.operations import FOLDED, Kind, kind_of
 from lakefold_table.lance.operations.rules import RULES
-from lakefold_table.lance.reuse import needs_of_section
 from lakefold_table.lance.state import LanceState, state_of
 
 if TYPE_CHECKING:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection, Manifest
 from lakefold_table.entry import Invalid
-from lakefold_table.lance.bitmaps import Bitmap
-from lakefold_table.lance.columns import columns_of, some
-from lakefold_table.lance.data_files import FILE_VERSIONS
-from lakefold_table.lance.deletions import deletion_path
-from lakefold_table.lance.features import has_stable_row_ids
-from lakefold_table.lance.fragment_files import twice_fault
-from lakefold_table.lance.fragments import Fragments, Numbered
-from lakefold_table.lance.indices import SIFTING, coverage, without_idle
-from lakefold_table.lance.numbering import Numbering
-from lakefold_table.lance.reuse import remapped
+from lakefold_table.lance.indexing.indices import SIFTING, coverage, without_idle
+from lakefold_table.lance.indexing.reuse import remapped
+from lakefold_table.lance.manifests.features import has_stable_row_ids
+from lakefold_table.lance.manifests.fragments import Fragments, Numbered
+from lakefold_table.lance.rows.bitmaps import Bitmap
+from lakefold_table.lance.rows.deletions import deletion_path
+from lakefold_table.lance.rows.numbering import Numbering
+from lakefold_table.lance.schemas.columns import columns_of, some
+from lakefold_table.lance.schemas.data_files import FILE_VERSIONS
+from lakefold_table.lance.schemas.fragment_files import twice_fault
 from lakefold_table.lance.validity import file_fault, new_fragment_fault
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_table.format import NewFile, Observed
-    from lakefold_table.lance.columns import Columns
-    from lakefold_table.lance.data_files import FileVersion
     from lakefold_table.lance.operations.change import Change
+    from lakefold_table.lance.schemas.columns import Columns
+    from lakefold_table.lance.schemas.data_files import FileVersion
     from lakefold_table.lance.state import LanceState
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakefold_table.lance.bitmaps import Bitmap
     from lakefold_table.lance.operations import Kind
+    from lakefold_table.lance.rows.bitmaps import Bitmap
 
 NO_IDS: frozenset[int] = frozenset()
 NO_KEYS: frozenset[str] = frozenset()

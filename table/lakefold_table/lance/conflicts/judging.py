@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Conflict
-from lakefold_table.lance.columns import some
 from lakefold_table.lance.conflicts.matrix import RULES
 from lakefold_table.lance.conflicts.rule import Severity
 from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Compatible, Rebase
 from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
     from lakefold_table.lance.conflicts.footprint import Footprint

@@ -11,7 +11,6 @@ from google.protobuf.message import DecodeError
 from lakefold_protos.lance.table_pb2 import MemWalIndexDetails
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.bitmaps import Bitmap, decode_bitmap
 from lakefold_table.lance.conflicts.footprint import (
     MEM_WAL,
     Filter,
@@ -22,6 +21,7 @@ from lakefold_table.lance.conflicts.footprint import (
 )
 from lakefold_table.lance.conflicts.keys import bits_of, hashes_of
 from lakefold_table.lance.operations import Kind, kind_of
+from lakefold_table.lance.rows.bitmaps import Bitmap, decode_bitmap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakefold_protos.lance.rowids_pb2 import RowIdSequence
-from lakefold_table.lance.bitmaps import numbers_of
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.features import has_stable_row_ids
+from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations.kinds import Kind, kind_of
-from lakefold_table.lance.row_versions import decode_runs
-from lakefold_table.lance.rowids import decode_row_ids
-from lakefold_table.lance.segments import length, numbers, parsed
+from lakefold_table.lance.rows.bitmaps import numbers_of
+from lakefold_table.lance.rows.row_versions import decode_runs
+from lakefold_table.lance.rows.rowids import decode_row_ids
+from lakefold_table.lance.rows.segments import length, numbers, parsed
+from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

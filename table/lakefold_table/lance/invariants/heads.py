@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_table.lance.bitmaps import decode_bitmap
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.features import Flag, flags_of, has_stable_row_ids
-from lakefold_table.lance.schema import check_structure
+from lakefold_table.lance.manifests.features import Flag, flags_of, has_stable_row_ids
+from lakefold_table.lance.rows.bitmaps import decode_bitmap
+from lakefold_table.lance.schemas.columns import some
+from lakefold_table.lance.schemas.schema import check_structure
 from lakefold_table.marks import decode_marks
 
 if TYPE_CHECKING:

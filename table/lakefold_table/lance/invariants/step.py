@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import IndexSection
-from lakefold_table.lance.fragments import Fragments
+from lakefold_table.lance.manifests.fragments import Fragments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFragment, IndexMetadata
-    from lakefold_table.lance.bitmaps import Bitmap
+    from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
 
 

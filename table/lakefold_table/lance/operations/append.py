@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_table.format import Needs
-from lakefold_table.lance.naming import data_path, is_inside
+from lakefold_table.lance.manifests.naming import data_path, is_inside
 from lakefold_table.lance.operations.change import Change
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import InvalidError
 from lakefold_table.format import Needs
 from lakefold_table.lance.conflicts import History
-from lakefold_table.lance.features import check_writable
-from lakefold_table.lance.fragments import Fragments, Numbered
-from lakefold_table.lance.naming import MAX_SEGMENT, Scheme, is_detached
+from lakefold_table.lance.manifests.features import check_writable
+from lakefold_table.lance.manifests.fragments import Fragments, Numbered
+from lakefold_table.lance.manifests.naming import MAX_SEGMENT, Scheme, is_detached
 from lakefold_table.lance.operations.update_bases import free_id, with_bases
-from lakefold_table.lance.ref_names import branch_path, branch_root, check_branch_name
+from lakefold_table.lance.refs.names import branch_path, branch_root, check_branch_name
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope

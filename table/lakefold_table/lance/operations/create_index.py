@@ -15,13 +15,13 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Needs
-from lakefold_table.lance import reuse
-from lakefold_table.lance.bitmaps import Bitmap
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.index_entries import entry_fault, overlap_fault, paths_of, time_fault
-from lakefold_table.lance.indices import FRAGMENT_REUSE, MEM_WAL, coverage, covering
+from lakefold_table.lance.indexing import reuse
+from lakefold_table.lance.indexing.index_entries import entry_fault, overlap_fault, paths_of, time_fault
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL, coverage, covering
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.operations.mem_wal import details_of, with_generations
+from lakefold_table.lance.rows.bitmaps import Bitmap
+from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope

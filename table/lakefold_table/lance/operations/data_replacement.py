@@ -13,12 +13,19 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import DataFile
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.fragment_files import STRUCK, file_key, new_file_fault, of_columns, places, updated
-from lakefold_table.lance.indices import without_fragments
-from lakefold_table.lance.naming import data_path, is_inside
+from lakefold_table.lance.indexing.indices import without_fragments
+from lakefold_table.lance.manifests.naming import data_path, is_inside
 from lakefold_table.lance.operations.change import Change
-from lakefold_table.lance.schema import related
+from lakefold_table.lance.schemas.columns import some
+from lakefold_table.lance.schemas.fragment_files import (
+    STRUCK,
+    file_key,
+    new_file_fault,
+    of_columns,
+    places,
+    updated,
+)
+from lakefold_table.lance.schemas.schema import related
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.lance.deleted_rows import needs_of
-from lakefold_table.lance.fragment_files import of_columns
-from lakefold_table.lance.joining import Deletions, deletions_of, same_files_fault
 from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.rows.deleted_rows import needs_of
+from lakefold_table.lance.rows.joining import Deletions, deletions_of, same_files_fault
+from lakefold_table.lance.schemas.fragment_files import of_columns
 
 if TYPE_CHECKING:
     from lakefold_table.entry import Invalid, Rejected

@@ -17,16 +17,16 @@ from google.protobuf.message import DecodeError
 from lakefold_protos.lance.table_pb2 import IndexMetadata, MemWalIndexDetails
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.indices import MEM_WAL
+from lakefold_table.lance.indexing.indices import MEM_WAL
 from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import CompactedSsTable
-    from lakefold_table.lance.indices import Indices
+    from lakefold_table.lance.indexing.indices import Indices
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.working import Working

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
-from lakefold_table.lance.columns import Columns, columns_of, some
 from lakefold_table.lance.creation import nullability_fault, schema_fault
-from lakefold_table.lance.fragment_files import (
+from lakefold_table.lance.indexing.indices import without_fields, without_fragments
+from lakefold_table.lance.manifests.naming import data_path, is_inside
+from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.schemas.columns import Columns, columns_of, some
+from lakefold_table.lance.schemas.fragment_files import (
     changed_fields,
     file_key,
     files_fault,
@@ -25,10 +28,7 @@ from lakefold_table.lance.fragment_files import (
     twice_fault,
     updated,
 )
-from lakefold_table.lance.indices import without_fields, without_fragments
-from lakefold_table.lance.naming import data_path, is_inside
-from lakefold_table.lance.operations.change import Change
-from lakefold_table.lance.schema import by_id, forbids_nulls, is_altered, related
+from lakefold_table.lance.schemas.schema import by_id, forbids_nulls, is_altered, related
 from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
 
 if TYPE_CHECKING:

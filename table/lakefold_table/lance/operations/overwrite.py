@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
-from lakefold_table.lance.columns import LEGACY_FILES, columns_of
 from lakefold_table.lance.creation import schema_fault
-from lakefold_table.lance.data_files import FILE_VERSIONS, LEGACY
-from lakefold_table.lance.features import Flag
-from lakefold_table.lance.fragments import Fragments
+from lakefold_table.lance.manifests.features import Flag
+from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.lance.operations.append import own_files
 from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.schemas.columns import LEGACY_FILES, columns_of
+from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, LEGACY
 from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.lance.data_files import FileVersion
     from lakefold_table.lance.operations.change import Proposal
+    from lakefold_table.lance.schemas.data_files import FileVersion
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.working import Working
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
-from lakefold_table.lance.columns import some
 from lakefold_table.lance.creation import nullability_fault, schema_fault
-from lakefold_table.lance.fragment_files import of_columns, with_files
-from lakefold_table.lance.indices import without_fields
+from lakefold_table.lance.indexing.indices import without_fields
 from lakefold_table.lance.operations.change import Change
-from lakefold_table.lance.schema import by_id, forbids_nulls, is_altered
+from lakefold_table.lance.schemas.columns import some
+from lakefold_table.lance.schemas.fragment_files import of_columns, with_files
+from lakefold_table.lance.schemas.schema import by_id, forbids_nulls, is_altered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

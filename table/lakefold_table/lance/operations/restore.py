@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
-from lakefold_table.lance.features import Flag, has_stable_row_ids, set_flag
+from lakefold_table.lance.manifests.features import Flag, has_stable_row_ids, set_flag
 from lakefold_table.lance.operations.change import Change
 
 if TYPE_CHECKING:

@@ -16,23 +16,23 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Needs
-from lakefold_table.lance import reuse
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.deleted_rows import needs_of
-from lakefold_table.lance.features import has_stable_row_ids
-from lakefold_table.lance.fragment_files import places, twice_fault
+from lakefold_table.lance.indexing import reuse
+from lakefold_table.lance.indexing.reuse_added import with_reuse
+from lakefold_table.lance.indexing.rewritten_indices import paths_of_rewritten, rewritten
+from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations.append import own_files
 from lakefold_table.lance.operations.change import Change
-from lakefold_table.lance.reuse_added import with_reuse
-from lakefold_table.lance.rewritten_indices import paths_of_rewritten, rewritten
-from lakefold_table.lance.survivors import carried_over, live_rows
+from lakefold_table.lance.rows.deleted_rows import needs_of
+from lakefold_table.lance.rows.survivors import carried_over, live_rows
+from lakefold_table.lance.schemas.columns import some
+from lakefold_table.lance.schemas.fragment_files import places, twice_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Rejected
-    from lakefold_table.lance.indices import Indices
+    from lakefold_table.lance.indexing.indices import Indices
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.working import Working

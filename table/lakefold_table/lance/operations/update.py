@@ -15,31 +15,31 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Needs
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.deleted_rows import needs_of
-from lakefold_table.lance.fragment_files import (
+from lakefold_table.lance.indexing.indices import with_fragments, without_fragments
+from lakefold_table.lance.operations.append import own_files
+from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.mem_wal import advanced
+from lakefold_table.lance.rows.deleted_rows import needs_of
+from lakefold_table.lance.rows.joining import Deletions, deletions_of
+from lakefold_table.lance.rows.moved_rows import Moved, moved, origin_of
+from lakefold_table.lance.rows.rewritten_columns import (
+    changed_offsets,
+    columns_fault,
+    touch,
+)
+from lakefold_table.lance.schemas.columns import some
+from lakefold_table.lance.schemas.fragment_files import (
     has_other_files,
     new_files,
     of_columns,
     twice_fault,
     with_files,
 )
-from lakefold_table.lance.indices import with_fragments, without_fragments
-from lakefold_table.lance.joining import Deletions, deletions_of
-from lakefold_table.lance.moved_rows import Moved, moved, origin_of
-from lakefold_table.lance.operations.append import own_files
-from lakefold_table.lance.operations.change import Change
-from lakefold_table.lance.operations.mem_wal import advanced
-from lakefold_table.lance.rewritten_columns import (
-    changed_offsets,
-    columns_fault,
-    touch,
-)
-from lakefold_table.lance.schema import related
+from lakefold_table.lance.schemas.schema import related
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.lance.indices import Indices
+    from lakefold_table.lance.indexing.indices import Indices
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.working import Working

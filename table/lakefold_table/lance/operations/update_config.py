@@ -12,15 +12,15 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
 from lakefold_table.lance.creation import primary_key_fault
-from lakefold_table.lance.keys import (
+from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.key_values import updates_of
+from lakefold_table.lance.schemas.keys import (
     CLUSTERING_KEY,
     PRIMARY_KEY,
     declare_keys,
     position_of,
 )
-from lakefold_table.lance.operations.change import Change
-from lakefold_table.lance.operations.key_values import updates_of
-from lakefold_table.lance.schema import by_id
+from lakefold_table.lance.schemas.schema import by_id
 from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from lakefold_protos.lance.table_pb2 import (
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Needs
-from lakefold_table.lance.bitmaps import Bitmap
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.indices import FRAGMENT_REUSE, Indices, coverage, covering
-from lakefold_table.lance.naming import index_path, is_inside
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, Indices, coverage, covering
+from lakefold_table.lance.manifests.naming import index_path, is_inside
+from lakefold_table.lance.rows.bitmaps import Bitmap
+from lakefold_table.lance.schemas.columns import some
 
 Version = FragmentReuseIndexDetails.Version
 Content = Callable[[str], bytes | None]

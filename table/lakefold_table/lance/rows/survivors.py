@@ -14,11 +14,11 @@ import numpy as np
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.bitmaps import numbers_of
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.deleted_rows import deleted_rows
-from lakefold_table.lance.row_versions import decode_versions, encode_versions
-from lakefold_table.lance.rowids import decode_row_ids
+from lakefold_table.lance.rows.bitmaps import numbers_of
+from lakefold_table.lance.rows.deleted_rows import deleted_rows
+from lakefold_table.lance.rows.row_versions import decode_versions, encode_versions
+from lakefold_table.lance.rows.rowids import decode_row_ids
+from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,8 +9,8 @@ import re
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.data_files import means_true
-from lakefold_table.lance.schema import by_id, children, paths
+from lakefold_table.lance.schemas.data_files import means_true
+from lakefold_table.lance.schemas.schema import by_id, children, paths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,15 +16,15 @@ from google.protobuf.message import DecodeError, Message
 from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.chunks import CHUNK_BYTES
-from lakefold_table.lance.expansion import check_expansion, most_parts
-from lakefold_table.lance.fragments import Fragments, Gathering
-from lakefold_table.lance.wire import runs
+from lakefold_table.lance.manifests.chunks import CHUNK_BYTES
+from lakefold_table.lance.manifests.expansion import check_expansion, most_parts
+from lakefold_table.lance.manifests.fragments import Fragments, Gathering
+from lakefold_table.lance.manifests.wire import runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakefold_table.lance.wire import Run
+    from lakefold_table.lance.manifests.wire import Run
     from lakefold_table.storage.base import Buffer
 
 M = TypeVar("M", bound=Message)

@@ -10,18 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Invalid
-from lakefold_table.lance.bitmaps import Bitmap
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.index_entries import UUID_BYTES, files_fault, files_of
-from lakefold_table.lance.indices import coverage, covering, is_address_based, kind_of_url, type_of
-from lakefold_table.lance.naming import index_path, is_inside
+from lakefold_table.lance.indexing.index_entries import UUID_BYTES, files_fault, files_of
+from lakefold_table.lance.indexing.indices import coverage, covering, is_address_based, kind_of_url, type_of
+from lakefold_table.lance.manifests.naming import index_path, is_inside
+from lakefold_table.lance.rows.bitmaps import Bitmap
+from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.lance.indices import Indices
+    from lakefold_table.lance.indexing.indices import Indices
     from lakefold_table.lance.working import Working
 
 Moves = list[tuple[Bitmap, Bitmap]]

@@ -14,16 +14,16 @@ from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import NewFile
-from lakefold_table.lance.bitmaps import Bitmap
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.deleted_rows import deleted_rows
-from lakefold_table.lance.deletions import (
+from lakefold_table.lance.rows.bitmaps import Bitmap
+from lakefold_table.lance.rows.deleted_rows import deleted_rows
+from lakefold_table.lance.rows.deletions import (
     BITMAP,
     content_id,
     deletion_path,
     encode_deletions,
 )
-from lakefold_table.lance.fragment_files import has_other_files
+from lakefold_table.lance.schemas.columns import some
+from lakefold_table.lance.schemas.fragment_files import has_other_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

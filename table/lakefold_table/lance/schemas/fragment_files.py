@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.entry import Invalid
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.row_versions import one_version
+from lakefold_table.lance.rows.row_versions import one_version
+from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.validity import path_fault, size_fault
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from lakefold_table.lance.columns import Columns
+    from lakefold_table.lance.schemas.columns import Columns
     from lakefold_table.lance.working import Working
 
 STRUCK = -2

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from google.protobuf.message import DecodeError, Message
 
-from lakefold_table.lance.wire import field_at
+from lakefold_table.lance.manifests.wire import field_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

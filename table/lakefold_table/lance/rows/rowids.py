@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.rowids_pb2 import RowIdSequence
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_table.lance.row_versions import one_version
-from lakefold_table.lance.segments import check_rows, damaged, length, numbers, parsed, segment_of
+from lakefold_table.lance.rows.row_versions import one_version
+from lakefold_table.lance.rows.segments import check_rows, damaged, length, numbers, parsed, segment_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,7 @@ from operator import attrgetter, is_
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_table.lance.chunks import (
+from lakefold_table.lance.manifests.chunks import (
     CHUNK_BYTES,
     MAX_CHUNK_BYTES,
     NOTHING,

@@ -11,15 +11,15 @@ import itertools
 from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Invalid
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.fragments import Numbered
-from lakefold_table.lance.rowids import lineage
+from lakefold_table.lance.manifests.fragments import Numbered
+from lakefold_table.lance.rows.rowids import lineage
+from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
-    from lakefold_table.lance.fragments import Fragments
+    from lakefold_table.lance.manifests.fragments import Fragments
 
 MAX_FRAGMENT_ID = 2**32 - 2
 """The highest id given; behind 2^32 - 1 pylance can't count on (tried)."""

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance import reuse
-from lakefold_table.lance.bitmaps import Bitmap, decode_treemap
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.deleted_rows import deleted_rows
-from lakefold_table.lance.index_entries import entry_fault
-from lakefold_table.lance.indices import FRAGMENT_REUSE, coverage
+from lakefold_table.lance.indexing import reuse
+from lakefold_table.lance.indexing.index_entries import entry_fault
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, coverage
+from lakefold_table.lance.rows.bitmaps import Bitmap, decode_treemap
+from lakefold_table.lance.rows.deleted_rows import deleted_rows
+from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails, IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.lance.indices import Indices
+    from lakefold_table.lance.indexing.indices import Indices
     from lakefold_table.lance.working import Working
 
 TELL = "tell of the fragments of the same transaction, old and new, with their reserved ids"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.schema import BLOB_V2, EXTENSION_NAME, TOP, children
+from lakefold_table.lance.schemas.schema import BLOB_V2, EXTENSION_NAME, TOP, children
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

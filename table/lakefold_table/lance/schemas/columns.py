@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Invalid
-from lakefold_table.lance.data_files import FILE_VERSIONS, V2_0, V2_1, is_one_column
-from lakefold_table.lance.schema import TOP
+from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, V2_0, V2_1, is_one_column
+from lakefold_table.lance.schemas.schema import TOP
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
-    from lakefold_table.lance.data_files import FileVersion
+    from lakefold_table.lance.schemas.data_files import FileVersion
 
 FileShape = tuple[int, int, tuple[int, ...], tuple[int, ...]]
 Shape = tuple[FileShape, ...]

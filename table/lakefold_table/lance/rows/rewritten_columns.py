@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.bitmaps import Bitmap, decode_bitmap
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.fragment_files import files_fault, new_files
-from lakefold_table.lance.row_versions import replaced_versions
+from lakefold_table.lance.rows.bitmaps import Bitmap, decode_bitmap
+from lakefold_table.lance.rows.row_versions import replaced_versions
+from lakefold_table.lance.schemas.columns import some
+from lakefold_table.lance.schemas.fragment_files import files_fault, new_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.indices import FRAGMENT_REUSE, MEM_WAL, coverage, type_of
-from lakefold_table.lance.naming import index_path, is_inside
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL, coverage, type_of
+from lakefold_table.lance.manifests.naming import index_path, is_inside
+from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from lakefold_protos.lance.table_pb2 import IndexFile, IndexMetadata
-    from lakefold_table.lance.bitmaps import Bitmap
+    from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.working import Working
 
 UUID_BYTES = 16

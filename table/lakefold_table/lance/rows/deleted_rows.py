@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Needs
-from lakefold_table.lance.bitmaps import Bitmap
-from lakefold_table.lance.deletions import BITMAP, decode_deletions, deletion_path
+from lakefold_table.lance.rows.bitmaps import Bitmap
+from lakefold_table.lance.rows.deletions import BITMAP, decode_deletions, deletion_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

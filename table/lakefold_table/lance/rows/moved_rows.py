@@ -15,17 +15,17 @@ import numpy as np
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.bitmaps import numbers_of
-from lakefold_table.lance.columns import some
-from lakefold_table.lance.row_versions import Runs, decode_versions, encode_runs, one_version
-from lakefold_table.lance.rowids import count_row_ids, decode_row_ids, encode_row_ids, row_id_range
+from lakefold_table.lance.rows.bitmaps import numbers_of
+from lakefold_table.lance.rows.row_versions import Runs, decode_versions, encode_runs, one_version
+from lakefold_table.lance.rows.rowids import count_row_ids, decode_row_ids, encode_row_ids, row_id_range
+from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from lakefold_table.lance.bitmaps import Bitmap
+    from lakefold_table.lance.rows.bitmaps import Bitmap
 
     Numbers = NDArray[np.uint64]
 

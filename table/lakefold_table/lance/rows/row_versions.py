@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from lakefold_protos.lance.rowids_pb2 import RowDatasetVersionSequence
-from lakefold_table.lance.bitmaps import numbers_of
-from lakefold_table.lance.segments import check_rows, damaged, length, parsed
+from lakefold_table.lance.rows.bitmaps import numbers_of
+from lakefold_table.lance.rows.segments import check_rows, damaged, length, parsed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lakefold_table.lance.bitmaps import Bitmap
+    from lakefold_table.lance.rows.bitmaps import Bitmap
 
 MOST_COUNTED = 2**63 - 1
 

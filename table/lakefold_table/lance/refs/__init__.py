@@ -1,0 +1,1 @@
+"""Tags and branches: what they may be called and where they lie (`names`), and their files (`files`)."""
