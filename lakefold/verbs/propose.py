@@ -85,6 +85,10 @@ def command(
 
     Prints its position once the broker has it; with --wait its outcome, and exit code 3 where it was refused.
     Sending the same key again is safe: it gives Duplicate.
+
+    FILE is what pylance leaves in _transactions/. It says all of an operation but three things: the rows that
+    a Delete or Update affects, a compaction's fragment-reuse index (the two options below), and the metadata
+    of the schema in an Overwrite: fill in Overwrite.schema_metadata, or the table has none afterwards.
     """
     if into is not None and wait is not None:
         raise click.UsageError("--into sends nothing to wait for; leave --wait out")
