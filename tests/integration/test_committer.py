@@ -119,7 +119,7 @@ def test_bad_input_is_answered_put_aside_and_does_not_stop_the_partition(bench: 
         "rows 0": "has 0 rows",
         "read version": "above the latest version",
         "leaves its base": "leaves its base",
-        "unbuilt operation": "not folded in this release",
+        "unbuilt operation": "data overlays are not folded",
     }
     for what, text in expected.items():
         result = answers[what]
