@@ -78,20 +78,19 @@ def _print(console: Console, name: str, figures: dict[str, float]) -> None:
 
 
 def _keep(figures: dict[str, dict[str, float]], *, quick: bool) -> None:
-    """Writes the figures with what they were measured on. A quick run is kept apart."""
+    """Writes each part's figures with what they were measured on. A quick run is kept apart."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(command, capture_output=True, text=True, check=False)
-    kept = {
+    stamp = {
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit.stdout.strip(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "figures": figures,
     }
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / ("quick.json" if quick else "latest.json")
-    earlier = json.loads(path.read_text())["figures"] if path.exists() else {}
-    kept["figures"] = {**earlier, **figures}
+    earlier = json.loads(path.read_text()) if path.exists() else {}
+    kept = earlier | {name: {**stamp, "figures": each} for name, each in figures.items()}
     path.write_text(json.dumps(kept, indent=2) + "\n")
 
 
