@@ -144,7 +144,7 @@ class _Folding:
         seen = self._keys.seen(entry)
         verdict = seen if seen is not None else self._draft.add(entry)
         if isinstance(verdict, Invalid):
-            return Invalid(_cut(verdict.message), _cut(verdict.hint))
+            return Invalid(cut(verdict.message), cut(verdict.hint))
         if not isinstance(verdict, Accepted):
             return verdict
         self._keys.add(entry, self._version, _time(entry))
@@ -242,7 +242,7 @@ def _time(entry: Entry) -> int:
     return min(max(entry.time_us, 0), LATEST_US)
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
     """A text that every version may carry, however long a name somebody sent."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
 
@@ -269,11 +269,11 @@ def outcome_of(entry: Entry, result: Result, table_id: str = "") -> Outcome:
         entry.position,
         entry.envelope.table,
         result,
-        _cut(entry.uuid),
-        _cut(entry.app_id),
+        cut(entry.uuid),
+        cut(entry.app_id),
         entry.batch_id,
         table_id,
-        _cut(entry.envelope.branch),
+        cut(entry.envelope.branch),
     )
 
 

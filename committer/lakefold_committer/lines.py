@@ -34,23 +34,28 @@ def line_of(uri: str, branch: str) -> Place | Invalid:
         check_branch_name(branch)
     except InvalidError as error:
         return Invalid(error.message, error.hint)
-    return place(_root(uri, branch))
+    return place(root_of(uri, branch))
 
 
 def open_line(
     uri: str, branch: str, storage_options: Mapping[str, str] | None, roots: Sequence[str] | None = None
 ) -> OwnedTable:
     """One line of the table at `uri`; the main line where `branch` is empty. Raises as `OwnedTable` does."""
-    root = _root(uri, branch)
+    versions = versions_of(uri, branch, storage_options)
+    return OwnedTable(LanceFormat(), versions, root_of(uri, branch), roots=roots)
+
+
+def versions_of(uri: str, branch: str, storage_options: Mapping[str, str] | None = None) -> Versions:
+    """The versions of one line of the table at `uri`."""
     table_format = LanceFormat()
-    versions = Versions(
-        open_storage(root, storage_options),
+    return Versions(
+        open_storage(root_of(uri, branch), storage_options),
         table_format.folder,
         table_format.detect,
         is_branch=bool(branch),
     )
-    return OwnedTable(table_format, versions, root, roots=roots)
 
 
-def _root(uri: str, branch: str) -> str:
+def root_of(uri: str, branch: str) -> str:
+    """Where the versions of this line lie."""
     return f"{uri}/{branch_root(branch)}" if branch else uri

@@ -37,7 +37,7 @@ def open_table(table_format: AnyFormat, versions: Versions, uri: str) -> Table:
         return Table(uri)
     state = read_newest(table_format, versions, newest)
     table_format.check_writable(state, uri)
-    table = _provable(table_format, versions, state, uri)
+    table = provable(table_format, versions, state, uri)
     check_rules(table.marks, uri)
     return table
 
@@ -129,7 +129,7 @@ def check_log(marks: Marks, log: LogId, uri: str) -> None:
     )
 
 
-def _provable(table_format: AnyFormat, versions: Versions, newest: State, uri: str) -> Table:
+def provable(table_format: AnyFormat, versions: Versions, newest: State, uri: str) -> Table:
     """The newest state with the marks of the newest version that a committer made."""
     if is_own(newest.properties, newest.version):
         return Table(uri, newest, own_marks(newest, uri))

@@ -1,0 +1,101 @@
+"""A draft that knows what was answered before: for folding again what was folded long ago.
+
+The fold looks at the sizes of new files, and no version records what it saw. An entry that is in the table
+passed, so its files are not looked at: they may have been cleaned up since. For one that was refused it is
+tried what gives the same refusal: the file not there, as it is now, or not looked at. Where nothing does, the
+refusal is taken from the record and told in `untold`, or, where no file can have been the cause, in `unlike`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_committer.fold import cut
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
+from lakefold_table.format import Accepted, Observed
+from lakefold_table.lance.draft import LanceDraft
+from lakefold_table.lance.table import LanceFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from lakefold_table.entry import Entry, Result
+    from lakefold_table.lance.state import LanceState
+
+
+class Recalling(LanceFormat):
+    """Lance's rules for one group whose `answers`, by offset, are known.
+
+    `found` gives the sizes of files as they are now. Offsets `given` are not judged again. After the fold
+    `untold` and `unlike` hold the offsets whose refusal the fold doesn't give: where the cause can't be told
+    any more, and where it is a difference; `accepted` those among them that it took in. Then fold once more
+    with these given.
+    """
+
+    def __init__(
+        self,
+        answers: Mapping[int, Result],
+        found: Callable[[Collection[str]], Mapping[str, int | None]],
+        given: Collection[int] = (),
+    ) -> None:
+        self.answers = answers
+        self.found = found
+        self.given = given
+        self.untold: set[int] = set()
+        self.unlike: set[int] = set()
+        self.accepted: set[int] = set()
+
+    def draft(self, state: LanceState | None, observed: Observed) -> LanceDraft:
+        """Begins the version after `state`."""
+        sizes: dict[str, int | None] = {}
+        seen = Observed(sizes, observed.contents, observed.schemas, observed.states)
+        return _Draft(self, state, seen, sizes)
+
+
+class _Draft(LanceDraft):
+    """`sizes` are those that `observed` holds; they change from entry to entry."""
+
+    def __init__(
+        self, recalling: Recalling, state: LanceState | None, observed: Observed, sizes: dict[str, int | None]
+    ) -> None:
+        super().__init__(state, observed)
+        self._recalling, self._before, self._sizes = recalling, state, sizes
+
+    def add(self, entry: Entry) -> Accepted | Rejected | Invalid:
+        """As the fold judges it, on what it saw then as far as that can be told."""
+        offset = entry.position.offset
+        answer = self._recalling.answers.get(offset)
+        if answer is None or isinstance(answer, Committed | Duplicate):
+            self._sizes.clear()
+            return super().add(entry)
+        if offset in self._recalling.given:
+            return answer
+        return self._refused(entry, answer)
+
+    def _refused(self, entry: Entry, answer: Rejected | Invalid) -> Accepted | Rejected | Invalid:
+        needs = self._recalling.needs(self._before, [entry])
+        ways: list[Mapping[str, int | None]] = [{}]
+        if needs.sizes:
+            ways = [dict.fromkeys(needs.sizes), self._recalling.found(needs.sizes), {}]
+        verdict: Accepted | Rejected | Invalid = answer
+        for sizes in ways:
+            self._sizes.clear()
+            self._sizes.update(sizes)
+            verdict = super().add(entry)
+            if _shortened(verdict) == answer:
+                return verdict
+            if isinstance(verdict, Accepted):
+                self._recalling.accepted.add(entry.position.offset)
+                break
+        names_a_file = isinstance(answer, Invalid) and any(
+            path in answer.message or path.rpartition("/")[2] in answer.message for path in needs.sizes
+        )
+        elsewhere = bool(needs.contents or needs.states) and isinstance(answer, Invalid)
+        where = self._recalling.untold if names_a_file or elsewhere else self._recalling.unlike
+        where.add(entry.position.offset)
+        return verdict
+
+
+def _shortened(verdict: Accepted | Rejected | Invalid) -> Accepted | Rejected | Invalid:
+    """As the outcome tells it."""
+    return Invalid(cut(verdict.message), cut(verdict.hint)) if isinstance(verdict, Invalid) else verdict
