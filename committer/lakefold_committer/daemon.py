@@ -18,6 +18,7 @@ from lakefold_committer.grouping import Limits
 from lakefold_committer.lines import open_line
 from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Pace, Tables
+from lakefold_committer.redeeming import Claims
 from lakefold_log import stamp as stamps
 from lakefold_log.admin import Admin, KafkaConfig
 from lakefold_log.consumer import PartitionReader
@@ -148,7 +149,7 @@ class Committer:
                 committer = PartitionCommitter(
                     reader,
                     reporter,
-                    Tables(LanceFormat(), self._refusal, self._open),
+                    Tables(LanceFormat(), self._refusal, self._open, Claims(options.storage_options)),
                     options.pace,
                     self._metrics,
                 )

@@ -10,6 +10,7 @@ from lakefold_committer.fold import outcome_of
 from lakefold_committer.grouping import groups_of
 from lakefold_committer.lines import line_of
 from lakefold_committer.owned import OwnedTable
+from lakefold_committer.redeeming import Claims
 from lakefold_log.envelope import UnknownKind
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import InvalidError, StopError
@@ -25,11 +26,19 @@ Lines = Callable[[str], OwnedTable]
 
 
 def fold_file(
-    lines: Lines, uri: str, table_format: AnyFormat, log: Iterable[Decoded], limits: Limits, *, dry_run: bool
+    lines: Lines,
+    uri: str,
+    table_format: AnyFormat,
+    log: Iterable[Decoded],
+    limits: Limits,
+    *,
+    dry_run: bool,
+    claims: Claims | None = None,
 ) -> Iterator[Outcome]:
     """Folds a file log into the table at `uri` and yields an outcome for each position in order.
 
-    `lines` opens one line of the table by its branch's name, empty for the main line.
+    `lines` opens one line of the table by its branch's name, empty for the main line. `claims` brings what
+    large entries stand for; their files stay where they are, as the file log does.
 
     Refusals are recorded in the table too, so that folding the file again gives them again. `dry_run` writes
     nothing and yields the same outcomes. Raises `InvalidError` for a table that a Kafka log is bound to
@@ -37,9 +46,11 @@ def fold_file(
     """
     opened = {"": _unbound(lines(""), dry_run=dry_run)}
     refused, entries = _sorted_out(log, uri)
+    claims = claims or Claims()
     for branch, group in _groups(entries, table_format, limits):
         if branch not in opened:
             opened[branch] = _unbound(lines(branch), dry_run=dry_run)
+        group = claims.bring(group)  # noqa: PLW2901 - only one claimed envelope is held in memory
         step = opened[branch].preview(group) if dry_run else opened[branch].fold(group)
         last = group[-1].position.offset
         before = [outcome for outcome in refused if outcome.position.offset < last]

@@ -142,7 +142,7 @@ class _Folding:
         if not self.is_new(entry):
             return self._answered_before(entry)
         seen = self._keys.seen(entry)
-        verdict = seen if seen is not None else self._draft.add(entry)
+        verdict = seen or entry.fault or self._draft.add(entry)
         if isinstance(verdict, Invalid):
             return Invalid(cut(verdict.message), cut(verdict.hint))
         if not isinstance(verdict, Accepted):

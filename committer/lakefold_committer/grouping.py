@@ -30,7 +30,8 @@ def groups_of(entries: Sequence[Entry], table_format: AnyFormat, limits: Limits)
     start, size = 0, 0
     shared: str | None = None
     for index, entry in enumerate(entries):
-        sharing = table_format.shares_version(entry)
+        # What a claim stands for is brought when its turn comes, and may be large.
+        sharing = ALONE if entry.envelope.HasField("claim") else table_format.shares_version(entry)
         full = index - start >= limits.max_entries or size + entry.size > limits.max_bytes
         if index > start and (full or not _may_join(sharing, shared)):
             yield entries[start:index]

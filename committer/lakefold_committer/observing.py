@@ -24,6 +24,7 @@ def observe(
     table_format: AnyFormat, versions: Versions, bringer: Bringer, table: Table, group: Sequence[Entry]
 ) -> tuple[Table, Observed]:
     """What the format needs to fold this group, and the table knowing what older versions did."""
+    group = [entry for entry in group if entry.fault is None]
     needs = table_format.needs(table.state, group)
     if table.state is not None and needs.operations_since is not None:
         deeds = _deeds(table_format, versions, table.state.told_since, needs.operations_since)

@@ -122,6 +122,8 @@ class PartitionCommitter:
         self._metrics.fold_seconds.observe(time.monotonic() - started)
         end = next_offset if unknown is None else unknown.position.offset
         reported = not known or self._report(outcomes, dead_letters(known, outcomes), end, stop)
+        if reported:
+            self._source.claims.clean_up(reads, outcomes)
         if unknown is not None:
             raise StopError(unknown.message, where=str(unknown.position), hint=unknown.hint)
         return reported
@@ -183,6 +185,7 @@ class PartitionCommitter:
     def _fold_group(self, line: Place, group: Sequence[Entry]) -> Sequence[Outcome]:
         uri = group[0].envelope.table
         try:
+            group = self._source.claims.bring(group)
             step = self._opened(line, uri, group[0].envelope.branch).fold(group)
         except PlaceError as error:
             return [outcome_of(entry, Invalid(f"{uri}: {error.message}", error.hint)) for entry in group]

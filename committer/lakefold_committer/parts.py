@@ -5,8 +5,10 @@ They are named here by what they do, so that a test or a simulation can stand in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from lakefold_committer.redeeming import Claims
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,9 +81,11 @@ class Pace:
 class Tables:
     """Where tables come from, by URI and branch (empty for the main line).
 
-    `refusal` says why one may not be folded into, by URI alone; `open` opens it.
+    `refusal` says why one may not be folded into, by URI alone; `open` opens it; `claims` brings what large
+    entries stand for.
     """
 
     table_format: AnyFormat
     refusal: Callable[[str], Invalid | None]
     open: Callable[[str, str], OwnedTable]
+    claims: Claims = field(default_factory=Claims)

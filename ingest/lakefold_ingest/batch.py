@@ -150,10 +150,11 @@ class _Batch:
         line = self._line()
         line.check_binding(view.bound, view.uri)
         envelope = append(view.uri, self._app_id, self._batch_id, view.version, fragments)
+        options = self._settings.storage_options
         if self._settings.wait == "log":
-            line.send(envelope, view.partition)
+            line.send(envelope, view.partition, storage_options=options)
             return None
-        answer = line.ask(envelope, view.partition, self._settings.timeout_s)
+        answer = line.ask(envelope, view.partition, self._settings.timeout_s, storage_options=options)
         if answer.outcome is None:
             return self._told_by_the_table(answer)
         if isinstance(answer.outcome.result, Invalid):

@@ -21,6 +21,8 @@ from lakefold_log.topics import MissingTopicError, describe
 from lakefold_table.errors import InvalidError, RetryError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakefold_log.admin import KafkaConfig
     from lakefold_log.topics import Topics
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -61,11 +63,24 @@ class Line:
             hint="name that cluster and topic, or rebind the table",
         )
 
-    def send(self, envelope: Envelope, partition: int | None) -> Position:
+    def send(
+        self,
+        envelope: Envelope,
+        partition: int | None,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Position:
         """Send the envelope and wait until the log has it. Raises as `Proposer.send` does."""
-        return self._proposer.send_wait(envelope, partition)
+        return self._proposer.send_wait(envelope, partition, storage_options=storage_options)
 
-    def ask(self, envelope: Envelope, partition: int | None, timeout_s: float) -> Answer:
+    def ask(
+        self,
+        envelope: Envelope,
+        partition: int | None,
+        timeout_s: float,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Answer:
         """Send the envelope and wait for its outcome, no longer than `timeout_s` seconds once the log has it.
 
         Raises as `send` does: then nothing is known, and the same envelope may be sent again.
@@ -76,7 +91,7 @@ class Line:
             with suppress(RetryError):
                 # It only saves reading; a broker that is away just now is waited for by the send.
                 waiter.outcomes.stand()
-            position = self.send(envelope, chosen)
+            position = self.send(envelope, chosen, storage_options=storage_options)
             try:
                 return Answer(position, waiter.outcomes.wait(position, timeout_s))
             except RetryError:

@@ -56,6 +56,7 @@ def command(
     from lakefold_committer.filefold import fold_file
     from lakefold_committer.grouping import Limits
     from lakefold_committer.lines import open_line
+    from lakefold_committer.redeeming import Claims
     from lakefold_log.filelog import read_file_log
     from lakefold_table.lance.table import LanceFormat
     from lakefold_table.uri import canonical
@@ -64,8 +65,9 @@ def command(
     uri, table_format = canonical(table), LanceFormat()
     limits = Limits(settings.group_max_entries, settings.group_max_bytes)
     kinds: Counter[str] = Counter()
+    claims = Claims(settings.storage_options)
     lines = partial(open_line, uri, storage_options=settings.storage_options)
-    for outcome in fold_file(lines, uri, table_format, log, limits, dry_run=dry_run):
+    for outcome in fold_file(lines, uri, table_format, log, limits, dry_run=dry_run, claims=claims):
         kinds[type(outcome.result).__name__.lower()] += 1
         print_outcome(outcome, as_json=as_json)
     if not as_json:

@@ -110,11 +110,12 @@ def command(
     topics = Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
     with Proposer(config, topics) as proposer:
         if wait is None:
-            position = proposer.send_wait(envelope, partition)
+            position = proposer.send_wait(envelope, partition, storage_options=settings.storage_options)
             _print_position(position.topic, position.log.partition, position.offset, as_json=as_json)
             return
         with OutcomeWaiter(config, topics, envelope.table, partition=partition) as waiter:
-            outcome = waiter.wait(proposer.send_wait(envelope, partition), wait)
+            position = proposer.send_wait(envelope, partition, storage_options=settings.storage_options)
+            outcome = waiter.wait(position, wait)
     print_outcome(outcome, as_json=as_json)
     if isinstance(outcome.result, Rejected | Invalid):
         context.exit(REFUSED)

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from lakefold_log.answers import from_json, json_form, outcome_message, outcome_value
+from lakefold_log.claims import claim_fault
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.entry import Entry, Position, Undecodable
 from lakefold_table.errors import InvalidError
@@ -157,7 +158,8 @@ def _unknown_kind(envelope: log_pb2.Envelope) -> str:
 def _proposal_fault(envelope: log_pb2.Envelope) -> _Fault | None:
     """Why there is nothing to fold. A Lance transaction without an operation is the fold's to judge."""
     if envelope.HasField("claim"):
-        return _Fault("claims are not folded by this release", "send a smaller transaction as it is")
+        fault = claim_fault(envelope)
+        return None if fault is None else _Fault(*fault)
     if not envelope.HasField("lance"):
         return _Fault("the envelope holds no proposal", "set `lance` to a Lance Transaction")
     return None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from google.protobuf.message import DecodeError
 
+from lakefold_log.claims import MAX_ENVELOPE_BYTES
 from lakefold_log.envelope import classify, decode, encode, parsed
 from lakefold_table.entry import LogId, Position, Undecodable
 from lakefold_table.errors import InvalidError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold import log_pb2
 
 MAX_FILE_BYTES: Final = 4 << 30
-MAX_ENVELOPE_BYTES: Final = 256 << 20
 STDIN: Final = "-"
 _CHUNK: Final = 1 << 20
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from lakefold_log.admin import Admin, client_set_up, error_of, kafka_error
+from lakefold_log.claims import put_claim
 from lakefold_log.client_log import LOGGER
 from lakefold_log.codes import Local
 from lakefold_log.envelope import encode
@@ -27,9 +28,10 @@ from lakefold_log.partition import partition_of
 from lakefold_log.topics import describe, settings_of
 from lakefold_table.entry import Position
 from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.storage import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -48,6 +50,8 @@ _POLL_S: Final = 0.1
 _GRACE_S: Final = 5.0
 _ASK_S: Final = 10.0
 _CLIENT_LIMIT: Final = 1_000_000
+# What a message takes in a batch of its own besides key, value and headers: 61 bytes and some varints.
+_OVERHEAD: Final = 256
 _AGAIN: Final = "see that a broker runs; send the same again, it is folded once"
 _QUEUE_PAUSE_S: Final = 0.01
 
@@ -74,7 +78,7 @@ class Proposer:
         self._guard = TopicGuard(self._admin, self.topic.name, self.topic.log_id(0))
         self._guard_lock = threading.Lock()
         options = self._options(config)
-        self._limit = int(options["message.max.bytes"])
+        self._limit = min(int(options["message.max.bytes"]), self._topic_limit())
         with client_set_up(config.bootstrap_servers):
             self._producer = Producer(options, logger=LOGGER)
         self._closing = threading.Event()
@@ -86,18 +90,30 @@ class Proposer:
         return partition_of(table, self.topic.partitions)
 
     def send(
-        self, envelope: log_pb2.Envelope, partition: int | None = None, *, headers: Headers = ()
+        self,
+        envelope: log_pb2.Envelope,
+        partition: int | None = None,
+        *,
+        headers: Headers = (),
+        storage_options: Mapping[str, str] | None = None,
     ) -> Future[Position]:
         """Send an envelope to `partition` (that of the table's marks), or to where its table is hashed to.
 
-        The future gives the position once all replicas have it. It raises, as this does, `InvalidError` where
-        the envelope is too large, `RetryError` where no broker took it in time (it may have: send the same
-        again), `StopError` where the topic was made again or this producer is of no more use.
+        One that is larger than a message may be is first written beside the table (reached with
+        `storage_options`), and a claim to it is sent. The future gives the position once all replicas have
+        it. It raises, as this does, `InvalidError` where the envelope is too large for any reader or the
+        table's store takes no files, `RetryError` where no broker took it in time (it may have: send the same
+        again) or the store is away, `StopError` where the topic was made again or this producer is of no more
+        use.
         """
         with self._guard_lock:
             self._guard.step()
         log = self.topic.log_id(self.partition_for(envelope.table) if partition is None else partition)
         data = encode(envelope)
+        if len(data) + len(envelope.table.encode()) + _size_of(headers) + _OVERHEAD > self._limit:
+            storage = open_storage(envelope.table, storage_options)
+            envelope = put_claim(storage, envelope, data, time.time_ns())
+            data = encode(envelope)
         sent: Future[Position] = Future()
         hand_over = partial(
             self._producer.produce,
@@ -115,10 +131,15 @@ class Proposer:
         return sent
 
     def send_wait(
-        self, envelope: log_pb2.Envelope, partition: int | None = None, *, headers: Headers = ()
+        self,
+        envelope: log_pb2.Envelope,
+        partition: int | None = None,
+        *,
+        headers: Headers = (),
+        storage_options: Mapping[str, str] | None = None,
     ) -> Position:
         """As `send`, and wait for the position."""
-        sent = self.send(envelope, partition, headers=headers)
+        sent = self.send(envelope, partition, headers=headers, storage_options=storage_options)
         try:
             return sent.result(self._timeout_s + _GRACE_S)
         except FutureTimeoutError as caught:
@@ -187,11 +208,15 @@ class Proposer:
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             message = f"the envelope is {size} bytes, the limit is {self._limit}"
             hint = (
-                "propose fewer fragments at once, or raise max.message.bytes of the topic; "
-                "large proposals beside the log (claims) are not built yet"
+                "lower message.max.bytes of this client to what the topic takes, so that large proposals go "
+                "beside the log as claims, or raise max.message.bytes of the topic"
             )
             return InvalidError(message, where=self.topic.name, hint=hint)
         if error.code() == Local.MSG_TIMED_OUT:
             message = f"the log did not take it within {self._timeout_s:g} s: {error.str()}"
             return RetryError(message, where=self.topic.name, hint=_AGAIN)
         return error_of(error, "send a proposal", self.topic.name)
+
+
+def _size_of(headers: Headers) -> int:
+    return sum(len(name.encode()) + len(value or b"") for name, value in headers)

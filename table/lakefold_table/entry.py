@@ -52,13 +52,15 @@ class Entry:
     """A proposal at its position, decoded as far as its envelope.
 
     `time_us` is the log's time in microseconds since 1970 (LogAppendTime; a file log: `proposed_at`).
-    `size` is the envelope's size in bytes. The proposal itself is `envelope.lance`.
+    `size` is the envelope's size in bytes. The proposal itself is `envelope.lance`, or lies where
+    `envelope.claim` says. `fault`: why what was claimed could not be brought.
     """
 
     position: Position
     time_us: int
     envelope: Envelope
     size: int
+    fault: Invalid | None = None
 
     @property
     def app_id(self) -> str:

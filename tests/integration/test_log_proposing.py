@@ -2,39 +2,90 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold_committer.redeeming import Claims
 from lakefold_log.admin import KafkaConfig
+from lakefold_log.claims import FOLDER
+from lakefold_log.envelope import decode
 from lakefold_log.outcomes import OutcomeWaiter, read_outcomes
 from lakefold_log.producer import Proposer
 from lakefold_log.topics import MissingTopicError, Topics
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.entry import Entry
 from lakefold_table.errors import InvalidError, RetryError, StopError
-from tests.integration.own_log import TABLE, OwnLog, envelope
+from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.uri import canonical
+from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, envelope
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.integration.conftest import TopicNames
 
 
-def test_a_proposal_above_the_limit_names_both_sizes(bootstrap: str, topic_names: TopicNames) -> None:
+def test_a_proposal_above_the_limit_goes_beside_the_log(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    large = envelope(1, canonical(tmp_path / "table"))
+    large.affected_rows[0] = bytes(2_000_000)
+    with own.proposer() as proposer, own.reader() as reader:
+        sent = proposer.send_wait(large)
+        proposer.send_wait(envelope(2))
+        (message, second) = [*reader.poll(1, PATIENCE_S), *reader.poll(1, PATIENCE_S)]
+    assert len(message.value) < 1000
+    found = decode(message.value, message.key, sent, message.time_us)
+    assert isinstance(found, Entry)
+    (brought,) = Claims().bring([found])
+    assert brought.fault is None
+    assert brought.envelope.affected_rows == large.affected_rows
+    assert brought.envelope.lance == large.lance
+    assert (brought.app_id, brought.batch_id) == ("app", 1)
+    assert Envelope.FromString(second.value).HasField("lance")
+
+
+def test_what_just_fits_is_taken_by_the_broker(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    headers = (("traceparent", bytes(55)),)
+    with Proposer(KafkaConfig(bootstrap, {"compression.type": "none"}), own.topics) as proposer:
+        for size in range(1_048_588 - 700, 1_048_588 - 100, 20):
+            made = envelope(1, canonical(tmp_path / "table"))
+            made.affected_rows[0] = random.Random(size).randbytes(size)
+            proposer.send_wait(made, headers=headers)
+    assert 0 < len(list((tmp_path / "table" / FOLDER).iterdir())) < 30
+
+
+def test_a_key_above_the_limit_names_both_sizes(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    large = envelope(1, "memory://claims/t")
+    large.app_id = "x" * 2_000_000
+    told = r"is 200\d{4} bytes, the limit is 1048588"
+    with own.proposer() as proposer, pytest.raises(InvalidError, match=told) as caught:
+        proposer.send_wait(large)
+    assert "claims" in caught.value.hint
+    # The broker says the same where the client lets it pass.
+    config = KafkaConfig(bootstrap, {"message.max.bytes": 10_000_000, "compression.type": "none"})
+    with Proposer(config, own.topics) as proposer, pytest.raises(InvalidError, match=told):
+        proposer.send_wait(large)
+    MemoryStorage.forget("claims")
+
+
+def test_a_store_that_takes_no_claim_is_told_and_nothing_is_sent(
+    bootstrap: str, topic_names: TopicNames
+) -> None:
     own = OwnLog.make(bootstrap, topic_names)
     large = envelope(1)
     large.affected_rows[0] = bytes(2_000_000)
     with own.proposer() as proposer:
-        with pytest.raises(InvalidError, match=r"is 200\d{4} bytes, the limit is 1048588") as caught:
+        with pytest.raises(InvalidError, match="s3"):
             proposer.send_wait(large)
-        assert "claims" in caught.value.hint
         assert proposer.send_wait(envelope(1)).offset == 0
-
-
-def test_a_brokers_refusal_of_the_size_is_told_alike(bootstrap: str, topic_names: TopicNames) -> None:
-    own = OwnLog.make(bootstrap, topic_names)
-    config = KafkaConfig(bootstrap, {"message.max.bytes": 10_000_000, "compression.type": "none"})
-    large = envelope(1)
-    large.affected_rows[0] = bytes(2_000_000)
-    with Proposer(config, own.topics) as proposer, pytest.raises(InvalidError, match="the envelope is 200"):
-        proposer.send_wait(large)
 
 
 def test_waiting_needs_the_topics_too(bootstrap: str, topic_names: TopicNames) -> None:

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.lance.manifests.expansion import UNSEEN, check_expansion
+from lakefold_table.lance.manifests.expansion import UNSEEN, check_expansion, most_parts
 from tests.folding import add_fragment
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +107,13 @@ def test_what_a_client_writes_is_never_refused() -> None:
     check_expansion(data, Transaction)
     manifest = Manifest(fragments=transaction.append.fragments).SerializeToString()
     check_expansion(manifest, Manifest)
+
+
+def test_a_million_fragments_of_one_file_are_not_too_many() -> None:
+    transaction = Transaction()
+    for number in range(1000):
+        add_fragment(transaction.append.fragments.add(), f"{number:050}")
+    assert most_parts(1000 * transaction.ByteSize()) > 2 * 1_000_000
 
 
 def test_small_messages_are_not_looked_at() -> None:

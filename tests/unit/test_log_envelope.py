@@ -107,9 +107,11 @@ def test_a_name_of_any_length_is_answered_with_a_short_one(length: int) -> None:
         assert len(found.message) < 2 * MAX_TABLE
 
 
-def test_claims_are_not_folded_by_this_release() -> None:
-    envelope = log_pb2.Envelope(table=TABLE, claim=log_pb2.Claim(uri="x", size=1))
-    assert "claims are not folded by this release" in refused(encode(envelope)).message
+def test_a_claim_that_names_its_place_is_an_entry_and_another_is_refused() -> None:
+    envelope = log_pb2.Envelope(table=TABLE, claim=log_pb2.Claim(sha256=bytes(32), size=1))
+    assert "another place" in refused(encode(envelope)).message
+    envelope.claim.uri = f"{TABLE}/_lakefold/claims/{'00' * 32}"
+    assert isinstance(decode(encode(envelope), KEY, HERE, 5), Entry)
 
 
 def test_no_proposal_is_refused() -> None:

@@ -24,8 +24,10 @@ PART_BYTES = 128
 DENSEST = 2
 """The bytes of the smallest part: a tag, and a length of 0."""
 FREE_BYTES = 48 << 20
-"""What any message may take, besides twice its size."""
-UNSEEN = DENSEST * FREE_BYTES // (PART_BYTES - DENSEST * 2)
+"""What any message may take, besides some times its size."""
+TIMES = 4
+"""How many times: a new fragment of one file is two parts in 80 bytes, and a million of them may be sent."""
+UNSEEN = DENSEST * FREE_BYTES // (PART_BYTES - DENSEST * TIMES)
 """No message of so many bytes can take more than that."""
 
 
@@ -55,7 +57,7 @@ def check_expansion(data: bytes, kind: type[Message], span: range | None = None)
 
 def most_parts(size: int) -> int:
     """How many parts a message of so many bytes may have."""
-    return (2 * size + FREE_BYTES) // PART_BYTES
+    return (TIMES * size + FREE_BYTES) // PART_BYTES
 
 
 @cache

@@ -1,0 +1,137 @@
+"""Claims: brings the envelopes that they stand for, and removes those that nobody will ask for again.
+
+What a claim's file isn't, missing or other bytes, is an observation about the entry: the fold answers it
+Invalid, after it has looked whether the table knows the position or the key already. Only a store that can't
+be reached raises. The path comes from the claim's hash and the table's own root, so a message can't make a
+committer read elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from google.protobuf.message import DecodeError
+
+from lakefold_log.claims import FOLDER, is_claims_envelope, path_of
+from lakefold_log.envelope import UnknownKind, classify, parsed
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Undecodable
+from lakefold_table.errors import InvalidError, LakefoldError, StopError
+from lakefold_table.storage import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakefold_protos.lakefold.log_pb2 import Claim
+    from lakefold_table.entry import Outcome
+    from lakefold_table.storage.base import Storage
+
+LOG = structlog.get_logger("lakefold.committer")
+KEPT_US: Final = 7 * 24 * 3600 * 1_000_000
+"""How much older than the last answered message a file is that is removed, whatever became of its entry."""
+SWEEP_SECONDS: Final = 24 * 3600.0
+_AGAIN: Final = "send the proposal again: nothing of it was folded"
+
+
+class Claims:
+    """The claims of one partition's entries, or of one file's. Not for several threads."""
+
+    def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
+        self._storage_options = storage_options
+        self._redeemed: set[int] = set()
+        self._swept: dict[str, float] = {}
+
+    def bring(self, group: Sequence[Entry]) -> Sequence[Entry]:
+        """The group with the envelope that its claim stands for: an entry with a claim is alone in its group.
+
+        Raises `RetryError` where the store can't be reached, `PlaceError` where no table can lie, `StopError`
+        where the envelope holds a proposal of a kind that this release doesn't know.
+        """
+        return [self._brought(one) for one in group] if group[0].envelope.HasField("claim") else group
+
+    def clean_up(self, reads: Sequence[Entry | Undecodable], outcomes: Sequence[Outcome]) -> None:
+        """Remove the files of these entries, whose outcomes were reported; now and then older ones too.
+
+        What was refused keeps its file for a week, so that it can be sent again as it is. Nothing hangs on
+        the removal: where it fails, a later one comes by.
+        """
+        redeemed, self._redeemed = self._redeemed, set()
+        tables: set[str] = set()
+        for read, outcome in zip(reads, outcomes, strict=True):
+            if isinstance(outcome.result, Committed | Duplicate):
+                tables.add(outcome.table)
+                if isinstance(read, Entry) and read.position.offset in redeemed:
+                    self._remove(read.envelope.table, path_of(read.envelope.claim))
+        now = time.monotonic()
+        for table in tables:
+            if now - self._swept.get(table, -SWEEP_SECONDS) >= SWEEP_SECONDS:
+                self._swept[table] = now
+                self._sweep(table, min(reads[-1].time_us, time.time_ns() // 1000) - KEPT_US)
+
+    def _brought(self, entry: Entry) -> Entry:
+        storage = open_storage(entry.envelope.table, self._storage_options)
+        found = _redeemed(entry, storage)
+        if isinstance(found, Invalid):
+            return replace(entry, fault=found)
+        self._redeemed.add(entry.position.offset)
+        return found
+
+    def _remove(self, table: str, path: str) -> None:
+        try:
+            open_storage(table, self._storage_options).delete(path)
+        except LakefoldError as error:
+            LOG.warning("a claim's file stays for a later clean-up", table=table, path=path, error=str(error))
+
+    def _sweep(self, table: str, before_us: int) -> None:
+        """Remove files stored before this time: crashes left them, or their entries were refused.
+
+        Messages are sent within minutes of their files, and all messages up to a week after were answered.
+        """
+        try:
+            storage = open_storage(table, self._storage_options)
+            for one in list(storage.list(FOLDER)):
+                stored_us = storage.stored_at(one.path)
+                if stored_us is not None and stored_us < before_us:
+                    storage.delete(one.path)
+        except LakefoldError as error:
+            LOG.warning("claims are not cleaned up", table=table, error=str(error))
+
+
+def _redeemed(entry: Entry, storage: Storage) -> Entry | Invalid:
+    """The entry that the claim stands for, or why it stands for none."""
+    data = _bytes_of(entry.envelope.claim, storage)
+    if isinstance(data, Invalid):
+        return data
+    try:
+        envelope = parsed(data)
+    except DecodeError as error:
+        return Invalid(f"the claimed file is no Envelope: {error}", "write lakefold.log.v1.Envelope")
+    if envelope.HasField("claim"):
+        return Invalid("the claimed envelope holds a claim itself", "write the whole proposal there")
+    if not is_claims_envelope(entry.envelope, envelope):
+        message = "the claimed envelope has another table, key or branch than the message"
+        return Invalid(message, "give both the same table, app_id, batch_id and branch")
+    found = classify(envelope, envelope.table.encode(), entry.position, entry.time_us, len(data))
+    if isinstance(found, UnknownKind):
+        raise StopError(found.message, where=str(found.position), hint=found.hint)
+    return Invalid(found.message, found.hint) if isinstance(found, Undecodable) else found
+
+
+def _bytes_of(claim: Claim, storage: Storage) -> bytes | Invalid:
+    """The claimed bytes, never more than the claim says; or why they can't be had."""
+    path = path_of(claim)
+    try:
+        size = storage.size(path)
+        if size is not None and size != claim.size:
+            return Invalid(f"the claimed file has {size} bytes, the claim says {claim.size}", _AGAIN)
+        data = storage.get_range(path, 0, claim.size)
+    except FileNotFoundError:
+        return Invalid(f"the claimed file is not there: {path}", f"a claim is written first; {_AGAIN}")
+    except InvalidError as error:
+        return Invalid(f"the claimed file can't be read: {error.message}", error.hint)
+    if hashlib.sha256(data).digest() != claim.sha256:
+        return Invalid(f"the claimed file has other bytes than its hash: {path}", _AGAIN)
+    return data

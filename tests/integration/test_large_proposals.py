@@ -1,0 +1,81 @@
+"""Proposals larger than a message, on a real broker: folded once, whatever died, and nothing stays behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from lakefold_log.admin import Admin, KafkaConfig
+from lakefold_log.claims import FOLDER
+from lakefold_log.outcomes import read_outcomes
+from lakefold_log.producer import Proposer
+from lakefold_log.topics import Topics, ensure_topics
+from lakefold_table.entry import Committed, Duplicate, Rejected
+from lakefold_table.uri import canonical
+from tests.integration.committers import fold_to_the_end, running_committer
+from tests.proposals import append, creation, ids_in, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.conftest import TopicNames
+
+SMALL = 1000
+"""So many bytes a message may have here: each of these proposals is larger."""
+
+
+def test_large_proposals_are_folded_once_and_leave_nothing(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
+    config = KafkaConfig(bootstrap, {"message.max.bytes": SMALL})
+    ensure_topics(Admin(KafkaConfig(bootstrap)), topics)
+    uri = canonical(tmp_path / "table")
+    begun = creation(uri)
+    begun.lance.overwrite.config_upsert_values["why"] = "x" * SMALL
+    folder = tmp_path / "table" / FOLDER
+    with Proposer(config, topics) as proposer:
+        proposer.send_wait(begun)
+        fold_to_the_end(bootstrap, topic_names, tmp_path)
+        assert list(folder.iterdir()) == []
+        for batch in (0, 1, 0):
+            wide = append(uri, rows([batch]), 1, "app", batch)
+            wide.lance.transaction_properties["why"] = "x" * SMALL
+            proposer.send_wait(wide)
+        again = creation(uri)
+        again.lance.overwrite.config_upsert_values["why"] = "y" * SMALL
+        proposer.send_wait(again)
+    assert len(list(folder.iterdir())) == 4
+    with running_committer(bootstrap, topic_names, tmp_path) as killed:
+        killed.wait_until_ready()
+        killed.kill()
+    fold_to_the_end(bootstrap, topic_names, tmp_path)
+    results = [outcome.result for _, outcome in read_outcomes(KafkaConfig(bootstrap), topics, 0, 0)]
+    assert [type(one) for one in results] == [Committed, Committed, Committed, Duplicate, Rejected]
+    assert ids_in(uri) == [0, 1]
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_the_verb_sends_what_does_not_fit(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> None:
+    uri = canonical(tmp_path / "table")
+    begun = creation(uri)
+    begun.lance.overwrite.config_upsert_values["why"] = "x" * SMALL
+    (tmp_path / "one.txn").write_bytes(begun.lance.SerializeToString())
+    with running_committer(bootstrap, topic_names, tmp_path) as committer:
+        committer.wait_until_ready()
+        told = [str(tmp_path / "table"), "--transaction", str(tmp_path / "one.txn"), "--create"]
+        flags = ["--bootstrap-servers", bootstrap, "--transactions-topic", topic_names.transactions]
+        flags += ["--outcomes-topic", topic_names.outcomes, "--kafka", f"message.max.bytes={SMALL}"]
+        sent = subprocess.run(
+            [sys.executable, "-m", "lakefold", "propose", *told, *flags, "--wait", "30", "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert committer.stop() == 0
+    assert sent.returncode == 0, sent.stderr
+    assert "committed" in json.loads(sent.stdout)
+    assert (tmp_path / "table" / FOLDER).is_dir()
+    assert list((tmp_path / "table" / FOLDER).iterdir()) == []
