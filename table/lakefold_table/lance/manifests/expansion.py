@@ -52,7 +52,9 @@ def check_expansion(data: bytes, kind: type[Message], span: range | None = None)
             count += 1
             if count > most:
                 raise DecodeError(f"{len(span)} bytes hold over {most} messages: no client writes so many")
-            waiting.append((start, at, _parts_of(part)))
+            within = _parts_of(part)
+            if within:
+                waiting.append((start, at, within))
 
 
 def most_parts(size: int) -> int:
