@@ -68,8 +68,9 @@ def command(
     its entries in the log, a file that decided), gone. Nothing is written. Exit code 4 where any version is
     different.
 
-    Data files are not looked at, so those that were cleaned up since don't matter. A refusal is compared as
-    far as a version records it.
+    Data files are not looked at, so those that were cleaned up since don't matter. Entries that no version
+    records are not judged again: refusals that were reported before the next version came. The outcomes topic
+    tells of those.
     """
     if given["log_id"] is not None and len(given["files"]) != 1:
         raise click.UsageError("--log-id is the id of one file; give one --file with it")

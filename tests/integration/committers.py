@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.conftest import TopicNames
+    from tests.integration.lines import Line
 
 START_SECONDS = 60
 STOP_SECONDS = 30
@@ -111,3 +113,16 @@ def fold_to_the_end(bootstrap: str, names: TopicNames, root: Path) -> None:
     command = [*committer_arguments(bootstrap, names, root), "--http-port", "0", "--until-caught-up"]
     done = subprocess.run(command, capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr.decode()
+
+
+def check_replay(bootstrap: str, *lines: Line) -> None:
+    """The log gives every version of a committer's once more, whichever committer made it."""
+    for line in lines:
+        command = [sys.executable, "-m", "lakefold", "replay", line.uri, "--json", "--branch", line.branch]
+        command += ["--bootstrap-servers", bootstrap]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
+        told = [json.loads(text) for text in done.stdout.splitlines()]
+        assert [one["version"] for one in told] == line.versions.numbers()
+        assert {one["verdict"] for one in told} <= {"same", "foreign"}, told
+        assert sum(one["verdict"] == "same" for one in told) > 1

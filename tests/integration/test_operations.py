@@ -29,7 +29,7 @@ from lakefold_table.entry import Committed, Entry, Position, Rejected
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
 from tests.folding import FORMAT
-from tests.integration.committers import fold_to_the_end, running_committer
+from tests.integration.committers import check_replay, fold_to_the_end, running_committer
 from tests.integration.lines import Line, Sent
 from tests.properties.acts import ACTS, SCHEMA, Act, Choice, table_of, values_of
 from tests.properties.model import FIRST_COLUMNS, Effect
@@ -276,6 +276,7 @@ def test_every_operation_is_there_once_or_not_at_all_whoever_dies(
     assert [client.error for client in (*others, keeper)] == [None] * 4
     fold_to_the_end(bootstrap, topic_names, tmp_path)
     _check(line, keeper.side, [outcome for _, outcome in read_outcomes(config, topics, 0, 0)])
+    check_replay(bootstrap, line, keeper.side)
 
 
 def _begin(line: Line, proposer: Proposer, waiter: OutcomeWaiter, *, stable: bool) -> None:

@@ -17,7 +17,7 @@ from lakefold_table.versions import Versions
 from tests.folding import FORMAT
 from tests.properties.acts import ACTS
 from tests.properties.world import World
-from tests.relog import Listed
+from tests.replaying import Listed
 
 
 def play(world: World, seed: int, names: list[str]) -> None:

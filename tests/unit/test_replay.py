@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.differences import differences
 from lakefold_committer.opening import read_state
 from lakefold_committer.owned import OwnedTable
 from lakefold_committer.replay import replay
-from lakefold_committer.replayed import Replayed, Verdict
-from lakefold_log.record import RECORD
+from lakefold_committer.replayed import Verdict
+from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import InvalidError, NotATableError
-from lakefold_table.lance.manifests.codec import encode_file
-from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.lance.state import LanceState
 from lakefold_table.storage.memory import MemoryStorage
 from tests import foreign
@@ -23,7 +20,6 @@ from tests.folding import (
     FORMAT,
     LOG,
     START_US,
-    add_fragment,
     append,
     changed,
     creation,
@@ -34,64 +30,19 @@ from tests.folding import (
     reserve,
     versions_at,
 )
-from tests.relog import Listed
+from tests.replaying import ALL, HERE, NAME, Listed, fold_all, here, listed, replayed, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_protos.lance.table_pb2 import Manifest
-    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Entry
-
-NAME = "replay"
-HERE = f"memory://{NAME}/t"
-
-
-def here(envelope: Envelope) -> Envelope:
-    return changed(envelope, lambda e: setattr(e, "table", HERE))
-
-
-def bad(name: str = "bad") -> Envelope:
-    return here(changed(append(name), lambda e: setattr(e.lance, "read_version", 999)))
-
-
-ALL = [
-    bad("before there is a table"),
-    here(creation()),
-    here(append("f", app="a", batch=1)),
-    bad(),
-    here(append("again", app="a", batch=1)),
-    here(append("g", fragments=2, app="b", batch=7)),
-    here(append("r", read=2)),
-    here(append("h", read=2)),
-]
 
 
 @pytest.fixture(autouse=True)
 def _forgotten() -> Iterator[None]:
     yield
     MemoryStorage.forget(NAME)
-
-
-def listed(*without: int) -> Listed:
-    return Listed(one for one in entries(ALL, 0) if one.position.offset not in without)
-
-
-def replayed(log: Listed | None = None, first: int | None = None, last: int | None = None) -> list[Replayed]:
-    return list(replay(versions_at(HERE), log or listed(), HERE, first, last))
-
-
-def verdicts(log: Listed | None = None, first: int | None = None) -> list[Verdict]:
-    return [one.verdict for one in replayed(log, first)]
-
-
-def fold_all(*sizes: int) -> OwnedTable:
-    table, offset = opened(HERE), 0
-    for size in sizes:
-        fold_at(table, ALL[offset : offset + size], offset)
-        offset += size
-    return table
 
 
 @pytest.mark.parametrize("sizes", [(1,) * 8, (2, 1, 5), (2, 3, 3), (1, 1, 4, 2), (2, 1, 1, 1, 3)])
@@ -160,79 +111,6 @@ def test_another_clients_versions_are_foreign_and_what_is_built_on_them_the_same
     assert foreigners == {3: "delete", 4: "restore"}
     assert [one.verdict for one in told if one.version not in foreigners] == [Verdict.SAME] * 3
     assert replayed(first=5) == told[4:]
-
-
-def tamper(version: int, change: Callable[[Manifest, Transaction], object], *, without: bool = False) -> None:
-    """Writes the version's file again with a change; `without` its fragments."""
-    versions = versions_at(HERE)
-    state = read_state(FORMAT, versions, version)
-    assert isinstance(state, LanceState)
-    assert state.transaction is not None
-    change(state.head, state.transaction)
-    fragments = Fragments() if without else state.fragments
-    data = encode_file(state.head, fragments, state.index_section, state.transaction)
-    versions.storage.put(versions.path(version), data)
-
-
-TAMPERED: dict[str, Callable[[Manifest, Transaction], object]] = {
-    "manifest.config[x]: stored 'y', folded absent": lambda head, _: head.config.update(x="y"),
-    "manifest.timestamp: stored": lambda head, _: head.timestamp.FromSeconds(5),
-    "manifest.branch: stored 'b', folded absent": lambda head, _: setattr(head, "branch", "b"),
-    "transaction.uuid: stored 'x'": lambda _, made: setattr(made, "uuid", "x"),
-    "transaction.append: stored": lambda _, made: add_fragment(made.append.fragments.add(), "more"),
-    "transaction.transaction_properties[lakefold.time-us]: stored '5'": lambda _, made: (
-        made.transaction_properties.update({"lakefold.time-us": "5"})
-    ),
-    "transaction.transaction_properties[more]: stored 'y', folded absent": lambda _, made: (
-        made.transaction_properties.update(more="y")
-    ),
-}
-
-
-@pytest.mark.parametrize("what", TAMPERED)
-def test_a_changed_file_is_named_by_what_was_changed_in_it(what: str) -> None:
-    fold_all(2, 1, 5)
-    tamper(2, TAMPERED[what])
-    told = replayed()
-    assert [one.verdict for one in told] == [Verdict.SAME, Verdict.DIFFERENT, Verdict.SAME]
-    (found,) = told[1].differences
-    assert str(found).startswith(what)
-
-
-def test_a_lost_fragment_is_named() -> None:
-    fold_all(2, 1, 5)
-    tamper(2, lambda *_: None, without=True)
-    (found,) = replayed()[1].differences
-    assert str(found) == "fragment 0: stored absent, folded there"
-
-
-def test_a_changed_record_is_told_by_answer() -> None:
-    """It holds another version's record: each field of it differs by name."""
-    fold_all(2, 1, 5)
-    versions = versions_at(HERE)
-    other = read_state(FORMAT, versions, 2).properties[RECORD]
-    tamper(3, lambda _, made: made.transaction_properties.update({RECORD: other}))
-    told = replayed()[2]
-    assert told.verdict is Verdict.DIFFERENT
-    assert "record.base_version: stored 1, folded 2" in map(str, told.differences)
-
-
-def test_bytes_that_are_no_manifest_any_more_are_a_difference_and_the_next_is_still_proven() -> None:
-    fold_all(2, 1, 5)
-    versions = versions_at(HERE)
-    data = versions.read(2)
-    versions.storage.put(versions.path(2), [data[:-8] + b"x" * 8])
-    told = replayed()
-    assert [one.verdict for one in told] == [Verdict.SAME, Verdict.DIFFERENT, Verdict.SAME]
-    assert [found.what for found in told[1].differences] == ["file"]
-
-
-def test_a_record_taken_away_is_no_foreign_version() -> None:
-    fold_all(2, 1, 5)
-    tamper(2, lambda _, made: made.transaction_properties.clear())
-    told = replayed()
-    assert told[1].verdict is Verdict.DIFFERENT
-    assert str(told[1].differences[0]).startswith("record: stored absent")
 
 
 def test_versions_that_are_gone_are_named_and_what_was_built_on_them_is_not_compared() -> None:
@@ -333,14 +211,6 @@ def test_a_refusal_for_a_half_written_file_is_taken_from_the_record_and_said() -
     assert told[1].notes == ("offset 1: refused for what the store held then, taken from the record",)
 
 
-def test_equal_files_have_no_differences_and_a_layout_is_one() -> None:
-    fold_all(2, 1)
-    data = versions_at(HERE).read(2)
-    assert differences(data, data) == []
-    (found,) = differences(b"no manifest", data)
-    assert found.what == "file"
-
-
 def test_entries_of_two_logs_are_told_apart() -> None:
     fold_all(2, 1)
     other = [replace_log(one) for one in entries(ALL, 0)]
@@ -350,3 +220,63 @@ def test_entries_of_two_logs_are_told_apart() -> None:
 def replace_log(entry: Entry) -> Entry:
     log = replace(LOG, topic_id="made again")
     return replace(entry, position=replace(entry.position, log=log))
+
+
+def restoring(version: int) -> Envelope:
+    envelope = here(append("restore", read=3, fragments=0))
+    envelope.lance.ClearField("append")
+    envelope.lance.restore.version = version
+    return envelope
+
+
+def test_a_version_that_decided_and_is_gone_leaves_what_it_decided_uncompared() -> None:
+    table = opened(HERE)
+    log = [here(creation()), here(append("f")), here(append("g")), restoring(1)]
+    for offset, one in enumerate(log):
+        fold_at(table, [one], offset)
+    assert [one.verdict for one in replayed(Listed(entries(log, 0)))] == [Verdict.SAME] * 4
+    versions = versions_at(HERE)
+    versions.storage.delete(versions.path(1))
+    told = replayed(Listed(entries(log, 0)))
+    assert [one.verdict for one in told] == [
+        Verdict.GONE,
+        Verdict.NOT_COMPARED,
+        Verdict.SAME,
+        Verdict.NOT_COMPARED,
+    ]
+    assert told[3].notes == ("version 1 of this table is gone",)
+
+
+def test_a_table_has_its_id_from_the_entry_that_began_it_whatever_was_refused_at_that_time() -> None:
+    table = opened(HERE)
+    log = [entry(one, number, time_us=START_US) for number, one in enumerate(ALL[:2])]
+    table.fold(log[:1])
+    table.fold(log[1:])
+    assert verdicts(Listed(log)) == [Verdict.SAME]
+
+
+@pytest.mark.parametrize("opened_at", [1, 2, 3])
+def test_a_table_that_others_made_is_the_same_wherever_the_committer_began_to_follow_it(
+    opened_at: int,
+) -> None:
+    """How far back it knows what was done stands in the marks of its first version."""
+    fold_all(2)
+    versions = versions_at(HERE)
+    state = read_state(FORMAT, versions, 1)
+    assert isinstance(state, LanceState)
+    foreign.wipe(state.head)
+    state.head.ClearField("index_section")
+    data = foreign.file_as_others_write(
+        state.head, Transaction(uuid="others", overwrite=Transaction.Overwrite())
+    )
+    versions.storage.put(versions.path(1), [data])
+    for _ in range(1, opened_at):
+        foreign.commit(HERE, "delete")
+    table = opened(HERE)
+    for _ in range(opened_at, 3):
+        foreign.commit(HERE, "delete")
+    group = entries([here(append("f", read=3)), here(append("g", read=2))], 0)
+    table.fold(group)
+    told = replayed(Listed(group))
+    assert [one.verdict for one in told] == [*[Verdict.FOREIGN] * 3, Verdict.SAME]
+    assert replayed(Listed(group), first=4) == told[3:]
