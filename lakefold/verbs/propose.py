@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lakefold.binding import bound_partition
 from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.outcomes import print_outcome
 from lakefold.output import print_json
@@ -105,7 +106,7 @@ def command(
     from lakefold_log.producer import Proposer
     from lakefold_log.topics import Topics
 
-    partition = _bound_partition(envelope.table, settings)
+    partition = bound_partition(envelope.table, settings.storage_options)
     config = KafkaConfig(settings.brokers(), settings.kafka)
     topics = Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
     with Proposer(config, topics) as proposer:
@@ -154,19 +155,6 @@ def _write(envelope: Envelope, file: Path) -> int:
     with file.open("ab") as log:
         log.write(framed([envelope]))
     return offset
-
-
-def _bound_partition(uri: str, settings: Settings) -> int | None:
-    """The partition that the table's marks name; None where it is not bound yet."""
-    from lakefold_committer.opening import open_table
-    from lakefold_table.lance.table import LanceFormat
-    from lakefold_table.storage import open_storage
-    from lakefold_table.versions import Versions
-
-    table_format = LanceFormat()
-    versions = Versions(open_storage(uri, settings.storage_options), table_format.folder, table_format.detect)
-    position = open_table(table_format, versions, uri).marks.position
-    return None if position is None else position.log.partition
 
 
 def _print_position(topic: str, partition: int, offset: int, *, as_json: bool) -> None:

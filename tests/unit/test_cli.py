@@ -67,9 +67,9 @@ def test_every_built_verb_has_help_with_examples_and_json(verb: str) -> None:
 
 
 def test_a_verb_that_is_not_built_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["redrive", "--all", "17", "--json"]) == 2
+    assert cli.run(["changes", "--all", "17", "--json"]) == 2
     told = capsys.readouterr()
-    assert "the verb `redrive` is not built in this release" in told.err
+    assert "the verb `changes` is not built in this release" in told.err
     assert json.loads(told.out)["error"]["exit_code"] == 2
     assert cli.run(["--help"]) == 0
     assert "(not built in this release)" in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,244 @@
+"""Puts together what the table, the outcomes and the log say about one proposal, and what to do about it.
+
+The table is asked first: what it says is a fact, and it needs no broker. The topics add what no version
+remembers: refusals that were reported long ago, what exactly was proposed, and whether it still waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lakefold_reader.proposals import find
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected
+from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RetryError
+from lakefold_table.lance.conflicts.rule import ADVICE, Severity
+from lakefold_table.uri import canonical
+
+if TYPE_CHECKING:
+    from lakefold_log.admin import KafkaConfig
+    from lakefold_log.envelope import Decoded
+    from lakefold_log.lookup import Lookup, Standing
+    from lakefold_log.topics import Topics
+    from lakefold_reader.proposals import Finding, Sought
+    from lakefold_reader.source import Source
+    from lakefold_table.entry import Outcome, Position
+
+COMMITTED: Final = "committed"
+DUPLICATE: Final = "duplicate"
+REJECTED: Final = "rejected"
+INVALID: Final = "invalid"
+WAITING: Final = "waiting"
+UNTOLD: Final = "answered"
+"""It lies below what the committer has answered, but no outcome of it is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """Where the topics are, and how long to look. `group` is the committer's."""
+
+    kafka: KafkaConfig
+    topics: Topics
+    group: str
+    timeout_s: float
+
+
+@dataclass
+class Explanation:
+    """What is known of a proposal.
+
+    `outcomes`: newest first. `told_by`: where the decisive one stands. `looked_at` and
+    `not_looked_at` say for people which places were asked, and which could not be asked and why.
+    """
+
+    table: str
+    sought: Sought
+    branch: str = ""
+    finding: Finding | None = None
+    outcomes: list[Outcome] = field(default_factory=list)
+    told_by: str = ""
+    proposal: Decoded | None = None
+    standing: Standing | None = None
+    looked_at: list[str] = field(default_factory=list)
+    not_looked_at: list[str] = field(default_factory=list)
+    trouble: LakefoldError | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it was sent, perhaps again, and the committer has not come to it yet."""
+        if self.proposal is None or self.standing is None:
+            return False
+        position = self.proposal.position
+        held = self.finding is not None and self.finding.committed_in is not None
+        answered = held or position in {one.position for one in self.outcomes}
+        return not answered and position.offset >= self.standing.next_offset
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The one that decided: the newest that is no Duplicate, else the newest. None while it waits."""
+        if self.waits:
+            return None
+        others = (one for one in self.outcomes if not isinstance(one.result, Duplicate))
+        return next(others, self.outcomes[0] if self.outcomes else None)
+
+    @property
+    def position(self) -> Position | None:
+        """Where it stands in the log, as far as that is known."""
+        if self.outcome is not None:
+            return self.outcome.position
+        return None if self.proposal is None else self.proposal.position
+
+    @property
+    def state(self) -> str:
+        """What became of it, in a word; empty where nothing is known of it."""
+        if self.outcome is not None:
+            kinds = {Committed: COMMITTED, Duplicate: DUPLICATE, Rejected: REJECTED, Invalid: INVALID}
+            return kinds[type(self.outcome.result)]
+        if self.finding is not None and self.finding.committed_in is not None:
+            return COMMITTED
+        if self.proposal is None:
+            return ""
+        return WAITING if self.waits else UNTOLD
+
+    @property
+    def version(self) -> int | None:
+        """The version that holds it, where it is committed and that is known."""
+        if self.outcome is not None:
+            result = self.outcome.result
+            return result.version or None if isinstance(result, Committed | Duplicate) else None
+        return (self.finding.committed_in or None) if self.finding is not None else None
+
+    @property
+    def advice(self) -> str:
+        """What its writer or the operator should do."""
+        if self.outcome is not None and isinstance(self.outcome.result, Rejected):
+            conflict = self.outcome.result.conflict
+            if conflict.retryable:
+                return f"{ADVICE[Severity.RETRYABLE]} and send it under the same key"
+            return ADVICE[Severity.INCOMPATIBLE]
+        if self.outcome is not None and isinstance(self.outcome.result, Invalid):
+            return self.outcome.result.hint or "mend the proposal and send it under the same key"
+        if self.state == WAITING:
+            return "nothing while a committer runs and its lag shrinks; `lakefold status` shows both"
+        if self.state == UNTOLD:
+            return "`lakefold redrive` lists the refused proposals; sending it again is safe, it has its key"
+        return "nothing"
+
+
+def explain(source: Source, sought: Sought, brokers: Brokers | None, *, versions: int) -> Explanation:
+    """What became of a proposal for the table. `versions`: how many of the newest to look at.
+
+    Raises `InvalidError` where nothing is known of it in any place that could be asked, `RetryError` where a
+    place that may know can't be asked now; both name the places.
+    """
+    told = Explanation(canonical(source.uri), sought)
+    _ask_the_table(told, source, versions, needed=brokers is None)
+    if brokers is None:
+        told.not_looked_at.append("the log: no brokers are named (--bootstrap-servers)")
+    else:
+        try:
+            _ask_the_log(told, brokers)
+        except LakefoldError as error:
+            told.trouble = error
+            told.not_looked_at.append(f"the log, or a part of it: {error}")
+    if not told.state:
+        raise _unknown(told)
+    return told
+
+
+def _ask_the_table(told: Explanation, source: Source, versions: int, *, needed: bool) -> None:
+    try:
+        finding = find(source, told.sought, at_most=versions)
+    except NotATableError:
+        if needed:
+            raise
+        told.looked_at.append(f"{source.uri}: there is no table yet")
+        return
+    told.finding, told.table, told.branch = finding, finding.uri, finding.branch
+    told.outcomes.extend(finding.outcomes)
+    if finding.decisive is not None and finding.version is not None:
+        told.told_by = f"the record in version {finding.version.version}"
+    elif finding.committed_in is not None:
+        told.told_by = f"the marks in version {finding.last}"
+    told.looked_at.append(f"the marks in version {finding.last}")
+    told.looked_at.append(f"the records in versions {finding.first} to {finding.last}")
+
+
+def _ask_the_log(told: Explanation, brokers: Brokers) -> None:
+    from lakefold_log.lookup import Lookup
+
+    marks = None if told.finding is None else told.finding.marks
+    bound = None if marks is None or marks.position is None else marks.position
+    lookup = Lookup(
+        brokers.kafka,
+        brokers.topics,
+        told.table,
+        None if bound is None else bound.log.partition,
+        timeout_s=brokers.timeout_s,
+    )
+    if bound is not None and bound.log != lookup.log:
+        told.not_looked_at.append(f"{bound.log}: the brokers hold another log, {lookup.log}")
+        return
+    told.standing = lookup.standing(brokers.group)
+    if told.sought.offset is not None:
+        told.proposal = _entry_at(told, lookup, told.sought.offset)
+    if told.outcome is None or not isinstance(told.outcome.result, Committed):
+        _ask_for_outcomes(told, lookup)
+    if told.proposal is None and told.sought.offset is None and told.version is None:
+        _ask_for_waiting(told, lookup, told.standing)
+    if told.proposal is None and told.outcome is not None and told.outcome.position.log == lookup.log:
+        told.proposal = _entry_at(told, lookup, told.outcome.position.offset)
+
+
+def _ask_for_outcomes(told: Explanation, lookup: Lookup) -> None:
+    def wanted(outcome: Outcome) -> bool:
+        if told.sought.offset is not None:
+            return outcome.position.log == lookup.log and told.sought.is_of(outcome)
+        return outcome.branch == told.branch and told.sought.is_of(outcome)
+
+    told.looked_at.append(f"the outcomes in {lookup.outcomes_place}")
+    reported = {outcome.position: (at, outcome) for at, outcome in lookup.outcomes(wanted)}
+    recorded = {outcome.position: outcome for outcome in told.outcomes}
+    new = [outcome for position, (_, outcome) in reported.items() if position not in recorded]
+    told.outcomes = sorted((*told.outcomes, *new), key=lambda one: one.position.offset, reverse=True)
+    if told.outcome in new:
+        at, _ = reported[told.outcome.position]
+        told.told_by = f"the outcome at {lookup.outcomes_place}@{at}"
+
+
+def _ask_for_waiting(told: Explanation, lookup: Lookup, standing: Standing) -> None:
+    """Whether it is among what the committer has still to come to, perhaps sent again after a refusal."""
+    place = f"{standing.topic}/{standing.log.partition}"
+    told.looked_at.append(f"the waiting proposals in {place}, from offset {standing.next_offset}")
+    sought = told.sought
+
+    def wanted(entry: Entry) -> bool:
+        if entry.envelope.branch != told.branch:
+            return False
+        if sought.batch_id is None:
+            return entry.uuid == sought.uuid
+        return (entry.app_id, entry.batch_id) == (sought.app_id, sought.batch_id)
+
+    told.proposal = lookup.newest_entry(wanted, from_offset=standing.next_offset)
+
+
+def _entry_at(told: Explanation, lookup: Lookup, offset: int) -> Decoded | None:
+    """What stands there, where it is for this table."""
+    found = lookup.entry_at(offset)
+    place = f"offset {offset} of partition {lookup.log.partition}"
+    if found is None:
+        told.looked_at.append(f"{place}, which the log doesn't hold")
+        return None
+    table = found.envelope.table if isinstance(found, Entry) else found.table
+    told.looked_at.append(place if table == told.table else f"{place}, which is for {table or 'no table'}")
+    return found if table == told.table else None
+
+
+def _unknown(told: Explanation) -> LakefoldError:
+    message = f"nothing is known of the proposal {told.sought.text}"
+    looked = f"looked at: {'; '.join(told.looked_at) or 'nothing'}"
+    if told.not_looked_at:
+        looked = f"{looked}. Not looked at: {'; '.join(told.not_looked_at)}"
+    if isinstance(told.trouble, RetryError):
+        return RetryError(message, where=told.table, hint=looked)
+    return InvalidError(message, where=told.table, hint=looked)

@@ -1,0 +1,143 @@
+"""Sends refused proposals again: which of them, where to, and what became of them this time.
+
+A proposal keeps its key, so one that got into the table meanwhile is answered as Duplicate. Several letters
+of one proposal mean that it was refused several times; it is sent once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lakefold.binding import bound_partition
+from lakefold.errors import SettingError
+from lakefold_table.entry import Entry, Invalid, Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from lakefold_log.admin import KafkaConfig
+    from lakefold_log.dead_letters import Letter
+    from lakefold_log.producer import Proposer
+    from lakefold_log.topics import Topics
+    from lakefold_table.entry import Outcome, Position
+
+AT_ONCE: Final = 1_000
+"""So many are sent before their outcomes are waited for; a waiter keeps ten times as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentAgain:
+    """A letter and where it was sent to (None: it can't be sent); `outcome` where that was waited for."""
+
+    letter: Letter
+    position: Position | None = None
+    outcome: Outcome | None = None
+
+    @property
+    def same_cause(self) -> bool | None:
+        """Whether it was refused in the same words as before; None where it was not refused."""
+        if self.outcome is None:
+            return None
+        result = self.outcome.result
+        if isinstance(result, Invalid):
+            return result.message == self.letter.reason
+        return result.conflict.message == self.letter.reason if isinstance(result, Rejected) else None
+
+
+def pick(letters: Iterable[Letter], chosen: Sequence[str]) -> list[Letter]:
+    """The letters at the chosen positions (`1047`, or `0/1047` with the partition); none chosen: all.
+
+    In their order; of several of one proposal the newest. Raises `SettingError` where a position is none, or
+    isn't that of exactly one letter.
+    """
+    wanted = [_chooser(text) for text in chosen]
+    found: dict[object, Letter] = {}
+    hits = [0] * len(wanted)
+    for letter in letters:
+        meant = [number for number, is_it in enumerate(wanted) if is_it(letter.position)]
+        for number in meant:
+            hits[number] += 1
+        if meant or not wanted:
+            name = letter.key or letter.place
+            found.pop(name, None)
+            found[name] = letter
+    for text, count in zip(chosen, hits, strict=True):
+        if count != 1:
+            message = "no dead letter stood there" if not count else f"{count} dead letters stood there"
+            hint = "`lakefold redrive` lists them; name the partition too, as in 0/1047, and --table"
+            raise SettingError(message, where=f"--offset {text}", hint=hint)
+    return list(found.values())
+
+
+def send_again(
+    letters: Sequence[Letter],
+    config: KafkaConfig,
+    topics: Topics,
+    storage_options: Mapping[str, str],
+    *,
+    wait_s: float,
+) -> Iterator[SentAgain]:
+    """Send them table by table, in their order, each to the partition that its table is bound to.
+
+    Waits up to `wait_s` seconds for each outcome; 0 waits for none. Raises `RetryError` where a broker or an
+    outcome doesn't come in time: the same call again is safe.
+    """
+    from lakefold_log.producer import Proposer
+
+    yield from (SentAgain(letter) for letter in letters if letter.obstacle)
+    able = [letter for letter in letters if not letter.obstacle]
+    if not able:
+        return
+    with Proposer(config, topics) as proposer:
+        for table in dict.fromkeys(letter.table for letter in able):
+            partition = bound_partition(table, storage_options)
+            mine = [letter for letter in able if letter.table == table]
+            for some in (mine[start : start + AT_ONCE] for start in range(0, len(mine), AT_ONCE)):
+                if wait_s:
+                    yield from _answered(proposer, some, config, topics, partition, wait_s)
+                else:
+                    for letter, sent in _sent(proposer, some, partition):
+                        yield SentAgain(letter, sent.result())
+
+
+def _answered(
+    proposer: Proposer,
+    letters: Sequence[Letter],
+    config: KafkaConfig,
+    topics: Topics,
+    partition: int | None,
+    wait_s: float,
+) -> Iterator[SentAgain]:
+    """Letters of one table; the waiter stands at the end of the outcomes before anything is sent."""
+    from lakefold_log.outcomes import OutcomeWaiter
+
+    with OutcomeWaiter(config, topics, letters[0].table, partition=partition) as waiter:
+        for letter, sent in _sent(proposer, letters, partition):
+            position = sent.result()
+            yield SentAgain(letter, position, waiter.wait(position, wait_s))
+
+
+def _sent(
+    proposer: Proposer, letters: Sequence[Letter], partition: int | None
+) -> list[tuple[Letter, Future[Position]]]:
+    """Hand all of them over before the first one is waited for."""
+    return [
+        (letter, proposer.send(letter.proposal.envelope, partition, headers=letter.headers))
+        for letter in letters
+        if isinstance(letter.proposal, Entry)
+    ]
+
+
+def _chooser(text: str) -> Callable[[Position], bool]:
+    partition, _, offset = text.rpartition("/")
+    if not offset.isdecimal() or (partition and not partition.isdecimal()):
+        message = "this is no position of the log"
+        raise SettingError(message, where=f"--offset {text}", hint="write 1047, or 0/1047 with the partition")
+
+    def is_it(position: Position) -> bool:
+        same = not partition or position.log.partition == int(partition)
+        return same and position.offset == int(offset)
+
+    return is_it

@@ -1,0 +1,135 @@
+"""Reads the dead letters back: the proposals that were refused, as they came, and why.
+
+The report that answered a proposal wrote them (`reporter`), with the reason and the first position in headers
+of their own; this is the other direction, for who looks at them and sends one again.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lakefold_log.admin import Admin
+from lakefold_log.consumer import PartitionReader
+from lakefold_log.envelope import decode
+from lakefold_log.topics import describe, watermarks
+from lakefold_table.entry import Entry, LogId, Position
+from lakefold_table.errors import RetryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakefold_log.admin import KafkaConfig
+    from lakefold_log.consumer import Headers, Message
+    from lakefold_log.envelope import Decoded
+
+_BATCH: Final = 500
+_GROUP: Final = "lakefold-waiter"
+_OURS: Final = "lakefold."
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter: the message that stood at `position` of the log, and why it was refused.
+
+    `place` is where the letter itself lies, `time_us` when it was put there (microseconds since 1970).
+    `proposal` is what the message is. `left_out` tells the size in bytes of a message that was too large to
+    be kept; 0 where it is here. `headers` are those that the proposal came with.
+    """
+
+    place: Position
+    time_us: int
+    position: Position
+    reason: str
+    hint: str
+    proposal: Decoded
+    left_out: int
+    headers: Headers
+
+    @property
+    def table(self) -> str:
+        """The table it was for, as far as that can be told."""
+        return self.proposal.envelope.table if isinstance(self.proposal, Entry) else self.proposal.table
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """What makes a second letter one of the same proposal; None where there is no proposal."""
+        if not isinstance(self.proposal, Entry):
+            return None
+        entry = self.proposal
+        name = (f"{entry.app_id}", f"{entry.batch_id}") if entry.app_id else (entry.uuid,)
+        return (entry.envelope.table, entry.envelope.branch, *name)
+
+    @property
+    def obstacle(self) -> str:
+        """Why it can't be sent again; empty where it can."""
+        if self.left_out:
+            return f"its {self.left_out:,} bytes were too large to be kept here; the log has them"
+        if not isinstance(self.proposal, Entry):
+            return "it is no proposal"
+        if not self.proposal.app_id and not self.proposal.uuid:
+            return "it has no key, so nothing would keep it from being folded twice"
+        return ""
+
+
+def read_letters(config: KafkaConfig, topic: str, *, timeout_s: float) -> Iterator[Letter]:
+    """The dead letters that are there now, in their order, one partition after another.
+
+    Raises `MissingTopicError` where there is no such topic, `RetryError` where the brokers give nothing for
+    `timeout_s` seconds.
+    """
+    admin = Admin(config, timeout_s=min(10.0, timeout_s))
+    found = describe(admin, topic)
+    for partition in range(found.partitions):
+        start, end = watermarks(admin, topic, partition)
+        if start < end:
+            log = found.log_id(partition)
+            with PartitionReader(config, topic, log, start, group=_GROUP) as reader:
+                yield from _letters(reader, end, timeout_s)
+
+
+def _letters(reader: PartitionReader, end: int, timeout_s: float) -> Iterator[Letter]:
+    deadline = time.monotonic() + timeout_s
+    while reader.position < end:
+        before = reader.position
+        for message in reader.poll(_BATCH, 1.0):
+            if message.offset < end:
+                yield letter_of(message, Position(reader.log, message.offset, reader.topic))
+        if reader.position > before:
+            deadline = time.monotonic() + timeout_s
+        elif time.monotonic() >= deadline:
+            where = f"{reader.topic}/{reader.log.partition}@{before}"
+            raise RetryError(f"nothing came for {timeout_s:g} s {reader.last_error}".rstrip(), where=where)
+
+
+def letter_of(message: Message, place: Position) -> Letter:
+    """The letter that a message of the dead letters is. One that no committer wrote stands for itself."""
+    told = {name: (value or b"").decode(errors="replace") for name, value in message.headers}
+    position = _position(told) or place
+    left_out = told.get("lakefold.left-out", "")
+    headers = tuple(one for one in message.headers if not one[0].startswith(_OURS))
+    proposal = decode(message.value, message.key, position, message.time_us)
+    reason = told.get("lakefold.reason") or _fault(proposal)
+    return Letter(
+        place,
+        message.time_us,
+        position,
+        reason,
+        told.get("lakefold.hint", ""),
+        proposal,
+        int(left_out) if left_out.isdecimal() else 0,
+        headers,
+    )
+
+
+def _fault(proposal: Decoded) -> str:
+    return "no reason is told" if isinstance(proposal, Entry) else proposal.message
+
+
+def _position(told: Mapping[str, str]) -> Position | None:
+    partition, offset = told.get("lakefold.partition", ""), told.get("lakefold.offset", "")
+    if not partition.isdecimal() or not offset.isdecimal():
+        return None
+    log = LogId(told.get("lakefold.cluster-id", ""), told.get("lakefold.topic-id", ""), int(partition))
+    return Position(log, int(offset), told.get("lakefold.topic", ""))

@@ -1,0 +1,145 @@
+"""`explain` and `redrive` on a real broker: what waits, what was refused, and what is sent again."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakefold import cli
+from lakefold_log.admin import Admin, KafkaConfig
+from lakefold_log.producer import Proposer
+from lakefold_log.topics import Topics, ensure_topics
+from lakefold_table.uri import canonical
+from tests.integration.committers import fold_to_the_end, running_committer
+from tests.integration.raw import send_raw
+from tests.proposals import append, creation, ids_in, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from tests.integration.conftest import TopicNames
+
+
+@pytest.fixture
+def flags(bootstrap: str, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The flags that name the test's own log, whose topics are made."""
+    monkeypatch.delenv("LAKEFOLD_BOOTSTRAP_SERVERS", raising=False)
+    names = topic_names
+    ensure_topics(Admin(KafkaConfig(bootstrap)), topics_of(names))
+    topics = ["--transactions-topic", names.transactions, "--outcomes-topic", names.outcomes]
+    return ["--bootstrap-servers", bootstrap, *topics, "--dead-letters-topic", names.dead_letters]
+
+
+def topics_of(names: TopicNames) -> Topics:
+    return Topics(names.transactions, names.outcomes, names.dead_letters)
+
+
+def send(bootstrap: str, names: TopicNames, *envelopes: Envelope) -> None:
+    with Proposer(KafkaConfig(bootstrap), topics_of(names)) as proposer:
+        for envelope in envelopes:
+            proposer.send_wait(envelope)
+
+
+def keyless(uri: str, name: str) -> Envelope:
+    """An append of nothing that is known by its uuid alone."""
+    envelope = creation(uri)
+    for field in ("create", "lance"):
+        envelope.ClearField(field)
+    envelope.lance.uuid, envelope.lance.read_version = name, 1
+    envelope.lance.append.SetInParent()
+    return envelope
+
+
+def documents(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    assert cli.run([*args, "--json"]) == code
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_refused_one_is_listed_explained_and_sent_again(
+    bootstrap: str,
+    topic_names: TopicNames,
+    flags: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    uri = canonical(str(tmp_path / "table"))
+    early = keyless(uri, "early")
+    early.app_id, early.batch_id = "loader", 1
+    send(bootstrap, topic_names, early)
+    bad = send_raw(bootstrap, topic_names.transactions, uri.encode(), b"\xff\xff")
+    group = ["--group", topic_names.group]
+    (waits,) = documents(capsys, "explain", uri, "loader:1", *flags, *group)
+    assert (waits["state"], waits["before_it"], waits["log"]["lag"]) == ("waiting", 0, 2)
+    assert waits["proposal"]["operation"] == "append"
+
+    fold_to_the_end(bootstrap, topic_names, tmp_path)
+    for what in ("loader:1", "0", early.lance.uuid):
+        (told,) = documents(capsys, "explain", uri, what, *flags, *group)
+        assert told["state"] == "invalid"
+        assert told["proposal"]["batch_id"] == 1
+        assert told["told_by"].startswith(f"the outcome at {topic_names.outcomes}/0@")
+    (told,) = documents(capsys, "explain", uri, str(bad), *flags, *group)
+    assert (told["state"], told["proposal"]) == ("invalid", None)
+    documents(capsys, "explain", uri, "loader:2", *flags, *group, code=2)
+
+    first, second = documents(capsys, "redrive", *flags)
+    assert (first["table"], first["app_id"], first["batch_id"]) == (uri, "loader", 1)
+    assert (first["operation"], first["position"]["offset"]) == ("append", 0)
+    assert (second["obstacle"], second["position"]["offset"]) == ("it is no proposal", bad)
+    dry = documents(capsys, "redrive", *flags, "--all", "--dry-run")
+    assert [one["would_send"] for one in dry] == [True, False]
+    documents(capsys, "redrive", *flags, "--offset", "77", code=2)
+    documents(capsys, "redrive", *flags, "--dry-run", code=2)
+
+    send(bootstrap, topic_names, early, keyless(uri, "a"), keyless(uri, "b"))
+    (waits,) = documents(capsys, "explain", uri, "loader:1", *flags, *group)
+    assert (waits["state"], waits["position"]["offset"], waits["outcome"]) == ("waiting", 2, None)
+    assert [one["position"]["offset"] for one in waits["outcomes"]] == ["0"]
+    (waits,) = documents(capsys, "explain", uri, "a", *flags, *group)
+    assert (waits["position"]["offset"], waits["before_it"]) == (3, 1)
+
+    with running_committer(bootstrap, topic_names, tmp_path) as committer:
+        committer.wait_until_ready()
+        (again,) = documents(capsys, "redrive", *flags, "--offset", "0", code=3)
+        assert again["same_cause"]
+        assert again["sent_to"]["offset"] == 5
+        send(bootstrap, topic_names, creation(uri))
+        kept, *others = documents(capsys, "redrive", *flags, "--table", uri, "--all")
+        assert (kept["sent_to"], kept["position"]["offset"]) == (None, bad)
+        assert [one["position"]["offset"] for one in others] == [3, 4, 5]
+        versions = [one["outcome"]["committed"]["version"] for one in others]
+        (twice,) = documents(capsys, "redrive", *flags, "--offset", "0/2")
+        assert twice["outcome"]["duplicate"]["version"] == versions[-1]
+        assert committer.stop() == 0
+    (told,) = documents(capsys, "explain", uri, "loader:1", *flags, *group)
+    assert (told["state"], told["committed_in"]) == ("committed", int(versions[-1]))
+    assert told["proposal"]["operation"] == "append"
+
+
+def test_a_waiting_one_tells_how_many_stand_before_it(
+    bootstrap: str,
+    topic_names: TopicNames,
+    flags: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    uri = canonical(str(tmp_path / "table"))
+    send(bootstrap, topic_names, creation(uri))
+    fold_to_the_end(bootstrap, topic_names, tmp_path)
+    made = [append(uri, rows([number]), 1, "app", number) for number in range(3)]
+    send(bootstrap, topic_names, *made)
+    flags = [*flags, "--group", topic_names.group]
+    for what in ("app:2", "3", made[2].lance.uuid):
+        (told,) = documents(capsys, "explain", uri, what, *flags)
+        assert (told["state"], told["before_it"], told["log"]["lag"]) == ("waiting", 2, 3)
+        assert (told["proposal"]["read_version"], told["position"]["offset"]) == (1, 3)
+    assert cli.run(["explain", uri, "app:2", *flags]) == 0
+    assert "it waits: 2 stand before it, the committer has 3 to go" in capsys.readouterr().out
+    fold_to_the_end(bootstrap, topic_names, tmp_path)
+    (told,) = documents(capsys, "explain", uri, made[2].lance.uuid, *flags)
+    assert (told["state"], told["outcome"]["batch_id"]) == ("committed", "2")
+    assert ids_in(uri) == [0, 1, 2]

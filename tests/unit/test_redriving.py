@@ -1,0 +1,87 @@
+"""Which dead letters are sent again, and when a refusal is the same as before."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakefold.errors import SettingError
+from lakefold.redriving import SentAgain, pick
+from lakefold_log.dead_letters import Letter
+from lakefold_table.entry import (
+    Committed,
+    Conflict,
+    Entry,
+    Invalid,
+    LogId,
+    Outcome,
+    Position,
+    Rejected,
+    Result,
+    Undecodable,
+)
+from tests.folding import URI, append
+
+LETTERS = LogId("cluster", "letters", 0)
+
+
+def letter(
+    offset: int, *, partition: int = 0, app: str = "", batch: int | None = None, name: str = "u"
+) -> Letter:
+    """The letter of a proposal that stood at `offset`."""
+    envelope = append(name, app=app, batch=batch)
+    position = Position(LogId("cluster", "topic", partition), offset, "transactions")
+    entry = Entry(position, 0, envelope, envelope.ByteSize())
+    return Letter(Position(LETTERS, offset), 0, position, "because", "", entry, 0, ())
+
+
+def undecodable(offset: int) -> Letter:
+    position = Position(LogId("cluster", "topic", 0), offset, "transactions")
+    return Letter(
+        Position(LETTERS, offset), 0, position, "no", "", Undecodable(position, 0, URI, "no", "", 3), 0, ()
+    )
+
+
+def test_of_several_letters_of_one_proposal_the_newest_is_sent() -> None:
+    first, other, again = (
+        letter(1, app="a", batch=1),
+        letter(2, app="a", batch=2),
+        letter(3, app="a", batch=1, name="v"),
+    )
+    assert pick([first, other, again], ()) == [other, again]
+    assert pick([letter(1), letter(2)], ()) == [letter(2)]
+    assert len(pick([undecodable(1), undecodable(2)], ())) == 2
+
+
+def test_chosen_by_position() -> None:
+    letters = [letter(1, app="a", batch=1), letter(2, app="a", batch=2), letter(2, partition=1, name="w")]
+    assert pick(letters, ("1",)) == letters[:1]
+    assert pick(letters, ("1/2",)) == letters[2:]
+    assert pick(letters, ("0/2", "1")) == letters[:2]
+    for wrong in ("2", "9", "x", "x/2", "-1", ""):
+        with pytest.raises(SettingError):
+            pick(letters, (wrong,))
+
+
+def test_what_can_not_be_sent_says_why() -> None:
+    assert letter(1).obstacle == ""
+    assert undecodable(1).obstacle == "it is no proposal"
+    assert letter(1, name="").obstacle.startswith("it has no key")
+    whole = letter(1)
+    left = Letter(whole.place, 0, whole.position, "", "", undecodable(1).proposal, 5_000, ())
+    assert left.obstacle.startswith("its 5,000 bytes")
+
+
+@pytest.mark.parametrize(
+    ("result", "same"),
+    [
+        (Committed(3), None),
+        (Invalid("because"), True),
+        (Invalid("else"), False),
+        (Rejected(Conflict(retryable=True, message="because")), True),
+        (Rejected(Conflict(retryable=True, message="else")), False),
+    ],
+)
+def test_the_same_cause(result: Result, same: bool | None) -> None:  # noqa: FBT001 - a parameter of the test
+    one = letter(1)
+    assert SentAgain(one, one.position, Outcome(one.position, URI, result)).same_cause is same
+    assert SentAgain(one, one.position).same_cause is None
