@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold.binding import bound_partition
 from lakefold.errors import SettingError
 from lakefold_table.entry import Entry, Invalid, Rejected
+from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,11 +30,15 @@ AT_ONCE: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class SentAgain:
-    """A letter and where it was sent to (None: it can't be sent); `outcome` where that was waited for."""
+    """A letter and where it was sent to; `outcome` where that was waited for.
+
+    `position` is None where it was not sent: `obstacle` says why.
+    """
 
     letter: Letter
     position: Position | None = None
     outcome: Outcome | None = None
+    obstacle: str = ""
 
     @property
     def same_cause(self) -> bool | None:
@@ -84,47 +89,46 @@ def send_again(
     Waits up to `wait_s` seconds for each outcome; 0 waits for none. Raises `RetryError` where a broker or an
     outcome doesn't come in time: the same call again is safe.
     """
+    from lakefold_log.outcomes import OutcomeWaiter
     from lakefold_log.producer import Proposer
 
-    yield from (SentAgain(letter) for letter in letters if letter.obstacle)
+    yield from (SentAgain(letter, obstacle=letter.obstacle) for letter in letters if letter.obstacle)
     able = [letter for letter in letters if not letter.obstacle]
     if not able:
         return
     with Proposer(config, topics) as proposer:
         for table in dict.fromkeys(letter.table for letter in able):
-            partition = bound_partition(table, storage_options)
             mine = [letter for letter in able if letter.table == table]
+            try:
+                partition = bound_partition(table, storage_options)
+            except InvalidError as error:
+                yield from (SentAgain(letter, obstacle=str(error)) for letter in mine)
+                continue
             for some in (mine[start : start + AT_ONCE] for start in range(0, len(mine), AT_ONCE)):
                 if wait_s:
-                    yield from _answered(proposer, some, config, topics, partition, wait_s)
+                    with OutcomeWaiter(config, topics, table, partition=partition) as waiter:
+                        for letter, sent in _sent(proposer, some, partition, storage_options):
+                            position = sent.result()
+                            yield SentAgain(letter, position, waiter.wait(position, wait_s))
                 else:
-                    for letter, sent in _sent(proposer, some, partition):
+                    for letter, sent in _sent(proposer, some, partition, storage_options):
                         yield SentAgain(letter, sent.result())
 
 
-def _answered(
+def _sent(
     proposer: Proposer,
     letters: Sequence[Letter],
-    config: KafkaConfig,
-    topics: Topics,
     partition: int | None,
-    wait_s: float,
-) -> Iterator[SentAgain]:
-    """Letters of one table; the waiter stands at the end of the outcomes before anything is sent."""
-    from lakefold_log.outcomes import OutcomeWaiter
-
-    with OutcomeWaiter(config, topics, letters[0].table, partition=partition) as waiter:
-        for letter, sent in _sent(proposer, letters, partition):
-            position = sent.result()
-            yield SentAgain(letter, position, waiter.wait(position, wait_s))
-
-
-def _sent(
-    proposer: Proposer, letters: Sequence[Letter], partition: int | None
+    storage_options: Mapping[str, str],
 ) -> list[tuple[Letter, Future[Position]]]:
     """Hand all of them over before the first one is waited for."""
     return [
-        (letter, proposer.send(letter.proposal.envelope, partition, headers=letter.headers))
+        (
+            letter,
+            proposer.send(
+                letter.proposal.envelope, partition, headers=letter.headers, storage_options=storage_options
+            ),
+        )
         for letter in letters
         if isinstance(letter.proposal, Entry)
     ]

@@ -139,9 +139,11 @@ def _proposal(told: Explanation) -> dict[str, Any] | None:
     if not isinstance(entry, Entry):
         return None
     lance = entry.envelope.lance
+    claim = entry.envelope.claim if entry.envelope.HasField("claim") else None
     return {
         "operation": lance.WhichOneof("operation"),
-        "read_version": lance.read_version,
+        "read_version": lance.read_version if claim is None else None,
+        "claim": None if claim is None else {"uri": claim.uri, "size": claim.size},
         "uuid": entry.uuid,
         "app_id": entry.app_id,
         "batch_id": entry.batch_id,
@@ -186,6 +188,9 @@ def _proposed(told: Explanation) -> str | None:
     if plain is None:
         return None
     key = f"{plain['app_id']}:{plain['batch_id']}, " if plain["app_id"] else ""
+    claim = plain["claim"]
+    if claim is not None:
+        return f"{key}at {plain['time']}, a claim to the {claim['size']:,} bytes at {claim['uri']}"
     built = "to create the table" if plain["creates"] else f"built on version {plain['read_version']}"
     size = f"{plain['bytes']:,} bytes"
     return f"{plain['operation']}, {built}, {key}uuid {plain['uuid'] or '-'}, at {plain['time']}, {size}"

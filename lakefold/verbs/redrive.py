@@ -138,7 +138,7 @@ class _Told:
                 "outcome": None if outcome is None else json_form(outcome_message(outcome)),
                 "same_cause": sent.same_cause,
             }
-            print_json({**_plain(sent.letter), **more})
+            print_json({**_plain(sent.letter), "obstacle": sent.obstacle, **more})
         else:
             click.echo(f"{sent.letter.position}  {_key(sent.letter)}  {text}")
 
@@ -146,7 +146,7 @@ class _Told:
 def _words(sent: SentAgain) -> tuple[str, str]:
     """What became of a letter: the kind to count it by, and the sentence for people."""
     if sent.position is None:
-        return "not sent", f"not sent: {sent.letter.obstacle}"
+        return "not sent", f"not sent: {sent.obstacle}"
     if sent.outcome is None:
         return "sent", f"{sent.position}  sent"
     if sent.same_cause is None:
@@ -187,7 +187,8 @@ def _print_dry(letter: Letter, *, as_json: bool) -> None:
 def _operation(letter: Letter) -> str | None:
     if not isinstance(letter.proposal, Entry):
         return None
-    return letter.proposal.envelope.lance.WhichOneof("operation")
+    envelope = letter.proposal.envelope
+    return "claim" if envelope.HasField("claim") else envelope.lance.WhichOneof("operation")
 
 
 def _key(letter: Letter) -> str:

@@ -58,8 +58,10 @@ class Letter:
         if not isinstance(self.proposal, Entry):
             return None
         entry = self.proposal
-        name = (f"{entry.app_id}", f"{entry.batch_id}") if entry.app_id else (entry.uuid,)
-        return (entry.envelope.table, entry.envelope.branch, *name)
+        # The uuid of a claimed proposal isn't in its message; the hash of its bytes is.
+        name = entry.uuid or entry.envelope.claim.sha256.hex()
+        key = (entry.app_id, str(entry.batch_id)) if entry.app_id else (name,)
+        return (entry.envelope.table, entry.envelope.branch, *key)
 
     @property
     def obstacle(self) -> str:
@@ -68,7 +70,11 @@ class Letter:
             return f"its {self.left_out:,} bytes were too large to be kept here; the log has them"
         if not isinstance(self.proposal, Entry):
             return "it is no proposal"
-        if not self.proposal.app_id and not self.proposal.uuid:
+        if (
+            not self.proposal.app_id
+            and not self.proposal.uuid
+            and not self.proposal.envelope.HasField("claim")
+        ):
             return "it has no key, so nothing would keep it from being folded twice"
         return ""
 

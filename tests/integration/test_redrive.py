@@ -82,6 +82,8 @@ def test_a_refused_one_is_listed_explained_and_sent_again(
         assert told["state"] == "invalid"
         assert told["proposal"]["batch_id"] == 1
         assert told["told_by"].startswith(f"the outcome at {topic_names.outcomes}/0@")
+    (tmp_path / "notes").write_text("no folder, so no table")
+    odd = keyless(canonical(str(tmp_path / "notes")), "odd")
     (told,) = documents(capsys, "explain", uri, str(bad), *flags, *group)
     assert (told["state"], told["proposal"]) == ("invalid", None)
     documents(capsys, "explain", uri, "loader:2", *flags, *group, code=2)
@@ -92,10 +94,8 @@ def test_a_refused_one_is_listed_explained_and_sent_again(
     assert (second["obstacle"], second["position"]["offset"]) == ("it is no proposal", bad)
     dry = documents(capsys, "redrive", *flags, "--all", "--dry-run")
     assert [one["would_send"] for one in dry] == [True, False]
-    documents(capsys, "redrive", *flags, "--offset", "77", code=2)
-    documents(capsys, "redrive", *flags, "--dry-run", code=2)
 
-    send(bootstrap, topic_names, early, keyless(uri, "a"), keyless(uri, "b"))
+    send(bootstrap, topic_names, early, keyless(uri, "a"), keyless(uri, "b"), odd)
     (waits,) = documents(capsys, "explain", uri, "loader:1", *flags, *group)
     assert (waits["state"], waits["position"]["offset"], waits["outcome"]) == ("waiting", 2, None)
     assert [one["position"]["offset"] for one in waits["outcomes"]] == ["0"]
@@ -106,12 +106,15 @@ def test_a_refused_one_is_listed_explained_and_sent_again(
         committer.wait_until_ready()
         (again,) = documents(capsys, "redrive", *flags, "--offset", "0", code=3)
         assert again["same_cause"]
-        assert again["sent_to"]["offset"] == 5
+        assert again["sent_to"]["offset"] == 6
         send(bootstrap, topic_names, creation(uri))
         kept, *others = documents(capsys, "redrive", *flags, "--table", uri, "--all")
         assert (kept["sent_to"], kept["position"]["offset"]) == (None, bad)
-        assert [one["position"]["offset"] for one in others] == [3, 4, 5]
+        assert [one["position"]["offset"] for one in others] == [3, 4, 6]
         versions = [one["outcome"]["committed"]["version"] for one in others]
+        (elsewhere,) = documents(capsys, "redrive", *flags, "--table", odd.table, "--all")
+        assert (elsewhere["sent_to"], elsewhere["position"]["offset"]) == (None, 5)
+        assert "notes" in elsewhere["obstacle"]
         (twice,) = documents(capsys, "redrive", *flags, "--offset", "0/2")
         assert twice["outcome"]["duplicate"]["version"] == versions[-1]
         assert committer.stop() == 0

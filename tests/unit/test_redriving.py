@@ -71,6 +71,15 @@ def test_what_can_not_be_sent_says_why() -> None:
     assert left.obstacle.startswith("its 5,000 bytes")
 
 
+def test_a_claim_is_known_by_its_key_or_its_hash() -> None:
+    claims = [letter(offset, name="") for offset in range(3)]
+    for one, digest in zip(claims, (b"a" * 32, b"b" * 32, b"a" * 32), strict=True):
+        assert isinstance(one.proposal, Entry)
+        one.proposal.envelope.claim.sha256 = digest
+        assert one.obstacle == ""
+    assert pick(claims, ()) == claims[1:]
+
+
 @pytest.mark.parametrize(
     ("result", "same"),
     [
