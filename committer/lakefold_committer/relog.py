@@ -6,19 +6,21 @@ that is an answer (`EntriesGoneError`), as logs may be deleted and files may not
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from lakefold_log.envelope import decode
-from lakefold_table.entry import Entry, Position
+from lakefold_table.entry import Entry, Invalid, Position
 from lakefold_table.errors import InvalidError, StopError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from lakefold_committer.redeeming import Claims
     from lakefold_log.consumer import Message
     from lakefold_log.envelope import Decoded
     from lakefold_log.filelog import FileLog
-    from lakefold_table.entry import LogId
+    from lakefold_table.entry import LogId, Outcome
 
 AT_ONCE = 1000
 POLL_SECONDS = 1.0
@@ -136,3 +138,34 @@ def _entry(log: LogId, offset: int, read: list[Decoded]) -> Entry:
     if not isinstance(read[0], Entry):
         raise EntriesGoneError(f"what stands at {Position(log, offset)} is no entry: {read[0].message}")
     return read[0]
+
+
+def redeemed(
+    entries: Mapping[int, Entry], refused: Mapping[int, Outcome], claims: Claims
+) -> tuple[Mapping[int, Entry], frozenset[int]]:
+    """The entries with the envelopes that claims stand for, and at which offsets a claim's fault is as told.
+
+    A claim's file goes once its entry is answered. What was refused without it bears no uuid, and is refused
+    again as `refused` tells, whatever lies there now. Raises `EntriesGoneError` where a file that was brought
+    then is gone.
+    """
+    found = dict(entries)
+    told: set[int] = set()
+    for offset, entry in entries.items():
+        if not entry.envelope.HasField("claim"):
+            continue
+        (brought,) = claims.bring([entry])
+        outcome = refused.get(offset)
+        if outcome is not None and not outcome.uuid:
+            fault = outcome.result if isinstance(outcome.result, Invalid) else brought.fault
+            found[offset] = replace(entry, fault=fault)
+            if fault != brought.fault:
+                told.add(offset)
+        elif brought.fault is not None:
+            where = str(entry.position)
+            raise EntriesGoneError(
+                f"what it claims can't be had any more: {brought.fault.message}", where=where
+            )
+        else:
+            found[offset] = brought
+    return found, frozenset(told)

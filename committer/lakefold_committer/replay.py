@@ -23,7 +23,8 @@ from lakefold_committer.lines import line_of
 from lakefold_committer.observing import observe
 from lakefold_committer.opening import own_marks, own_properties, provable, read_deed, read_state
 from lakefold_committer.recalling import Recalling
-from lakefold_committer.relog import EntriesGoneError
+from lakefold_committer.redeeming import Claims
+from lakefold_committer.relog import EntriesGoneError, redeemed
 from lakefold_committer.replayed import Case, Replayed, Verdict, gone_of, group_of, judged
 from lakefold_log.record import TABLE_ID, decode_record
 from lakefold_table.errors import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from lakefold_table.versions import Versions
 
 TOGETHER = Limits(sys.maxsize, sys.maxsize)
+NOTE = "offset {}: refused for what the store held then, taken from the record"
 UNREADABLE = (VersionExpiredError, NotATableError, DamagedError, InvalidError, StopError)
 
 
@@ -82,6 +84,7 @@ class _Replay:
         self._format: AnyFormat = LanceFormat()
         self._bringer = Bringer(self._format, versions, check_sizes=False)
         self._sizes = Bringer(self._format, versions).sizes
+        self._claims = Claims()
         self._bases: tuple[Table, ...] = ()
 
     def run(self, numbers: Sequence[int], wanted: int | None) -> Iterator[Replayed]:
@@ -149,7 +152,7 @@ class _Replay:
                 Verdict.NOT_COMPARED, f"version {case.version - 1}, which it was built on, is gone"
             )
         try:
-            entries = self._read(case)
+            entries, taken = self._read(case)
         except EntriesGoneError as error:
             self._go_on(case.version)
             return case.told(Verdict.NOT_COMPARED, f"its entries are gone: {error}")
@@ -165,6 +168,7 @@ class _Replay:
         for base in bases[1:]:
             if told.verdict is not Verdict.SAME:
                 told, table = self._folded(case, base, entries)
+        told = replace(told, notes=(*told.notes, *(NOTE.format(offset) for offset in sorted(taken))))
         if told.verdict is Verdict.SAME and table is not None:
             self._bases = (table,)
         else:
@@ -175,10 +179,16 @@ class _Replay:
     def _is_of_this_line(self, entry: Entry) -> bool:
         return line_of(entry.envelope.table, entry.envelope.branch) == place(self._uri)
 
-    def _read(self, case: Case) -> Mapping[int, Entry]:
-        """The entries that the version answers; the one that it names where it answers none."""
+    def _read(self, case: Case) -> tuple[Mapping[int, Entry], frozenset[int]]:
+        """The entries that the version answers; the one that it names where it answers none.
+
+        With the offsets of claims whose fault is taken from the record.
+        """
         record = case.record
-        return self._entries.at(record.log, record.topic, list(case.answers) or [record.first_offset])
+        if not case.answers:
+            return self._entries.at(record.log, record.topic, [record.first_offset]), frozenset()
+        found = self._entries.at(record.log, record.topic, list(case.answers))
+        return redeemed(found, record.refused, self._claims)
 
     def _folded(self, case: Case, base: Table, entries: Mapping[int, Entry]) -> tuple[Replayed, Table | None]:
         """The version made again on this base, and the table after it (None where none came of it)."""
@@ -189,7 +199,11 @@ class _Replay:
             apart = Difference("entries", "in one version", "of kinds that share none")
             return case.told(Verdict.DIFFERENT, found=[apart]), None
         table, observed = observe(self._format, self._versions, self._bringer, table, group)
-        gone = gone_of(self._format.needs(table.state, group), table.state, observed)
+        gone = gone_of(
+            self._format.needs(table.state, [one for one in group if one.fault is None]),
+            table.state,
+            observed,
+        )
         try:
             folded, recalling = self._fold(case, table, group, observed)
         except RetryError:
@@ -197,10 +211,7 @@ class _Replay:
         except (StopError, DamagedError, InvalidError) as error:
             broken = Difference("the whole version", "there", f"can't be made: {error}")
             return judged(case, [broken], gone, ()), None
-        notes = [
-            f"offset {offset}: refused for what the store held then, taken from the record"
-            for offset in sorted(recalling.untold)
-        ]
+        notes = [NOTE.format(offset) for offset in sorted(recalling.untold)]
         found = self._differences(case, folded.publication)
         for offset in sorted(recalling.unlike):
             found.append(Difference(f"answer[{offset}]", f"{case.answers[offset]!r}", "another one"))

@@ -1,0 +1,71 @@
+"""Large envelopes beside the log are brought again for a replay, and where that can't be, it is said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_committer.redeeming import Claims
+from lakefold_committer.replay import NOTE
+from lakefold_committer.replayed import Verdict
+from lakefold_log.claims import path_of, put_claim
+from lakefold_log.envelope import encode
+from lakefold_table.storage.memory import MemoryStorage
+from tests.folding import append, creation, entries, opened
+from tests.replaying import HERE, NAME, Listed, here, replayed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    yield
+    MemoryStorage.forget(NAME)
+
+
+def claimed(envelope: Envelope) -> tuple[Envelope, str]:
+    """The message for an envelope that lies beside the table, and where."""
+    small = put_claim(MemoryStorage(HERE), envelope, encode(envelope), 1)
+    return small, path_of(small.claim)
+
+
+def folded(*envelopes: Envelope) -> Listed:
+    """The log of a table that was folded from these, each alone, its refusals recorded."""
+    log = entries([here(creation()), *envelopes, here(append("last"))], 0)
+    table = opened(HERE)
+    for one in log:
+        table.fold(Claims().bring([one]))
+    return Listed(log)
+
+
+def test_what_is_claimed_is_brought_again() -> None:
+    small, path = claimed(here(append("f", app="a", batch=1)))
+    log = folded(small, small)
+    told = replayed(log)
+    assert [(one.verdict, one.committed, one.notes) for one in told] == [(Verdict.SAME, 1, ())] * 3
+    assert sum(one.refused for one in told) == 1
+    MemoryStorage(HERE).delete(path)
+    told = replayed(log)
+    assert [one.verdict for one in told] == [Verdict.SAME, Verdict.NOT_COMPARED, Verdict.NOT_COMPARED]
+    assert "what it claims can't be had any more" in told[1].notes[0]
+
+
+def test_a_claim_without_its_file_is_refused_again_whatever_lies_there_now() -> None:
+    storage = MemoryStorage(HERE)
+    small, path = claimed(here(append("f")))
+    data = storage.get(path)
+    storage.delete(path)
+    log = folded(small)
+    told = replayed(log)
+    assert [(one.verdict, one.notes) for one in told] == [(Verdict.SAME, ())] * 2
+    assert told[1].refused == 1
+    storage.put(path, [data])
+    told = replayed(log)
+    assert [(one.verdict, one.notes) for one in told] == [
+        (Verdict.SAME, ()),
+        (Verdict.SAME, (NOTE.format(1),)),
+    ]
