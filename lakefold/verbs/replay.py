@@ -80,7 +80,7 @@ def command(
 
     uri = canonical(table)
     versions = versions_of(uri, branch, settings.storage_options)
-    entries = _entries(settings, given["files"], given["log_id"])
+    entries = _entries(context, settings, given["files"], given["log_id"])
     kinds: Counter[str] = Counter()
     told_at = time.monotonic()
     for one in replay(versions, entries, root_of(uri, branch), given["first"], given["last"]):
@@ -96,7 +96,9 @@ def command(
         context.exit(DAMAGED)
 
 
-def _entries(settings: Settings, files: tuple[Path, ...], log_id: str | None) -> Entries:
+def _entries(
+    context: click.Context, settings: Settings, files: tuple[Path, ...], log_id: str | None
+) -> Entries:
     from lakefold_committer.relog import AnyEntries, FileEntries, KafkaEntries
     from lakefold_log.filelog import read_file_log
 
@@ -104,7 +106,9 @@ def _entries(settings: Settings, files: tuple[Path, ...], log_id: str | None) ->
         from lakefold_log.admin import KafkaConfig
         from lakefold_log.consumer import PartitionReader
 
-        return PartitionReader(KafkaConfig(settings.brokers(), settings.kafka), topic, log, offset)
+        reader = PartitionReader(KafkaConfig(settings.brokers(), settings.kafka), topic, log, offset)
+        context.call_on_close(reader.close)
+        return reader
 
     return AnyEntries(FileEntries(read_file_log(file, log_id) for file in files), KafkaEntries(opened))
 
