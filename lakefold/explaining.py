@@ -158,9 +158,10 @@ def _ask_the_table(told: Explanation, source: Source, versions: int, *, needed: 
     told.outcomes.extend(finding.outcomes)
     if finding.decisive is not None and finding.version is not None:
         told.told_by = f"the record in version {finding.version.version}"
-    elif finding.committed_in is not None:
-        told.told_by = f"the marks in version {finding.last}"
-    told.looked_at.append(f"the marks in version {finding.last}")
+    elif finding.committed_in is not None and finding.marks is not None:
+        told.told_by = f"the marks in version {finding.marks.version}"
+    if finding.marks is not None:
+        told.looked_at.append(f"the marks in version {finding.marks.version}")
     told.looked_at.append(f"the records in versions {finding.first} to {finding.last}")
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _BATCH: Final = 500
 _GROUP: Final = "lakefold-waiter"
+# Past the last message a poll waits for all of its time, even where only a marker was left to read.
+_POLL_S: Final = 0.05
 _OURS: Final = "lakefold."
 
 
@@ -99,7 +101,7 @@ def _letters(reader: PartitionReader, end: int, timeout_s: float) -> Iterator[Le
     deadline = time.monotonic() + timeout_s
     while reader.position < end:
         before = reader.position
-        for message in reader.poll(_BATCH, 1.0):
+        for message in reader.poll(_BATCH, _POLL_S):
             if message.offset < end:
                 yield letter_of(message, Position(reader.log, message.offset, reader.topic))
         if reader.position > before:

@@ -37,6 +37,8 @@ _CHUNK: Final = 5_000
 _BATCH: Final = 1_000
 _GROUP: Final = "lakefold-waiter"
 _QUESTION_S: Final = 5.0
+# Past the last message a poll waits for all of its time, even where only a marker was left to read.
+_POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ def _span(reader: PartitionReader, low: int, high: int, deadline: float) -> Iter
             where = f"{reader.topic}/{reader.log.partition}@{low}"
             text = f"the time is over before all was looked at {reader.last_error}".rstrip()
             raise RetryError(text, where=where, hint="allow more time")
-        for message in reader.poll(min(_BATCH, high - low), min(1.0, left)):
+        for message in reader.poll(min(_BATCH, high - low), min(_POLL_S, left)):
             if message.offset < high:
                 yield message
 

@@ -15,6 +15,7 @@ from lakefold_log.record import decode_record, position_at
 from lakefold_reader.source import numbers_of, read_step, time_of
 from lakefold_table.entry import Duplicate, Outcome
 from lakefold_table.errors import InvalidError
+from lakefold_table.lance.operations import Kind
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.marks import decode_marks
 
@@ -68,7 +69,7 @@ class VersionTold:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the table knows. `branch` and `marks` are those of its newest version.
+    """What the table knows. `branch` is its newest version's, `marks` those that count (positions-grow).
 
     `outcomes` are recorded in versions, newest first; at most the last one is no Duplicate. `version` is
     the one that holds the proposal or records its refusal, where it is there. `committed_in`: a version that
@@ -185,7 +186,7 @@ def find(source: Source, sought: Sought, *, at_most: int) -> Finding:
     newest = read_step(source, numbers[-1], whole=True)
     head = None if newest is None else newest.head
     branch = "" if head is None else head.branch
-    marks = None if head is None else decode_marks(head.table_metadata, source.uri)
+    marks = _proven_marks(source, numbers[-at_most:])
     uri = source.uri.removesuffix(f"/{branch_root(branch)}") if branch else source.uri
     committed_in = _marked(sought, marks)
     search = _Search(sought, uri, branch, committed_in=committed_in, logs=_logs(marks))
@@ -200,6 +201,22 @@ def find(source: Source, sought: Sought, *, at_most: int) -> Finding:
             break
     told = tuple(search.outcomes), search.version, search.committed_in
     return Finding(uri, branch, marks, numbers[0], lowest, numbers[-1], *told)
+
+
+def _proven_marks(source: Source, numbers: list[int]) -> Marks | None:
+    """The marks of the newest version that a committer made: a foreign one may have rolled them back.
+
+    None where there is none; a clone bears the marks of the line that it was made of, which say nothing here.
+    """
+    for number in reversed(numbers):
+        step = read_step(source, number)
+        if step is not None and step.own:
+            whole = read_step(source, number, whole=True)
+            head = None if whole is None else whole.head
+            return None if head is None else decode_marks(head.table_metadata, source.uri)
+        if step is not None and step.kind is Kind.CLONE:
+            return None
+    return None
 
 
 def _order(numbers: list[int], committed_in: int | None, at_most: int) -> Iterator[int]:

@@ -123,6 +123,26 @@ def test_foreign_versions_in_between_hide_nothing(table: Folded, capsys: pytest.
     assert explained(capsys, table, "1")["committed_in"] == 2
 
 
+def test_marks_rolled_back_by_a_foreign_client_do_not_count(
+    table: Folded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lance.dataset(local_path(table.uri), version=1).restore()
+    told = explained(capsys, table, "app:2")
+    assert (told["state"], told["committed_in"]) == ("committed", 2)
+    assert told["told_by"] == "the marks in version 3"
+
+
+def test_a_branch_knows_nothing_of_proposals_for_the_main_line(
+    table: Folded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lance.dataset(local_path(table.uri)).create_branch("side")
+    error = explained(capsys, table, "app:2", "--branch", "side", code=2)["error"]
+    assert error["where"] == table.uri
+    assert "the marks" not in error["hint"]
+    assert explained(capsys, table, "app:2", "--branch", "main")["committed_in"] == 2
+    explained(capsys, table, "app:2", "--branch", "none", code=2)
+
+
 @pytest.mark.parametrize("what", ["99", "app:77", "nobody:1", "0f3c2a77-5a0e-4f7e-9f42-6d1c0a3f2b11"])
 def test_what_nobody_knows_names_the_places_asked(
     table: Folded, capsys: pytest.CaptureFixture[str], what: str
