@@ -19,11 +19,12 @@ ROOT = Path(__file__).parents[2]
 SIZE = 10_000_000
 CHILD = """
 # Decodes the bytes of its standard input, as what its argument says, and prints what that took.
-import json, resource, sys, time
+import json, sys, time
 from lakefold_log.envelope import decode
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import DamagedError
+from tests.properties.hostile import forget_peak, peak
 from lakefold_table.lance.manifests.codec import FOOTER, LENGTH, MAGIC, MAJOR, MINOR, decode_file
 
 name = sys.argv[1]
@@ -34,8 +35,6 @@ def file(head, before=b""):
     message = head.SerializeToString()
     return body + LENGTH.pack(len(message)) + message + FOOTER.pack(len(body), MAJOR, MINOR, MAGIC)
 
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 section = LENGTH.pack(len(data)) + data
 if name in {"files", "fields", "bases"}:
@@ -49,7 +48,7 @@ elif name == "indices":
 else:
     whole = data
 del section
-before, started = peak(), time.monotonic()
+before, started = forget_peak(), time.monotonic()
 try:
     if name == "envelope":
         kind = type(decode(whole, b"", Position(LogId("c", "t", 0), 0), 0)).__name__

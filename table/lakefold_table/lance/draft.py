@@ -26,7 +26,7 @@ from lakefold_table.lance.operations.change import NOTHING, Change, Proposal
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.schemas.identity import Meanings
 from lakefold_table.lance.state import MICROS, LanceState
-from lakefold_table.lance.validity import envelope_fault, read_version_fault
+from lakefold_table.lance.validity import envelope_fault, named_fragments_fault, read_version_fault
 from lakefold_table.lance.working import Working
 from lakefold_table.marks import PREFIX
 
@@ -187,7 +187,9 @@ class LanceDraft:
         if kind is Kind.CLONE:
             return RULES[kind].change(self._table, Proposal(envelope))
         transaction = envelope.lance
-        fault = read_version_fault(transaction, state.version)
+        fault = read_version_fault(transaction, state.version) or named_fragments_fault(
+            transaction, self._table.numbering.first_ids[0]
+        )
         if fault is not None:
             return fault
         rows = affected_rows(envelope)

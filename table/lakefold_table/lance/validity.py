@@ -86,6 +86,19 @@ def read_version_fault(transaction: Transaction, version: int) -> Invalid | None
     )
 
 
+def named_fragments_fault(transaction: Transaction, ever_used: int) -> Invalid | None:
+    """Refuses to look up more fragments than the table ever had."""
+    delete, update = transaction.delete, transaction.update
+    named = len(delete.deleted_fragment_ids) + len(delete.updated_fragments)
+    named += len(update.removed_fragment_ids) + len(update.updated_fragments)
+    if named <= 2 * ever_used:
+        return None
+    return Invalid(
+        f"the transaction names {named} fragments, the table never had more than {ever_used}",
+        "name each fragment that it changes or removes once",
+    )
+
+
 def new_fragment_fault(fragment: DataFragment, columns: Columns, bases: Collection[int]) -> Invalid | None:
     """What is wrong with a fragment that a transaction adds."""
     if not 0 < fragment.physical_rows <= MAX_ROWS:

@@ -23,7 +23,7 @@ PART_BYTES = 128
 """What one decoded message takes at least, whatever it holds (tried: 77 for a DataFile, 117 for a Field)."""
 DENSEST = 2
 """The bytes of the smallest part: a tag, and a length of 0."""
-FREE_BYTES = 48 << 20
+FREE_BYTES = 24 << 20
 """What any message may take, besides some times its size."""
 TIMES = 4
 """How many times: a new fragment of one file is two parts in 80 bytes, and a million of them may be sent."""
@@ -41,20 +41,24 @@ def check_expansion(data: bytes, kind: type[Message], span: range | None = None)
         return
     most = most_parts(len(span))
     count = 0
-    waiting = [(span.start, span.stop, _parts_of(cast("Descriptor", kind.DESCRIPTOR)))]
-    while waiting:
-        at, end, parts = waiting.pop()
-        while at < end:
-            number, start, at = field_at(data, at, end)
-            part = parts.get(number)
-            if part is None or start < 0:
-                continue
-            count += 1
-            if count > most:
-                raise DecodeError(f"{len(span)} bytes hold over {most} messages: no client writes so many")
-            within = _parts_of(part)
-            if within:
-                waiting.append((start, at, within))
+    at, end, parts = span.start, span.stop, _parts_of(cast("Descriptor", kind.DESCRIPTOR))
+    outer: list[tuple[int, int, Mapping[int, Descriptor]]] = []
+    while at < end or outer:
+        if at >= end:
+            at, end, parts = outer.pop()
+            continue
+        number, start, after = field_at(data, at, end)
+        part = parts.get(number)
+        at = after
+        if part is None or start < 0:
+            continue
+        count += 1
+        if count > most:
+            raise DecodeError(f"{len(span)} bytes hold over {most} messages: no client writes so many")
+        within = _parts_of(part)
+        if within and start < after:
+            outer.append((after, end, parts))
+            at, end, parts = start, after, within
 
 
 def most_parts(size: int) -> int:

@@ -27,6 +27,8 @@ MAX_REMEMBERED_IDS = 100_000
 """Of all remembered kinds of fragment together: what is remembered stays within some megabytes."""
 MAX_NAMED = 10
 """How many ids or names a message gives: the rest is counted."""
+MOST_FIELDS = 10_000
+"""How many fields more than there are a file may list before nobody looks which those are."""
 LEGACY_FILES = frozenset({(0, 0), (0, 1), (0, 2)})
 KNOWN_FILES = frozenset(FILE_VERSIONS.values())
 KNOWN_VERSIONS = tuple(sorted(f"{major}.{minor}" for major, minor in KNOWN_FILES if (major, minor) >= V2_0))
@@ -70,6 +72,9 @@ class Columns:
 
     def fault(self, fragment: DataFragment) -> Invalid | None:
         """Why the fragment's files don't fit the schema; None where they do."""
+        long = next(filter(None, map(self._length_fault, fragment.files)), None)
+        if long is not None:
+            return long
         shape = tuple(_shape(file) for file in fragment.files)
         if shape in self.sound:
             return None
@@ -80,7 +85,16 @@ class Columns:
 
     def file_fault(self, file: DataFile) -> Invalid | None:
         """Why one file doesn't fit the schema; None where it does."""
-        return self._file_fault(_shape(file))
+        return self._length_fault(file) or self._file_fault(_shape(file))
+
+    def _length_fault(self, file: DataFile) -> Invalid | None:
+        """Refuses a file that lists so many fields that telling which are wrong takes memory."""
+        if len(file.fields) <= MOST_FIELDS + len(self.roots):
+            return None
+        return Invalid(
+            f"a data file lists {len(file.fields)} fields, the table has {len(self.roots)}",
+            "name the field ids that the file holds, each once",
+        )
 
     def _judge(self, shape: Shape) -> Invalid | None:
         if not shape:
