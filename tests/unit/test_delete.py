@@ -97,6 +97,16 @@ def test_a_delete_of_nothing_leaves_the_joined_file_of_those_before_it(table: Me
     assert list(table.deleted(0)) == [1, 2]
 
 
+def test_more_fragments_than_there_ever_were_are_not_looked_up(table: MemoryRows) -> None:
+    envelope = table.delete({})
+    envelope.lance.delete.deleted_fragment_ids.extend(range(7))
+    (result,) = table.fold(envelope)
+    assert isinstance(result, Invalid)
+    assert result.message == "the transaction names 7 fragments, the table never had more than 3"
+    (result,) = table.fold(table.delete({0: [1]}, removed=[2]))
+    assert isinstance(result, Committed)
+
+
 def test_a_fragment_may_be_listed_once(table: MemoryRows) -> None:
     envelope = table.delete({0: [1]}, told=False)
     envelope.lance.delete.updated_fragments.append(envelope.lance.delete.updated_fragments[0])

@@ -67,6 +67,13 @@ def test_files_from_before_version_2() -> None:
     assert columns.fault(fragment(("0.1", [0], []))) is None
 
 
+def test_a_list_far_longer_than_the_schema_is_not_looked_through() -> None:
+    many = list(range(columns_module.MOST_FIELDS + 10))
+    fault = nested().fault(fragment(("2.2", many, many)))
+    assert isinstance(fault, Invalid)
+    assert fault.message == "a data file lists 10010 fields, the table has 9"
+
+
 @pytest.mark.parametrize(
     ("files", "message", "hint"),
     [
