@@ -10,6 +10,8 @@ ROOTS := .:protos:table:log:ingest:committer:reader
 CORE := $(addprefix table/lakefold_table/,entry.py errors.py format.py marks.py) \
 	$(addprefix log/lakefold_log/,answers.py record.py) \
 	$(addprefix committer/lakefold_committer/,fold.py grouping.py keys.py)
+# Tests without a broker that take longer: they play histories with pylance beside us.
+HISTORIES := $(addprefix tests/properties/,test_histories.py test_fuzz_proposals.py test_fuzz_hostile.py test_committers.py)
 STEP = @printf '\n\033[1m== %s\033[0m\n'
 CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	echo 'Python 3.11 or newer is needed; $(PYTHON) is not. Name another: make PYTHON=python3.12' >&2; exit 1; }
@@ -45,11 +47,11 @@ types: setup ## mypy, strict, over packages and tests
 
 test-fast: setup ## the tests that need no broker and no Spark (under a minute)
 	$(STEP) 'fast tests'
-	@$(BIN)/pytest -q tests --ignore=tests/integration --ignore=tests/oracle -n 2
+	@$(BIN)/pytest -q tests --ignore=tests/integration --ignore=tests/oracle $(addprefix --ignore=,$(HISTORIES)) -n 2
 
-test-oracle: setup ## the tests that hold our tables against pylance's, both ways
+test-oracle: setup ## the tests that hold our tables against pylance's, both ways; random histories
 	$(STEP) 'oracle tests'
-	@$(BIN)/pytest -q tests/oracle -n 2
+	@$(BIN)/pytest -q tests/oracle $(HISTORIES) -n 2
 
 test-integration: .java setup ## the tests that start a real broker and Spark, on free ports
 	$(STEP) 'integration tests'
