@@ -16,7 +16,7 @@ from lakefold_table.lance.conflicts.matrix import DETAILED
 from lakefold_table.lance.conflicts.reading import footprint_of
 from lakefold_table.lance.creation import creation_fault, first_head, version_to_create
 from lakefold_table.lance.invariants import check
-from lakefold_table.lance.judged import affected_rows, carries_reuse, known_version, proposed_footprint
+from lakefold_table.lance.judged import affected_rows, known_version, proposed_footprint, published_footprint
 from lakefold_table.lance.manifests.codec import encode_file
 from lakefold_table.lance.manifests.features import Flag, flags_of, set_flag
 from lakefold_table.lance.manifests.naming import Scheme
@@ -54,6 +54,7 @@ class LanceDraft:
         self._rows_done: Footprint | None = None
         self._begins_clone = False
         self._merged: Transaction | None = None
+        self._following: History | None = None
 
     @property
     def _base(self) -> int:
@@ -79,7 +80,7 @@ class LanceDraft:
         rebased = envelope.lance.read_version < self._base
         rows, first, count = self._table.take(change)
         self._transactions.append(change.transaction)
-        self._merged = None
+        self._merged = self._following = None
         self._remember(footprint_of(change.transaction))
         added = rows if change.rows_added is None else change.rows_added
         return Accepted(rebased, added, change.rows_deleted or 0, first, count)
@@ -92,7 +93,7 @@ class LanceDraft:
     @property
     def operations(self) -> tuple[int, Mapping[str, int]]:
         """For each kind of operation the newest version that was one, this next version included."""
-        history = self._next_history(self._together())
+        history = self._next_history()
         return history.since, {kind.value: version for kind, version in history.latest.items()}
 
     @property
@@ -119,7 +120,7 @@ class LanceDraft:
             fragments,
             table.index_section,
             transaction,
-            self._next_history(transaction),
+            self._next_history(),
             table.columns,
             self._scheme,
             table.file_version,
@@ -140,12 +141,16 @@ class LanceDraft:
         elif footprint.kind in DETAILED or self._history.latest.get(footprint.kind) != self._table.version:
             self._history = self._history.extended(self._table.version, footprint)
 
-    def _next_history(self, transaction: Transaction) -> History:
-        if self._begins_clone:
-            return History(self._table.version, {}, self._table.version)
-        history = self._state.history if self._state else History(0, {}, 0)
-        reuse = carries_reuse(transaction, self._table.index_section)
-        return history.extended(self._table.version, footprint_of(transaction, carries_reuse=reuse))
+    def _next_history(self) -> History:
+        """What is known of past versions after this one, as its entries stand so far."""
+        if self._following is None:
+            version = self._table.version
+            if self._begins_clone:
+                return History(version, {}, version)
+            history = self._state.history if self._state else History(0, {}, 0)
+            did = published_footprint(self._together(), self._table.index_section)
+            self._following = history.extended(version, did)
+        return self._following
 
     def _creation(self, envelope: Envelope) -> Change | Rejected | Invalid:
         """The first version of a table that isn't there."""

@@ -53,6 +53,11 @@ def proposed_footprint(
     return replace(footprint, indexing=replace(footprint.indexing, added=added))
 
 
+def published_footprint(transaction: Transaction | None, index_section: bytes) -> Footprint:
+    """What a version did, by its transaction and its indices. Raises as `carries_reuse` does."""
+    return footprint_of(transaction, carries_reuse=carries_reuse(transaction, index_section))
+
+
 def known_version(transaction: Transaction) -> int:
     """The version whose rows a proposal knows: the one that it read, or an older one that an index is of.
 

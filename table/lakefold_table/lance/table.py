@@ -10,10 +10,9 @@ from lakefold_table.entry import Conflict, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Deed, Needs
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
-from lakefold_table.lance.conflicts.reading import footprint_of
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.indexing.reuse import needs_of_section
-from lakefold_table.lance.judged import affected_rows, carries_reuse, known_version, proposed_footprint
+from lakefold_table.lance.judged import affected_rows, known_version, proposed_footprint, published_footprint
 from lakefold_table.lance.manifests.codec import decode_file, decode_head, index_section, transaction_of
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme, detect, transaction_path
@@ -72,8 +71,7 @@ class LanceFormat:
         transaction = transaction_of(told) if transaction is None else transaction
         _scheme(path, head.version, where)
         told_in = transaction_path(head.transaction_file) if transaction is None else ""
-        reuse = carries_reuse(transaction, index_section(data, head, where))
-        footprint = footprint_of(transaction, carries_reuse=reuse)
+        footprint = published_footprint(transaction, index_section(data, head, where))
         properties = {} if transaction is None else dict(transaction.transaction_properties)
         kind = footprint.kind
         return Deed(head.version, kind.value, properties, kind is Kind.CLONE, footprint, told_in)
@@ -106,7 +104,11 @@ class LanceFormat:
         """The foreign version that came after `state`, with the history of operations carried on."""
         history, newest = state.history, state.version
         steps = [(one.version, cast("Footprint", one.footprint)) for one in between]
-        for version, footprint in (*steps, (foreign.version, _footprint(foreign))):
+        did = published_footprint(foreign.transaction, foreign.index_section)
+        for version, footprint in (
+            *steps,
+            (foreign.version, did),
+        ):
             follows = version == newest + 1
             history = history.extended(version, footprint) if follows else History(version, {}, version)
             newest = version
@@ -129,13 +131,6 @@ def _scheme(path: str, version: int, where: str) -> Scheme:
     if scheme is None:
         raise DamagedError(f"the manifest says that it is version {version}", where=where)
     return scheme
-
-
-def _footprint(state: LanceState) -> Footprint:
-    """What this version did."""
-    return footprint_of(
-        state.transaction, carries_reuse=carries_reuse(state.transaction, state.index_section)
-    )
 
 
 def _needs_of_indices(state: LanceState, entries: Sequence[Entry]) -> Needs:
