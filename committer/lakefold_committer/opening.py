@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold import Table
 from lakefold_log.record import is_own
-from lakefold_table.errors import DamagedError, PlaceError, StopError, VersionExpiredError
+from lakefold_table.errors import DamagedError, GapError, PlaceError, StopError, VersionExpiredError
 from lakefold_table.lance.manifests.codec import head_length, head_transaction
 from lakefold_table.marks import RULES, Marks, decode_marks
 
@@ -110,7 +110,7 @@ def check_rules(marks: Marks, uri: str) -> None:
 
 
 def check_log(marks: Marks, log: LogId, uri: str) -> None:
-    """Raises `StopError` where the table was folded from another log: a condition of the log.
+    """Raises `GapError` where the table was folded from another log: a condition of the log.
 
     Another partition of the same topic is a condition of the entry (`fold.misplaced`).
     """
@@ -121,7 +121,7 @@ def check_log(marks: Marks, log: LogId, uri: str) -> None:
         or (bound.log.cluster_id, bound.log.topic_id) == (log.cluster_id, log.topic_id)
     ):
         return
-    raise StopError(
+    raise GapError(
         f"the table is bound to {bound}, cluster {bound.log.cluster_id}, topic id {bound.log.topic_id}; "
         f"this log is cluster {log.cluster_id}, topic id {log.topic_id}",
         where=uri,

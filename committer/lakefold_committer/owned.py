@@ -15,7 +15,7 @@ from lakefold_committer.fold import Folded, Table, Terms, fold, misplaced
 from lakefold_committer.observing import answers_before, observe
 from lakefold_committer.opening import check_log, check_rules, open_table, own_marks, read_newest
 from lakefold_log.record import is_own
-from lakefold_table.errors import RetryError, StopError
+from lakefold_table.errors import FencedError, RetryError
 from lakefold_table.versions import Published
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class OwnedTable:
         marks = own_marks(state, table.uri)
         check_rules(marks, table.uri)
         if marks.epoch > self._epoch and misplaced(marks, log) is None:
-            raise StopError(
+            raise FencedError(
                 f"version {version} was published by a committer of a later epoch: {marks.epoch}, "
                 f"this one has {self._epoch}",
                 where=table.uri,
@@ -208,7 +208,7 @@ class OwnedTable:
             one for one in self._table.pending if one.position.offset <= marks.offset_of(one.position.log)
         ]
         if twice:
-            raise StopError(
+            raise FencedError(
                 f"another committer has answered {twice[0].position} in version {marks.version}",
                 where=self._table.uri,
                 hint="two committers fold this table; this one stops",

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from lakefold_log.codes import Local
-from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
+from lakefold_table.errors import FencedError, InvalidError, LakefoldError, RetryError, StopError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -126,7 +126,9 @@ def error_of(error: KafkaError, doing: str, where: str = "") -> LakefoldError:
     """
     text = f"{doing}: {error.str()} ({error.name()})"
     if error.code() in _FENCED:
-        return StopError(text, where=where, hint="another process took over, or the broker gave this one up")
+        return FencedError(
+            text, where=where, hint="another process took over, or the broker gave this one up"
+        )
     if error.code() in _REFUSED_FOR_GOOD:
         return InvalidError(
             text, where=where, hint="see the kafka options, the topic's settings and the ACLs"

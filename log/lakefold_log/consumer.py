@@ -18,7 +18,7 @@ from lakefold_log.codes import Local
 from lakefold_log.guard import TopicGuard
 from lakefold_log.topics import NOT_YET, describe, watermarks
 from lakefold_table.entry import Position
-from lakefold_table.errors import RetryError, StopError
+from lakefold_table.errors import GapError, RetryError, StopError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -181,7 +181,7 @@ class PartitionReader:
         if (found.cluster_id, found.topic_id) != (self.log.cluster_id, self.log.topic_id):
             message = f"this is another log: cluster {found.cluster_id}, topic id {found.topic_id}"
             wanted = f"proven is cluster {self.log.cluster_id}, topic id {self.log.topic_id}"
-            raise StopError(f"{message}; {wanted}", where=self.topic, hint="see which brokers are meant")
+            raise GapError(f"{message}; {wanted}", where=self.topic, hint="see which brokers are meant")
         found.log_id(self.log.partition)
 
     def _prove_offset(self, offset: int) -> None:
@@ -190,10 +190,10 @@ class PartitionReader:
             return
         raise self._gap(offset, start, end)
 
-    def _gap(self, offset: int, start: int, end: int) -> StopError:
+    def _gap(self, offset: int, start: int, end: int) -> GapError:
         message = f"offset {offset} is wanted, the log holds {start} up to {end}: entries are lost"
         hint = "restore the topic, or accept the loss by moving what is proven"
-        return StopError(message, where=str(Position(self.log, offset, self.topic)), hint=hint)
+        return GapError(message, where=str(Position(self.log, offset, self.topic)), hint=hint)
 
     def _watermarks(self, *, read_committed: bool | None = None) -> Watermarks:
         committed = self._isolation == "read_committed" if read_committed is None else read_committed

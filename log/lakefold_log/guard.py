@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, TopicCollection
 
 from lakefold_log.admin import error_of, kafka_error
 from lakefold_log.topics import NO_TOPIC, topic_id_text
-from lakefold_table.errors import RetryError, StopError
+from lakefold_table.errors import GapError, RetryError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -50,7 +50,7 @@ class TopicGuard:
     def step(self) -> None:
         """Take an answer that has come, and ask again when it is time. Returns at once.
 
-        Raises `StopError` where the topic is another one, or gone; `InvalidError` where asking is refused.
+        Raises `GapError` where the topic is another one, or gone; `InvalidError` where asking is refused.
         """
         if self._asked is None:
             if time.monotonic() >= self._next_at:
@@ -69,7 +69,7 @@ class TopicGuard:
     def verify(self) -> None:
         """Ask now and wait for the answer (about a millisecond).
 
-        Raises `StopError` where the topic is another one, or gone; `RetryError` where that can't be told now.
+        Raises `GapError` where the topic is another one, or gone; `RetryError` where that can't be told now.
         """
         error = self._judge(self._ask())
         if error is not None:
@@ -82,7 +82,7 @@ class TopicGuard:
         return future
 
     def _judge(self, future: Future[TopicDescription]) -> LakefoldError | None:
-        """None: it is the proven topic. An error: that can't be told now. Raises `StopError`: it is not."""
+        """None: it is the proven topic. An error: that can't be told now. Raises `GapError`: it is not."""
         try:
             found = topic_id_text(future.result(self._admin.timeout_s + 1).topic_id)
         except FutureTimeoutError:
@@ -97,14 +97,12 @@ class TopicGuard:
         self.answering, self._missing_since = True, None
         if found != self._log.topic_id:
             message = f"the topic was made again: its id is {found}, it was {self._log.topic_id}"
-            raise StopError(
-                message, where=self._topic, hint="that is another log; see what deleted the first"
-            )
+            raise GapError(message, where=self._topic, hint="that is another log; see what deleted the first")
         return None
 
     def _missing(self) -> RetryError:
         now = time.monotonic()
         since = self._missing_since = now if self._missing_since is None else self._missing_since
         if now - since >= _GONE_AFTER_S:
-            raise StopError(f"the topic is gone, its id was {self._log.topic_id}", where=self._topic)
+            raise GapError(f"the topic is gone, its id was {self._log.topic_id}", where=self._topic)
         return RetryError("the broker doesn't know the topic just now", where=self._topic)

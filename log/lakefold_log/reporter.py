@@ -24,7 +24,7 @@ from lakefold_log.answers import MAX_TEXT, outcome_message
 from lakefold_log.committed import committed
 from lakefold_log.session import Session
 from lakefold_log.topics import describe, settings_of, watermarks
-from lakefold_table.errors import RetryError, StopError
+from lakefold_table.errors import FencedError, RetryError, StopError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,7 +190,7 @@ class Reporter:
             self._owed, self._done, self._mark = self._done, None, mark
         elif mark != self._mark:
             message = f"the offset of group {self._group} was moved to {mark[0]} by another process"
-            raise StopError(message, where=self._where, hint="let one committer fold each partition")
+            raise FencedError(message, where=self._where, hint="let one committer fold each partition")
         return None
 
     def _take_over(self, deadline: float) -> _Mark:

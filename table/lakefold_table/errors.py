@@ -35,9 +35,21 @@ class RetryError(LakefoldError):
 
 
 class StopError(LakefoldError):
-    """The process must not go on: another one owns the work, or the log is not the one that was proven."""
+    """The work must not go on as things are: trying again alone mends nothing.
+
+    Where a table is named, its entries wait in their order and other tables go on. The two kinds below are
+    conditions of a whole partition.
+    """
 
     exit_code = 5
+
+
+class FencedError(StopError):
+    """Another process owns the work now: this one steps down."""
+
+
+class GapError(StopError):
+    """The log is not the one that was proven, or lacks entries that were not answered."""
 
 
 class InvalidError(LakefoldError):
