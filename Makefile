@@ -9,7 +9,7 @@ ROOTS := .:protos:table:log:ingest:committer:reader
 # Modules of the pure core that lie beside others which may do IO; table/lakefold_table/lance is wholly pure.
 CORE := $(addprefix table/lakefold_table/,entry.py errors.py format.py marks.py) \
 	$(addprefix log/lakefold_log/,answers.py record.py) \
-	$(addprefix committer/lakefold_committer/,fold.py grouping.py keys.py)
+	$(addprefix committer/lakefold_committer/,binding.py fold.py grouping.py keys.py)
 # Tests without a broker that take longer: they play histories with pylance beside us.
 HISTORIES := $(addprefix tests/properties/,test_histories.py test_fuzz_proposals.py test_fuzz_hostile.py test_committers.py)
 STEP = @printf '\n\033[1m== %s\033[0m\n'

@@ -18,14 +18,15 @@ from lakefold_committer.grouping import Limits
 from lakefold_committer.lines import open_line
 from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Pace, Tables
+from lakefold_committer.proofs import Proofs
+from lakefold_committer.proving import proven_offset
 from lakefold_committer.redeeming import Claims
-from lakefold_log import stamp as stamps
 from lakefold_log.admin import Admin, KafkaConfig
 from lakefold_log.consumer import PartitionReader
 from lakefold_log.reporter import Reporter
 from lakefold_log.topics import Topics, ensure_topics, watermarks
 from lakefold_table.entry import Invalid
-from lakefold_table.errors import RetryError, StopError
+from lakefold_table.errors import GapError, RetryError
 from lakefold_table.lance.table import LanceFormat
 from lakefold_table.uri import is_under
 
@@ -131,6 +132,8 @@ class Committer:
         try:
             self._run_partition(admin, log, until_caught_up=until_caught_up)
         except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
+            if isinstance(error, GapError):
+                self._metrics.gap.labels(str(log.partition)).set(1)
             if self._failure is None:
                 self._failure = error
             self._stop.set()
@@ -149,7 +152,7 @@ class Committer:
                 committer = PartitionCommitter(
                     reader,
                     reporter,
-                    Tables(LanceFormat(), self._refusal, self._open, Claims(options.storage_options)),
+                    self._tables(admin, log, reader.position),
                     options.pace,
                     self._metrics,
                 )
@@ -166,8 +169,14 @@ class Committer:
 
     def _reader(self, admin: Admin, log: LogId) -> PartitionReader:
         options = self._options
-        start = _proven_offset(admin, options.group, options.topics.transactions, log)
+        start = proven_offset(admin, options.group, options.topics.transactions, log)
         return PartitionReader(options.kafka, options.topics.transactions, log, start, group=options.group)
+
+    def _tables(self, admin: Admin, log: LogId, answered: int) -> Tables:
+        options = self._options
+        proofs = Proofs(log, partial(_end_of, admin, options.topics.transactions, log.partition), answered)
+        claims = Claims(options.storage_options)
+        return Tables(LanceFormat(), self._refusal, partial(self._open, proofs), claims)
 
     def _refusal(self, uri: str) -> Invalid | None:
         if is_under(uri, self._options.roots):
@@ -177,8 +186,9 @@ class Committer:
             "send it to another committer, or start this one with a --root that covers it",
         )
 
-    def _open(self, uri: str, branch: str) -> OwnedTable:
-        table = open_line(uri, branch, self._options.storage_options, self._options.roots)
+    def _open(self, proofs: Proofs, uri: str, branch: str) -> OwnedTable:
+        options = self._options
+        table = open_line(uri, branch, options.storage_options, options.roots, proofs)
         LOG.info(
             "opened",
             table=uri,
@@ -201,28 +211,6 @@ class Committer:
         return None
 
 
-def _proven_offset(admin: Admin, group: str, topic: str, log: LogId) -> int:
-    """The offset from which entries are not yet proven answered: the stamped one, else where the log starts.
-
-    Raises `StopError` where the stamp is for another log, or where the log's first entries are gone and
-    nothing proves that they were answered.
-    """
-    found = stamps.read(admin, group, topic, log.partition)
-    if found is not None:
-        offset, stamp = found
-        if (stamp.cluster_id, stamp.topic_id) != (log.cluster_id, log.topic_id):
-            raise StopError(
-                f"group {group} answered up to offset {offset} of cluster {stamp.cluster_id}, topic id "
-                f"{stamp.topic_id}; this log is cluster {log.cluster_id}, topic id {log.topic_id}",
-                where=f"{topic}/{log.partition}",
-                hint="the topic was made again or the brokers are others; a new group starts afresh",
-            )
-        return offset
-    start = watermarks(admin, topic, log.partition).start
-    if start > 0:
-        raise StopError(
-            f"the log starts at offset {start}, and nothing proves that the entries before it were answered",
-            where=f"{topic}/{log.partition}",
-            hint=f"use the group that answered them (now {group}), or restore them",
-        )
-    return start
+def _end_of(admin: Admin, topic: str, partition: int) -> int:
+    """The offset after the partition's last message, settled or not."""
+    return watermarks(admin, topic, partition, read_committed=False).end

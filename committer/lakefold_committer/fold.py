@@ -11,6 +11,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from lakefold_committer.binding import misplaced
 from lakefold_committer.keys import Keys
 from lakefold_log import record as names
 from lakefold_log.record import Batches, Record, encode_record
@@ -21,7 +22,7 @@ from lakefold_table.marks import RULES, Marks, table_id_of, uuid_form
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakefold_table.entry import Entry, LogId, Position
+    from lakefold_table.entry import Entry, Position
     from lakefold_table.format import AnyFormat, Draft, Publication, State
 
 
@@ -84,7 +85,7 @@ def fold(
     Every entry gets its outcome; the accepted ones become one version. The outcomes hold once the publication
     has succeeded (where there is one).
     """
-    elsewhere = misplaced(table.marks, group[0].position.log)
+    elsewhere = misplaced(table.marks, group[0].position)
     if elsewhere is not None:
         outcomes = _outcomes(group, [elsewhere] * len(group), table.marks.table_id)
         return Folded(table, outcomes, None)
@@ -98,21 +99,6 @@ def fold(
         refused = tuple(outcome for outcome in outcomes if folding.is_new_at(outcome.position))
         return Folded(replace(table, pending=(*table.pending, *refused)), outcomes, None)
     return folding.publish(group, results, news)
-
-
-def misplaced(marks: Marks, log: LogId) -> Invalid | None:
-    """The refusal of entries in another partition than the one their table is bound to.
-
-    They are nothing to the table: no version is made for them and its marks don't move, or a stray message
-    could take the table away from its own partition.
-    """
-    bound = marks.position
-    if bound is None or log.is_file or bound.log.partition == log.partition:
-        return None
-    return Invalid(
-        f"the table is bound to partition {bound.log.partition}, this entry stands in {log.partition}",
-        "send to the table's partition: its marks name it",
-    )
 
 
 class _Folding:

@@ -20,6 +20,7 @@ from lakefold_table.versions import Versions
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lakefold_committer.proofs import Proofs
     from lakefold_table.uri import Place
 
 
@@ -38,11 +39,15 @@ def line_of(uri: str, branch: str) -> Place | Invalid:
 
 
 def open_line(
-    uri: str, branch: str, storage_options: Mapping[str, str] | None, roots: Sequence[str] | None = None
+    uri: str,
+    branch: str,
+    storage_options: Mapping[str, str] | None,
+    roots: Sequence[str] | None = None,
+    proofs: Proofs | None = None,
 ) -> OwnedTable:
     """One line of the table at `uri`; the main line where `branch` is empty. Raises as `OwnedTable` does."""
     versions = versions_of(uri, branch, storage_options)
-    return OwnedTable(LanceFormat(), versions, root_of(uri, branch), roots=roots)
+    return OwnedTable(LanceFormat(), versions, root_of(uri, branch), roots=roots, proofs=proofs)
 
 
 def versions_of(uri: str, branch: str, storage_options: Mapping[str, str] | None = None) -> Versions:

@@ -52,6 +52,12 @@ class Metrics:
             "Groups folded again because something was not reachable",
             registry=self.registry,
         )
+        self.gap = Gauge(
+            "lakefold_gap",
+            "1 after the partition stopped at a log that isn't the proven one, or that lost entries",
+            ["partition"],
+            registry=self.registry,
+        )
         self.ready = Gauge(
             "lakefold_ready", "1 while every partition is connected and folding", registry=self.registry
         )

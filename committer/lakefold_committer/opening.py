@@ -10,27 +10,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_committer.binding import check_reach
 from lakefold_committer.fold import Table
 from lakefold_log.record import is_own
-from lakefold_table.errors import DamagedError, GapError, PlaceError, StopError, VersionExpiredError
+from lakefold_table.errors import DamagedError, PlaceError, StopError, VersionExpiredError
 from lakefold_table.lance.manifests.codec import head_length, head_transaction
 from lakefold_table.marks import RULES, Marks, decode_marks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakefold_table.entry import LogId
+    from lakefold_committer.proofs import Proofs
     from lakefold_table.format import AnyFormat, Deed, State
     from lakefold_table.versions import Versions
 
 START_BYTES = 64 * 1024
 
 
-def open_table(table_format: AnyFormat, versions: Versions, uri: str) -> Table:
+def open_table(table_format: AnyFormat, versions: Versions, uri: str, proofs: Proofs | None = None) -> Table:
     """The table as it is now, or `Table(uri)` where there is none.
 
     Raises `NotATableError` where there is something else, `DamagedError`, `InvalidError` for features we
-    don't know, and `StopError` where the marks can't be proven or were made under newer rules.
+    don't know, `StopError` where the marks can't be proven or were made under newer rules, and `GapError`
+    where they lie beyond the end of their log.
     """
     newest = versions.latest()
     if not newest:
@@ -39,7 +41,15 @@ def open_table(table_format: AnyFormat, versions: Versions, uri: str) -> Table:
     table_format.check_writable(state, uri)
     table = provable(table_format, versions, state, uri)
     check_rules(table.marks, uri)
+    if proofs is not None:
+        _check_reach(table.marks, proofs, uri)
     return table
+
+
+def _check_reach(marks: Marks, proofs: Proofs, uri: str) -> None:
+    """The log is asked for its end only where the stamp doesn't tell that it reaches so far."""
+    if marks.offset_of(proofs.log) >= proofs.answered:
+        check_reach(marks, proofs.log, proofs.end(), uri)
 
 
 def read_state(table_format: AnyFormat, versions: Versions, version: int) -> State:
@@ -107,26 +117,6 @@ def check_rules(marks: Marks, uri: str) -> None:
             where=uri,
             hint="let a newer committer take over",
         )
-
-
-def check_log(marks: Marks, log: LogId, uri: str) -> None:
-    """Raises `GapError` where the table was folded from another log: a condition of the log.
-
-    Another partition of the same topic is a condition of the entry (`fold.misplaced`).
-    """
-    bound = marks.position
-    if (
-        bound is None
-        or log.is_file
-        or (bound.log.cluster_id, bound.log.topic_id) == (log.cluster_id, log.topic_id)
-    ):
-        return
-    raise GapError(
-        f"the table is bound to {bound}, cluster {bound.log.cluster_id}, topic id {bound.log.topic_id}; "
-        f"this log is cluster {log.cluster_id}, topic id {log.topic_id}",
-        where=uri,
-        hint="the topic was made again or the brokers are others: use the log that the table was folded from",
-    )
 
 
 def provable(table_format: AnyFormat, versions: Versions, newest: State, uri: str) -> Table:

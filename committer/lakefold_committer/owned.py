@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from lakefold_committer.binding import check_log, misplaced
 from lakefold_committer.branching import record_branch
 from lakefold_committer.bringing import Bringer
-from lakefold_committer.fold import Folded, Table, Terms, fold, misplaced
+from lakefold_committer.fold import Folded, Table, Terms, fold
 from lakefold_committer.observing import answers_before, observe
-from lakefold_committer.opening import check_log, check_rules, open_table, own_marks, read_newest
+from lakefold_committer.opening import check_rules, open_table, own_marks, read_newest
 from lakefold_log.record import is_own
 from lakefold_table.errors import FencedError, RetryError
 from lakefold_table.versions import Published
@@ -21,7 +22,8 @@ from lakefold_table.versions import Published
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakefold_table.entry import Entry, LogId, Outcome, Result
+    from lakefold_committer.proofs import Proofs
+    from lakefold_table.entry import Entry, LogId, Outcome, Position, Result
     from lakefold_table.format import AnyFormat, Publication
     from lakefold_table.versions import Versions
 
@@ -41,7 +43,7 @@ class OwnedTable:
     """One table, opened.
 
     `check_sizes`: look at the size of each new file (None: where that is cheap). `roots`: where other tables
-    that entries name may lie (None: anywhere).
+    that entries name may lie (None: anywhere). `proofs`: what proves the marks from outside.
     """
 
     def __init__(
@@ -52,12 +54,14 @@ class OwnedTable:
         *,
         check_sizes: bool | None = None,
         roots: Sequence[str] | None = None,
+        proofs: Proofs | None = None,
     ) -> None:
         self._format = table_format
         self._versions = versions
         looks = versions.storage.cheap_size if check_sizes is None else check_sizes
         self._bringer = Bringer(table_format, versions, roots, check_sizes=looks)
-        self._table = open_table(table_format, versions, uri)
+        self._proofs = proofs
+        self._table = open_table(table_format, versions, uri, proofs)
         self._epoch = self._table.marks.epoch + 1
         self._published = False
         self._stored: int | None = None
@@ -75,15 +79,15 @@ class OwnedTable:
         Raises `RetryError` where the store can't be reached (call again with the same group), `StopError`
         where another committer owns the table.
         """
-        log = group[0].position.log
+        at = group[0].position
         while True:
             folded = self._folded(group)
             if folded.publication is None:
-                if misplaced(self._table.marks, log) is None and self._next_is_there():
-                    self._catch_up(log)
+                if misplaced(self._table.marks, at) is None and self._next_is_there():
+                    self._catch_up(at)
                     continue
             elif self._publish(folded.publication) is Published.THEIRS:
-                self._catch_up(log)
+                self._catch_up(at)
                 continue
             else:
                 self._published = True
@@ -111,7 +115,7 @@ class OwnedTable:
 
     def _folded(self, group: Sequence[Entry]) -> Folded:
         log = group[0].position.log
-        check_log(self._table.marks, log, self._table.uri)
+        check_log(self._table.marks, group[0].position, self._table.uri)
         self._table, observed = observe(self._format, self._versions, self._bringer, self._table, group)
         covered = self._table.marks.offset_of(log)
         before = [entry.position.offset for entry in group if entry.position.offset <= covered]
@@ -161,20 +165,20 @@ class OwnedTable:
             return self._versions.latest() > 0
         return self._versions.exists(self._table.version + 1)
 
-    def _catch_up(self, log: LogId) -> None:
+    def _catch_up(self, at: Position) -> None:
         """Takes in the versions that others made after ours."""
         before = self._table
         if before.state is None:
             self._table = replace(
-                open_table(self._format, self._versions, before.uri), pending=before.pending
+                open_table(self._format, self._versions, before.uri, self._proofs), pending=before.pending
             )
             self._epoch = max(self._epoch, self._table.marks.epoch + 1)
             self._check_given()
             return
         while self._versions.exists(self._table.version + 1):
-            self._take_in(self._table.version + 1, log)
+            self._take_in(self._table.version + 1, at)
 
-    def _take_in(self, version: int, log: LogId) -> None:
+    def _take_in(self, version: int, at: Position) -> None:
         table = self._table
         state = read_newest(self._format, self._versions, version)
         if not is_own(state.properties, version):
@@ -184,7 +188,7 @@ class OwnedTable:
             return
         marks = own_marks(state, table.uri)
         check_rules(marks, table.uri)
-        if marks.epoch > self._epoch and misplaced(marks, log) is None:
+        if marks.epoch > self._epoch and misplaced(marks, at) is None:
             raise FencedError(
                 f"version {version} was published by a committer of a later epoch: {marks.epoch}, "
                 f"this one has {self._epoch}",

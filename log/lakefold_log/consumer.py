@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from lakefold_log.admin import Admin, client_set_up, error_of
 from lakefold_log.client_log import LOGGER
 from lakefold_log.codes import Local
-from lakefold_log.guard import TopicGuard
+from lakefold_log.guard import ANOTHER_LOG, TopicGuard
 from lakefold_log.topics import NOT_YET, describe, watermarks
 from lakefold_table.entry import Position
 from lakefold_table.errors import GapError, RetryError, StopError
@@ -41,6 +41,9 @@ _TUNED: Final[dict[str, Option]] = {
 }
 _LOST_PLACE = frozenset({Local.AUTO_OFFSET_RESET, Local.LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
 _MICROSECONDS = 1000
+LOST_ENTRIES = (
+    "bring them back at their old offsets; `lakefold committer --accept-new-log` goes on without them"
+)
 
 
 class Message:
@@ -66,7 +69,7 @@ class Message:
 class PartitionReader:
     """Reads partition `log.partition` of `topic` from `start_offset` on; for one thread.
 
-    Raises `StopError` where the topic is not the one that `log` names, or doesn't reach to `start_offset` or
+    Raises `GapError` where the topic is not the one that `log` names, or doesn't reach to `start_offset` or
     back to it; `RetryError` where no broker answers; `MissingTopicError` where there is no topic.
     """
 
@@ -104,8 +107,9 @@ class PartitionReader:
         """Up to `max_messages` that follow, in order; waits `timeout_s` seconds for the first one only.
 
         `position` is then the offset to read next, past what carries no message (markers, aborted ones).
-        Raises `StopError` where the topic is another one now or doesn't hold the next offset any more,
-        `InvalidError` where reading is not allowed. A broker that is away gives an empty list.
+        Raises `GapError` where the topic is another one now or doesn't hold the next offset any more,
+        `StopError` where messages can't be unpacked, `InvalidError` where reading is not allowed. A broker
+        that is away gives an empty list.
         """
         self._guard.step()
         self._raise_failure()
@@ -132,7 +136,7 @@ class PartitionReader:
     def verify_topic(self) -> None:
         """Ask now whether the topic is still the proven one (about a millisecond); before each publication.
 
-        Raises `StopError` where it is another one, or gone; `RetryError` where that can't be told now.
+        Raises `GapError` where it is another one, or gone; `RetryError` where that can't be told now.
         """
         self._guard.verify()
 
@@ -181,7 +185,7 @@ class PartitionReader:
         if (found.cluster_id, found.topic_id) != (self.log.cluster_id, self.log.topic_id):
             message = f"this is another log: cluster {found.cluster_id}, topic id {found.topic_id}"
             wanted = f"proven is cluster {self.log.cluster_id}, topic id {self.log.topic_id}"
-            raise GapError(f"{message}; {wanted}", where=self.topic, hint="see which brokers are meant")
+            raise GapError(f"{message}; {wanted}", where=self.topic, hint=ANOTHER_LOG)
         found.log_id(self.log.partition)
 
     def _prove_offset(self, offset: int) -> None:
@@ -191,9 +195,11 @@ class PartitionReader:
         raise self._gap(offset, start, end)
 
     def _gap(self, offset: int, start: int, end: int) -> GapError:
-        message = f"offset {offset} is wanted, the log holds {start} up to {end}: entries are lost"
-        hint = "restore the topic, or accept the loss by moving what is proven"
-        return GapError(message, where=str(Position(self.log, offset, self.topic)), hint=hint)
+        message = (
+            f"offset {offset} is wanted, the log holds {start} up to {end}: entries are lost "
+            f"(cluster {self.log.cluster_id}, topic id {self.log.topic_id})"
+        )
+        return GapError(message, where=str(Position(self.log, offset, self.topic)), hint=LOST_ENTRIES)
 
     def _watermarks(self, *, read_committed: bool | None = None) -> Watermarks:
         committed = self._isolation == "read_committed" if read_committed is None else read_committed

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 _GONE_AFTER_S = 10.0
 # How often to ask while no broker answers, so that a return is noticed soon.
 _AWAY_EVERY_S = 1.0
+ANOTHER_LOG = (
+    "see what deleted it, and whether these are the right brokers; "
+    "`lakefold committer --accept-new-log` goes on with the log that is there now"
+)
 
 
 class TopicGuard:
@@ -97,12 +101,18 @@ class TopicGuard:
         self.answering, self._missing_since = True, None
         if found != self._log.topic_id:
             message = f"the topic was made again: its id is {found}, it was {self._log.topic_id}"
-            raise GapError(message, where=self._topic, hint="that is another log; see what deleted the first")
+            raise GapError(message, where=self._place, hint=ANOTHER_LOG)
         return None
 
     def _missing(self) -> RetryError:
         now = time.monotonic()
         since = self._missing_since = now if self._missing_since is None else self._missing_since
         if now - since >= _GONE_AFTER_S:
-            raise GapError(f"the topic is gone, its id was {self._log.topic_id}", where=self._topic)
+            raise GapError(
+                f"the topic is gone, its id was {self._log.topic_id}", where=self._place, hint=ANOTHER_LOG
+            )
         return RetryError("the broker doesn't know the topic just now", where=self._topic)
+
+    @property
+    def _place(self) -> str:
+        return f"{self._topic}/{self._log.partition}"

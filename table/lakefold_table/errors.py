@@ -49,7 +49,11 @@ class FencedError(StopError):
 
 
 class GapError(StopError):
-    """The log is not the one that was proven, or lacks entries that were not answered."""
+    """The log is not the one that was proven, or lacks entries that nothing proves answered.
+
+    A condition of the log, whatever the table: its partition stops. The message names what is proven and what
+    is there. Whoever means it goes on by `lakefold committer --accept-new-log`.
+    """
 
 
 class InvalidError(LakefoldError):

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.fold import LATEST_US, Table, Terms, fold, misplaced
+from lakefold_committer.fold import LATEST_US, Table, Terms, fold
 from lakefold_log.record import decode_record
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Rejected
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.format import Observed
 from lakefold_table.marks import MARK, MAX_INTERVALS, RULES, table_id_of
 from tests.folding import (
@@ -290,16 +290,6 @@ def test_an_entry_in_another_partition_is_nothing_to_the_table() -> None:
             assert isinstance(result, Invalid)
             assert result.message == "the table is bound to partition 0, this entry stands in 4"
             assert "its marks name it" in result.hint
-
-
-def test_the_first_fold_binds_the_table() -> None:
-    other = replace(LOG, partition=4)
-    unbound = MemoryTable()
-    assert misplaced(unbound.table.marks, other) is None
-    table = created()
-    assert misplaced(table.table.marks, LOG) is None
-    assert misplaced(table.table.marks, LogId(LogId.FILE_CLUSTER, "f", 9)) is None
-    assert isinstance(misplaced(table.table.marks, other), Invalid)
 
 
 def test_a_table_of_another_client_is_folded_as_it_is() -> None:

@@ -253,25 +253,6 @@ def test_who_loses_the_race_for_a_new_table_to_another_partition_refuses() -> No
     assert [type(answer.result) for answer in answers] == [Invalid, Invalid]
 
 
-@pytest.mark.parametrize("log", [replace(LOG, topic_id="made again"), replace(LOG, cluster_id="another")])
-@pytest.mark.usefixtures("store")
-def test_another_log_stops_the_committer(log: LogId) -> None:
-    """Its offsets mean nothing to the table: all of it would be folded again."""
-    begun()
-    with pytest.raises(StopError, match="this log is cluster") as caught:
-        fold_one(opened(HERE), named("f"), 0, log)
-    assert "the table is bound to transactions/0@0" in caught.value.message
-    assert rows() == []
-
-
-@pytest.mark.usefixtures("store")
-def test_another_log_that_took_the_table_meanwhile_stops_the_committer() -> None:
-    late = opened(HERE)
-    begun()
-    with pytest.raises(StopError, match="this log is cluster"):
-        fold_one(late, here(creation()), 0, replace(LOG, topic_id="made again"))
-
-
 @pytest.mark.usefixtures("store")
 def test_sizes_are_looked_at_where_that_is_cheap() -> None:
     begun()

@@ -1,0 +1,65 @@
+"""Entries that stand elsewhere are refused one by one; a log that is another one stops its partition."""
+
+from dataclasses import replace
+
+import pytest
+
+from lakefold_committer.binding import check_log, check_reach, misplaced
+from lakefold_table.entry import Invalid, LogId, Position
+from lakefold_table.errors import GapError
+from lakefold_table.marks import Marks
+from tests.folding import FILE, LOG, MemoryTable, created
+
+AT = Position(LOG, 7, "transactions")
+BOUND = Marks(position=AT)
+AGAIN = replace(AT, log=replace(LOG, topic_id="made again"), offset=0)
+ELSEWHERE = replace(AT, log=replace(LOG, cluster_id="another"), offset=0)
+
+
+def other_topic(at: Position) -> Position:
+    return replace(at, topic="others")
+
+
+def test_the_first_fold_binds_the_table() -> None:
+    other = replace(AT, log=replace(LOG, partition=4))
+    assert misplaced(MemoryTable().table.marks, other) is None
+    marks = created().table.marks
+    assert misplaced(marks, AT) is None
+    assert misplaced(marks, Position(FILE, 0)) is None
+    refusal = misplaced(marks, other)
+    assert isinstance(refusal, Invalid)
+    assert refusal.message == "the table is bound to partition 0, this entry stands in 4"
+
+
+@pytest.mark.parametrize("at", [AT, AGAIN, ELSEWHERE])
+def test_another_topic_is_a_condition_of_the_entry(at: Position) -> None:
+    """A message may name any table below the roots: one of another topic must not stop the partition."""
+    refusal = misplaced(BOUND, other_topic(at))
+    assert isinstance(refusal, Invalid)
+    assert refusal.message == "the table is bound to topic transactions, this entry stands in others"
+    check_log(BOUND, other_topic(at), "t")
+
+
+@pytest.mark.parametrize("at", [AGAIN, ELSEWHERE])
+def test_the_topic_made_anew_is_a_condition_of_the_log(at: Position) -> None:
+    with pytest.raises(GapError) as caught:
+        check_log(BOUND, at, "t")
+    for log, offset in ((LOG, "@7"), (at.log, "/0")):
+        assert f"transactions{'' if log is at.log else '/0'}{offset}" in caught.value.message
+        assert f"cluster {log.cluster_id}, topic id {log.topic_id}" in caught.value.message
+    assert "--accept-new-log" in caught.value.hint
+    assert caught.value.exit_code == 5
+
+
+def test_its_own_log_a_file_and_no_log_are_no_gap() -> None:
+    check_log(BOUND, replace(AT, log=replace(LOG, partition=3)), "t")
+    check_log(BOUND, Position(FILE, 0), "t")
+    check_log(Marks(), AGAIN, "t")
+
+
+def test_marks_beyond_the_end_of_their_log() -> None:
+    check_reach(BOUND, LOG, 8, "t")
+    check_reach(BOUND, LogId("cluster", "topic-id", 1), 0, "t")
+    check_reach(Marks(), LOG, 0, "t")
+    with pytest.raises(GapError, match=r"folded to transactions/0@7, .* that log ends before offset 7"):
+        check_reach(BOUND, LOG, 7, "t")
