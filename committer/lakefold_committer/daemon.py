@@ -79,13 +79,14 @@ class Committer:
         self._failure: BaseException | None = None
         self._starting = "starting"
         self._expected = 0
+        metrics.ready.set_function(lambda: 0 if self.trouble else 1)
 
     @property
     def trouble(self) -> str:
         """Why the committer isn't folding just now; empty while every partition is."""
-        found = self._starting or next((one.trouble for one in self._committers.values() if one.trouble), "")
-        self._metrics.ready.set(0 if found else 1)
-        return found
+        return self._starting or next(
+            (one.trouble for one in [*self._committers.values()] if one.trouble), ""
+        )
 
     def stop(self) -> None:
         """Finishes the groups in flight and leaves. May be called from a signal handler."""
@@ -157,6 +158,7 @@ class Committer:
                     self._metrics,
                 )
                 self._committers[log.partition] = committer
+                self._metrics.watch(log.partition, committer.standing, lambda: reader.known_end)
                 if len(self._committers) == self._expected:
                     self._starting = ""
                 LOG.info(
@@ -165,7 +167,10 @@ class Committer:
                     topic=options.topics.transactions,
                     offset=reader.position,
                 )
-                committer.run(self._stop, reader.end_offset() if until_caught_up else None)
+                try:
+                    committer.run(self._stop, reader.end_offset() if until_caught_up else None)
+                finally:
+                    self._metrics.forget(log.partition)
 
     def _reader(self, admin: Admin, log: LogId) -> PartitionReader:
         options = self._options

@@ -1,15 +1,68 @@
 """Every metric of the committer, with its meaning. Nothing else declares one.
 
-Names begin with `lakefold_`; counters end in `_total`, times in `_seconds`, sizes in `_bytes`.
+Names begin with `lakefold_`; counters end in `_total`, times in `_seconds`, sizes in `_bytes`. What happens
+is counted where it happens. How things stand (lag, parked tables, memory) is asked of each partition when
+Prometheus asks, so that it is right then and not as it was when something last happened.
+
+No label names a table: a message may name any number of them. Which table it was stands in the logs.
 """
 
 from __future__ import annotations
 
+import time
+from collections import Counter as Tally
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from lakefold_protos.lance import transaction_pb2
+from lakefold_table.entry import Entry, Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from lakefold_table.entry import Outcome, Undecodable
 
 FAST_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 OUTCOMES = ("committed", "duplicate", "rejected", "invalid")
+CLAIM: Final = "claim"
+"""Stands for the operation of a proposal that lies beside its table."""
+NONE: Final = "none"
+"""Stands for the operation of what is no proposal."""
+OPERATIONS = (
+    *(one.name for one in transaction_pb2.Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields),
+    CLAIM,
+    NONE,
+)
+"""What an outcome may be about: Lance's operations as its message spells them, and two more."""
+REASONS = ("retryable", "incompatible")
+STORE: Final = "store"
+BROKERS: Final = "brokers"
+AWAY = (STORE, BROKERS)
+"""What may not be reachable."""
 GROUP_SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one partition stands at a moment.
+
+    `position`: the offset that is read next. `unanswered`: entries that were read and have no reported
+    outcome yet, parked ones included; `oldest_us`: the log time of the oldest of them, in microseconds since
+    1970 (None: there is none). `table_bytes`: what the open tables hold in memory, as far as it is counted.
+    """
+
+    position: int
+    unanswered: int = 0
+    oldest_us: int | None = None
+    parked_tables: int = 0
+    parked_entries: int = 0
+    tables_open: int = 0
+    table_bytes: int = 0
 
 
 class Metrics:
@@ -17,18 +70,22 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.outcomes = Counter(
+        self.proposals = self._counter("lakefold_proposals_total", "Messages taken from the log", "partition")
+        self.outcomes = self._counter(
             "lakefold_outcomes_total",
-            "Outcomes reported, by kind: committed, duplicate, rejected, invalid",
-            ["kind"],
-            registry=self.registry,
+            "Outcomes reported, by kind (committed, duplicate, rejected, invalid) and by the proposal's "
+            "operation (claim: it lies beside its table; none: it is no proposal)",
+            "kind",
+            "operation",
         )
-        for kind in OUTCOMES:
-            # From 0 on: an alert on growth doesn't see a counter that first shows up at 1.
-            self.outcomes.labels(kind)
-        self.versions = Counter("lakefold_versions_total", "Versions published", registry=self.registry)
-        self.manifest_bytes = Counter(
-            "lakefold_manifest_bytes_total", "Bytes of the manifests published", registry=self.registry
+        self.rejected = self._counter(
+            "lakefold_rejected_total",
+            "Outcomes of kind rejected, by reason: retryable (built again it may fit), incompatible",
+            "reason",
+        )
+        self.versions = self._counter("lakefold_versions_total", "Versions published")
+        self.manifest_bytes = self._counter(
+            "lakefold_manifest_bytes_total", "Bytes of the manifests published"
         )
         self.group_size = Histogram(
             "lakefold_group_entries",
@@ -36,39 +93,196 @@ class Metrics:
             buckets=GROUP_SIZES,
             registry=self.registry,
         )
-        self.fold_seconds = self._seconds("lakefold_fold_seconds", "Folding and publishing one group")
-        self.report_seconds = self._seconds("lakefold_report_seconds", "Reporting the outcomes of one poll")
+        self.fold_seconds = self._seconds(
+            "lakefold_fold_seconds", "Folding one group: bringing what it needs from the store, and the fold"
+        )
+        self.publish_seconds = self._seconds(
+            "lakefold_publish_seconds", "Publishing one version: its files and the conditional put"
+        )
+        self.report_seconds = self._seconds(
+            "lakefold_report_seconds", "Reporting outcomes and the stamped offset in one Kafka transaction"
+        )
         self.visible_seconds = self._seconds(
-            "lakefold_visible_seconds", "From an entry's time in the log to its version being visible"
+            "lakefold_visible_seconds",
+            "From the log time of a version's oldest entry to the version being visible",
         )
-        self.lag_entries = Gauge(
-            "lakefold_lag_entries",
-            "Offsets between the next entry to fold and the log's end",
-            ["partition"],
-            registry=self.registry,
-        )
-        self.store_retries = Counter(
+        self.retries = self._counter(
             "lakefold_retries_total",
-            "Groups folded again because something was not reachable",
-            registry=self.registry,
+            "Attempts made again because something was not reachable, by what it was: store, brokers",
+            "what",
         )
-        self.gap = Gauge(
+        self.claims = self._counter(
+            "lakefold_claims_total", "Claims redeemed: envelopes brought from the store"
+        )
+        self.claim_bytes = self._counter("lakefold_claim_bytes_total", "Bytes of the envelopes so brought")
+        self.fenced = self._counter(
+            "lakefold_fenced_total", "Partitions left because another committer took them over"
+        )
+        self.rebalances = self._counter(
+            "lakefold_rebalances_total", "Times that the sharing group gave this process other partitions"
+        )
+        self.gap = self._gauge(
             "lakefold_gap",
-            "1 after the partition stopped at a log that isn't the proven one, or that lost entries",
-            ["partition"],
-            registry=self.registry,
+            "1 where the partition stopped because the log isn't the one proven, or lacks entries",
+            "partition",
         )
-        self.ready = Gauge(
-            "lakefold_ready", "1 while every partition is connected and folding", registry=self.registry
+        self.group_member = self._gauge(
+            "lakefold_group_member",
+            "1 while this process is a member of the group that shares the partitions",
         )
+        self.ready = self._gauge("lakefold_ready", "1 while every partition is connected and folding")
+        self._begin_at_zero()
+        self._standings = _Standings()
+        self.registry.register(self._standings)
+
+    def watch(self, partition: int, standing: Callable[[], Standing], end: Callable[[], int]) -> None:
+        """Ask `standing` and `end` (the log's end) about this partition whenever Prometheus asks.
+
+        Both are called in the thread that serves the page: they read what is there, wait for nothing and
+        raise nothing.
+        """
+        self._standings.add(partition, standing, end)
+
+    def forget(self, partition: int) -> None:
+        """The partition isn't folded here any more."""
+        self._standings.remove(partition)
+
+    def answered(self, answers: Iterable[tuple[Entry | Undecodable, Outcome]]) -> None:
+        """Count the outcomes of one report, each with what it is the answer to."""
+        kinds: Tally[tuple[str, str]] = Tally()
+        reasons: Tally[str] = Tally()
+        for read, outcome in answers:
+            result = outcome.result
+            kinds[type(result).__name__.lower(), operation_of(read)] += 1
+            if isinstance(result, Rejected):
+                reasons[REASONS[0 if result.conflict.retryable else 1]] += 1
+        for labels, number in kinds.items():
+            self.outcomes.labels(*labels).inc(number)
+        for reason, number in reasons.items():
+            self.rejected.labels(reason).inc(number)
 
     def summary(self) -> dict[str, int]:
         """Outcomes reported by kind, and versions published, since the process began."""
-        counts = {kind: self._count("lakefold_outcomes_total", kind=kind) for kind in OUTCOMES}
+        counts = {
+            kind: sum(
+                self._count("lakefold_outcomes_total", kind=kind, operation=name) for name in OPERATIONS
+            )
+            for kind in OUTCOMES
+        }
         return {**counts, "versions": self._count("lakefold_versions_total")}
+
+    def _begin_at_zero(self) -> None:
+        """Show labelled counters from 0 on: an alert on growth doesn't see one that begins at 1."""
+        for kind in OUTCOMES:
+            for name in OPERATIONS:
+                self.outcomes.labels(kind, name)
+        for reason in REASONS:
+            self.rejected.labels(reason)
+        for what in AWAY:
+            self.retries.labels(what)
 
     def _count(self, name: str, **labels: str) -> int:
         return int(self.registry.get_sample_value(name, labels) or 0)
 
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(name, meaning, labels, registry=self.registry)
+
+    def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
+        return Gauge(name, meaning, labels, registry=self.registry)
+
     def _seconds(self, name: str, meaning: str) -> Histogram:
         return Histogram(name, meaning, buckets=FAST_SECONDS, registry=self.registry)
+
+
+def operation_of(read: Entry | Undecodable) -> str:
+    """Which of `OPERATIONS` this is about."""
+    if not isinstance(read, Entry):
+        return NONE
+    if read.envelope.HasField("claim"):
+        return CLAIM
+    return read.envelope.lance.WhichOneof("operation") or NONE
+
+
+class _Watched:
+    """One partition that is asked how it stands."""
+
+    def __init__(self, standing: Callable[[], Standing], end: Callable[[], int]) -> None:
+        self._standing = standing
+        self._end = end
+        self._behind_since: float | None = None
+
+    def ask(self) -> tuple[Standing, int, float]:
+        """How it stands, entries without an answer, and the age in seconds of the oldest of them.
+
+        Of entries that were not read yet the log time isn't known: their age is how long it has been seen
+        that there are any.
+        """
+        standing, now = self._standing(), time.time()
+        unread = max(0, self._end() - standing.position)
+        if not unread:
+            self._behind_since = None
+        elif self._behind_since is None:
+            self._behind_since = now
+        since = [] if self._behind_since is None else [self._behind_since]
+        since += [] if standing.oldest_us is None else [standing.oldest_us / 1e6]
+        return standing, unread + standing.unanswered, max(0.0, now - min(since, default=now))
+
+
+class _Standings(Collector):
+    """The gauges that are asked of the partitions of this process when Prometheus asks."""
+
+    def __init__(self) -> None:
+        self._watched: dict[int, _Watched] = {}
+        self._lock = Lock()
+
+    def add(self, partition: int, standing: Callable[[], Standing], end: Callable[[], int]) -> None:
+        with self._lock:
+            self._watched[partition] = _Watched(standing, end)
+
+    def remove(self, partition: int) -> None:
+        with self._lock:
+            self._watched.pop(partition, None)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The families, each with a sample for every partition."""
+        with self._lock:
+            watched = dict(self._watched)
+            asked = {str(partition): one.ask() for partition, one in watched.items()}
+        owned = GaugeMetricFamily("lakefold_partitions_owned", "Partitions that this process folds")
+        owned.add_metric([], len(asked))
+        yield owned
+        for name, meaning, value in _ASKED:
+            family = GaugeMetricFamily(name, meaning, labels=["partition"])
+            for partition, (standing, entries, seconds) in asked.items():
+                family.add_metric([partition], value(standing, entries, seconds))
+            yield family
+
+
+_ASKED: tuple[tuple[str, str, Callable[[Standing, int, float], float]], ...] = (
+    (
+        "lakefold_lag_entries",
+        "Entries of the log without a reported outcome: unread, in hand, or parked",
+        lambda _, entries, __: entries,
+    ),
+    (
+        "lakefold_lag_seconds",
+        "Age of the oldest entry without a reported outcome; 0 where there is none",
+        lambda _, __, seconds: seconds,
+    ),
+    (
+        "lakefold_parked_tables",
+        "Tables that can't go on for now, while the others of the partition do",
+        lambda standing, _, __: standing.parked_tables,
+    ),
+    (
+        "lakefold_parked_entries",
+        "Entries that wait for their parked table",
+        lambda standing, _, __: standing.parked_entries,
+    ),
+    ("lakefold_tables_open", "Tables kept in memory", lambda standing, _, __: standing.tables_open),
+    (
+        "lakefold_table_bytes",
+        "Memory that the open tables hold, as far as it is counted",
+        lambda standing, _, __: standing.table_bytes,
+    ),
+)

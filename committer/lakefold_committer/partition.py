@@ -18,6 +18,7 @@ from lakefold_committer.backoff import Backoff
 from lakefold_committer.fold import outcome_of
 from lakefold_committer.grouping import groups_of
 from lakefold_committer.lines import line_of
+from lakefold_committer.metrics import BROKERS, STORE, Standing
 from lakefold_committer.portions import portions_of
 from lakefold_committer.refusals import dead_letters
 from lakefold_log.envelope import UnknownKind, decode
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 LOG = structlog.get_logger("lakefold.committer")
 IDLE_POLL_SECONDS = 0.5
-LAG_EVERY_SECONDS = 5.0
+CONNECTION_EVERY_SECONDS = 5.0
 RESTAMP_SECONDS = 24 * 3600.0
 """The stamped offset is committed again daily, so that the broker doesn't expire it."""
 
@@ -64,7 +65,8 @@ class PartitionCommitter:
         self._tables: dict[Place, OwnedTable] = {}
         self._unreported: dict[Place, OwnedTable] = {}
         self._reported_at = time.monotonic()
-        self._lag_at = 0.0
+        self._connection_at = 0.0
+        self._waiting: Sequence[Message] = ()
         self._outcomes_offset = reporter.outcomes_offset
         self._busy = False
         self.trouble = "starting"
@@ -77,25 +79,31 @@ class PartitionCommitter:
         """
         self.trouble = ""
         while not stop.is_set() and (until is None or self._reader.position < until):
-            portions = portions_of(self._poll(), self._pace.limits.max_bytes)
+            self._waiting = self._poll()
+            portions = portions_of(self._waiting, self._pace.limits.max_bytes)
             for portion, last in portions:
                 # Behind the last one the reader may have passed what carries no message.
                 if not self._answer(portion, self._reader.position if last else portion[-1].offset + 1, stop):
                     break
+                self._waiting = self._waiting[len(portion) :]
             if not portions and time.monotonic() - self._reported_at > RESTAMP_SECONDS:
                 self._report([], [], self._reader.position, stop)
             self.trouble = "" if self._reader.connected else "the broker is not reachable"
-            if not self.trouble and time.monotonic() - self._lag_at > LAG_EVERY_SECONDS:
-                self._measure_lag()
+            if not self.trouble and time.monotonic() - self._connection_at > CONNECTION_EVERY_SECONDS:
+                self._ask_the_brokers()
 
-    def _measure_lag(self) -> None:
-        self._lag_at = time.monotonic()
+    def standing(self) -> Standing:
+        """How this partition stands just now. For any thread."""
+        waiting = self._waiting
+        oldest_us = waiting[0].time_us if waiting else None
+        return Standing(self._reader.position, len(waiting), oldest_us, tables_open=len(self._tables))
+
+    def _ask_the_brokers(self) -> None:
+        self._connection_at = time.monotonic()
         try:
-            lag = self._reader.end_offset() - self._reader.position
+            self._reader.end_offset()
         except RetryError as error:
             self.trouble = str(error)
-        else:
-            self._metrics.lag_entries.labels(str(self._reader.log.partition)).set(max(0, lag))
 
     def _poll(self) -> Sequence[Message]:
         """The next messages. An idle log is answered at once, a busy one may wait for a fuller group."""
@@ -105,6 +113,7 @@ class PartitionCommitter:
         while self._busy and 0 < len(messages) < limit and (left := deadline - time.monotonic()) > 0:
             messages += self._reader.poll(limit - len(messages), left)
         self._busy = len(messages) > 1
+        self._metrics.proposals.labels(str(self._reader.log.partition)).inc(len(messages))
         return messages
 
     def _answer(self, messages: Sequence[Message], next_offset: int, stop: threading.Event) -> bool:
@@ -113,16 +122,15 @@ class PartitionCommitter:
         False if told to stop while something was not reachable. Raises `StopError` at a proposal of an
         unknown kind, once what stands before it is answered.
         """
-        started = time.monotonic()
         reads, unknown = self._decoded(messages)
         known = messages[: len(reads)]
         outcomes = self._outcomes(reads, stop)
         if outcomes is None:
             return False
-        self._metrics.fold_seconds.observe(time.monotonic() - started)
         end = next_offset if unknown is None else unknown.position.offset
         reported = not known or self._report(outcomes, dead_letters(known, outcomes), end, stop)
         if reported:
+            self._metrics.answered(zip(reads, outcomes, strict=True))
             self._source.claims.clean_up(reads, outcomes)
         if unknown is not None:
             raise StopError(unknown.message, where=str(unknown.position), hint=unknown.hint)
@@ -184,6 +192,7 @@ class PartitionCommitter:
 
     def _fold_group(self, line: Place, group: Sequence[Entry]) -> Sequence[Outcome]:
         uri = group[0].envelope.table
+        started = time.monotonic()
         try:
             group = self._source.claims.bring(group)
             step = self._opened(line, uri, group[0].envelope.branch).fold(group)
@@ -191,6 +200,7 @@ class PartitionCommitter:
             return [outcome_of(entry, Invalid(f"{uri}: {error.message}", error.hint)) for entry in group]
         except VersionExpiredError as error:
             raise RetryError(f"versions are being removed: {error.message}", where=error.where) from error
+        self._metrics.fold_seconds.observe(time.monotonic() - started)
         self._count(step, group)
         return step.outcomes
 
@@ -213,7 +223,7 @@ class PartitionCommitter:
         log = self._reader.log
         stamp = Stamp(log.cluster_id, log.topic_id, next_offset, self._outcomes_offset)
         report = partial(self._reporter.report, outcomes, letters, next_offset, stamp)
-        reported = self._persist(report, stop)
+        reported = self._persist(report, stop, what=BROKERS)
         if reported is None:
             return False
         self._outcomes_offset = reported
@@ -225,11 +235,9 @@ class PartitionCommitter:
                 del self._tables[line]
         self._unreported.clear()
         self._metrics.report_seconds.observe(self._reported_at - started)
-        for outcome in outcomes:
-            self._metrics.outcomes.labels(type(outcome.result).__name__.lower()).inc()
         return True
 
-    def _persist(self, attempt: Callable[[], T], stop: threading.Event) -> T | None:
+    def _persist(self, attempt: Callable[[], T], stop: threading.Event, *, what: str = STORE) -> T | None:
         """Makes the same attempt again while something is not reachable; None if told to stop meanwhile."""
         backoff = Backoff()
         while True:
@@ -237,7 +245,7 @@ class PartitionCommitter:
                 return attempt()
             except RetryError as error:
                 self.trouble = str(error)
-                self._metrics.store_retries.inc()
+                self._metrics.retries.labels(what).inc()
                 LOG.warning("not reachable, trying again", error=str(error), pause_s=backoff.next_pause)
                 if stop.wait(backoff.pause()):
                     return None

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lakefold_committer.metrics import OUTCOMES, Metrics
+from lakefold_committer.metrics import AWAY, OPERATIONS, OUTCOMES, REASONS, Metrics, Standing
 from tests.deploy.manifests import DEPLOY, GOLDEN, ROOT, load, manifests, of_kind, texts
 
 if TYPE_CHECKING:
@@ -22,9 +22,14 @@ RULES: list[dict[str, Any]] = [
     rule for group in load(DEPLOY / "alerts/lakefold.yaml")["groups"] for rule in group["rules"]
 ]
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "dashboards/lakefold.json").read_text(encoding="utf-8"))
-OPERATIONS = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+RUNBOOKS = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
 VARIABLES = {"$__rate_interval": "5m", "$namespace": "lake", "$job": "lake"}
-KINDS = set(OUTCOMES)
+VALUES = {
+    "kind": set(OUTCOMES),
+    "operation": set(OPERATIONS),
+    "reason": set(REASONS),
+    "what": set(AWAY),
+}
 OF_THE_SCRAPE = {"namespace", "job", "instance"}
 
 
@@ -32,7 +37,9 @@ OF_THE_SCRAPE = {"namespace", "job", "instance"}
 def served() -> dict[str, set[str]]:
     """The names that `/metrics` serves, each with its labels."""
     metrics = Metrics()
-    metrics.lag_entries.labels("0").set(0)
+    metrics.watch(0, lambda: Standing(0), lambda: 0)
+    for counted in (metrics.proposals, metrics.gap):
+        counted.labels("0")
     families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
     names: dict[str, set[str]] = {}
     for family in families:
@@ -77,8 +84,8 @@ def unknown(expression: str) -> list[str]:
         for matcher in selector.matchers.matchers:
             if matcher.name not in names[selector.name] | OF_THE_SCRAPE:
                 wrong.append(f"{selector.name}: {matcher.name}")
-            elif matcher.name == "kind" and not set(matcher.value.split("|")) <= KINDS:
-                wrong.append(f"kind {matcher.value}")
+            elif matcher.name in VALUES and not set(matcher.value.split("|")) <= VALUES[matcher.name]:
+                wrong.append(f"{matcher.name} {matcher.value}")
     return wrong
 
 
@@ -94,6 +101,7 @@ def test_every_expression_reads_metrics_that_exist(where: str, expression: str) 
         ("rate(lakefold_outcome_total[5m])", ["lakefold_outcome_total"]),
         ('lakefold_lag_entries{table="t"}', ["lakefold_lag_entries: table"]),
         ('lakefold_outcomes_total{kind="refused"}', ["kind refused"]),
+        ('lakefold_retries_total{what="disk"}', ["what disk"]),
         ("sum(up) + max(lakefold_ready)", ["up"]),
     ],
 )
@@ -103,9 +111,8 @@ def test_the_check_sees_what_does_not_exist(expression: str, wrong: list[str]) -
 
 def test_the_first_refusal_is_growth() -> None:
     served_at_start = generate_latest(Metrics().registry).decode()
-    assert [
-        kind for kind in KINDS if f'lakefold_outcomes_total{{kind="{kind}"}} 0.0' not in served_at_start
-    ] == []
+    labels = [f'kind="{kind}",operation="{name}"' for kind in OUTCOMES for name in OPERATIONS]
+    assert [each for each in labels if f"lakefold_outcomes_total{{{each}}} 0.0" not in served_at_start] == []
 
 
 def test_every_alert_has_a_case_for_promtool() -> None:
@@ -138,11 +145,11 @@ def test_every_alert_has_its_section(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in {"critical", "warning"}
     assert rule["annotations"]["summary"]
     assert rule["annotations"]["runbook"] == f"docs/operations.md#{name.lower()}"
-    assert f"\n### {name}\n" in OPERATIONS
+    assert f"\n### {name}\n" in RUNBOOKS
 
 
 def test_every_section_has_its_alert() -> None:
-    named = re.findall(r"^### (Lakefold\w+)$", OPERATIONS, re.MULTILINE)
+    named = re.findall(r"^### (Lakefold\w+)$", RUNBOOKS, re.MULTILINE)
     assert named == [rule["alert"] for rule in RULES]
 
 

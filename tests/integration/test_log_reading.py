@@ -59,6 +59,20 @@ def test_gives_messages_in_order_with_their_brokers_time(bootstrap: str, topic_n
         assert batches(take(reader, 2)) == [99, 100]
 
 
+def test_knows_without_a_question_how_much_it_has_not_read(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    own.propose(0)
+    with own.reader() as reader:
+        assert reader.known_end == 0
+        take(reader, 1)
+        assert reader.known_end == 1
+        own.propose(*range(1, 50))
+        take(reader, 1)
+        until(lambda: reader.known_end == 50, "the client to hear of the end", seconds=PATIENCE_S)
+        assert reader.position == 2
+    assert reader.known_end == 2
+
+
 def test_comes_in_batches_and_never_more_than_asked_for(bootstrap: str, topic_names: TopicNames) -> None:
     own = OwnLog.make(bootstrap, topic_names)
     own.propose(*range(2000))

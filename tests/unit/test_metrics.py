@@ -1,0 +1,146 @@
+"""What Prometheus is told: counts by what they are about, and gauges that are right when it asks."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lakefold_committer.metrics import BROKERS, STORE, Metrics, Standing, operation_of
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_protos.lance import transaction_pb2
+from lakefold_table.entry import (
+    Committed,
+    Conflict,
+    Duplicate,
+    Entry,
+    Invalid,
+    LogId,
+    Outcome,
+    Position,
+    Rejected,
+    Undecodable,
+)
+
+if TYPE_CHECKING:
+    from lakefold_table.entry import Result
+
+LOG = LogId("cluster", "topic-id", 3)
+
+
+def entry(operation: str = "append", offset: int = 0) -> Entry:
+    """An entry that proposes this operation."""
+    envelope = Envelope(table="file:///t")
+    getattr(envelope.lance, operation).SetInParent()
+    return Entry(Position(LOG, offset), 0, envelope, 10)
+
+
+def outcome(result: Result) -> Outcome:
+    """An outcome of this kind."""
+    return Outcome(Position(LOG, 0), "file:///t", result)
+
+
+def scraped(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
+    """What a scrape gives: for each sample's name, the values by labels' values."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(generate_latest(metrics.registry).decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return found
+
+
+def test_outcomes_are_counted_by_kind_and_operation() -> None:
+    metrics = Metrics()
+    conflicts = [Rejected(Conflict(retryable, "met another")) for retryable in (True, True, False)]
+    metrics.answered(
+        [
+            (entry(), outcome(Committed(1))),
+            (entry(), outcome(Committed(1))),
+            (entry("delete"), outcome(Committed(1))),
+            (entry("update"), outcome(Duplicate(1))),
+            *((entry("rewrite"), outcome(conflict)) for conflict in conflicts),
+            (Undecodable(Position(LOG, 9), 0, "", "no envelope", "", 3), outcome(Invalid("no envelope"))),
+        ]
+    )
+    found = scraped(metrics)
+    counted = {labels: value for labels, value in found["lakefold_outcomes_total"].items() if value}
+    assert counted == {
+        ("committed", "append"): 2,
+        ("committed", "delete"): 1,
+        ("duplicate", "update"): 1,
+        ("rejected", "rewrite"): 3,
+        ("invalid", "none"): 1,
+    }
+    assert found["lakefold_rejected_total"] == {("retryable",): 2, ("incompatible",): 1}
+    expected = {"committed": 3, "duplicate": 1, "rejected": 3, "invalid": 1, "versions": 0}
+    assert metrics.summary() == expected
+
+
+@pytest.mark.parametrize(
+    "name", [one.name for one in transaction_pb2.Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields]
+)
+def test_an_operation_is_called_as_in_lances_message(name: str) -> None:
+    assert operation_of(entry(name)) == name
+
+
+def test_a_claim_and_no_operation_at_all_have_names_too() -> None:
+    claim, empty = Envelope(), Envelope()
+    claim.claim.size = 1
+    empty.lance.uuid = "u"
+    assert operation_of(Entry(Position(LOG, 0), 0, claim, 1)) == "claim"
+    assert operation_of(Entry(Position(LOG, 0), 0, empty, 1)) == "none"
+
+
+def test_gauges_say_how_it_stands_when_prometheus_asks() -> None:
+    metrics, standing, end = Metrics(), Standing(10), 10
+    metrics.watch(3, lambda: standing, lambda: end)
+    found = scraped(metrics)
+    assert found["lakefold_partitions_owned"] == {(): 1}
+    assert found["lakefold_lag_entries"] == {("3",): 0}
+    assert found["lakefold_lag_seconds"] == {("3",): 0}
+    old_us = int((time.time() - 100) * 1e6)
+    standing, end = Standing(12, 2, old_us, 1, 2, tables_open=5, table_bytes=1000), 15
+    found = scraped(metrics)
+    assert found["lakefold_lag_entries"] == {("3",): 5}
+    assert 100 <= found["lakefold_lag_seconds"]["3",] < 130
+    assert found["lakefold_parked_tables"] == {("3",): 1}
+    assert found["lakefold_parked_entries"] == {("3",): 2}
+    assert found["lakefold_tables_open"] == {("3",): 5}
+    assert found["lakefold_table_bytes"] == {("3",): 1000}
+
+
+def test_the_age_of_unread_entries_counts_from_when_they_were_seen() -> None:
+    metrics, standing, end = Metrics(), Standing(10), 11
+    metrics.watch(0, lambda: standing, lambda: end)
+    first, second = (scraped(metrics)["lakefold_lag_seconds"]["0",] for _ in range(2))
+    assert first == 0 < second < 30
+    standing = Standing(11)
+    assert scraped(metrics)["lakefold_lag_seconds"]["0",] == 0
+
+
+def test_a_log_whose_time_is_ahead_is_no_negative_lag() -> None:
+    metrics = Metrics()
+    ahead_us = int((time.time() + 1000) * 1e6)
+    metrics.watch(0, lambda: Standing(5, 1, ahead_us), lambda: 3)
+    found = scraped(metrics)
+    assert found["lakefold_lag_seconds"] == {("0",): 0}
+    assert found["lakefold_lag_entries"] == {("0",): 1}
+
+
+def test_a_partition_that_was_given_up_is_not_told_of() -> None:
+    metrics = Metrics()
+    metrics.watch(0, lambda: Standing(0), lambda: 0)
+    metrics.watch(1, lambda: Standing(0), lambda: 0)
+    metrics.forget(0)
+    found = scraped(metrics)
+    assert found["lakefold_lag_entries"].keys() == {("1",)}
+    assert found["lakefold_partitions_owned"] == {(): 1}
+
+
+def test_what_may_be_away_is_counted_apart_and_from_zero() -> None:
+    metrics = Metrics()
+    metrics.retries.labels(STORE).inc()
+    assert scraped(metrics)["lakefold_retries_total"] == {(STORE,): 1, (BROKERS,): 0}
