@@ -2,14 +2,22 @@
 
 This object knows names and one conditional put, no manifests. A version exists exactly when its put succeeded
 (invariant one-commit-point); a put whose answer was lost is settled by reading back (`publish`).
+
+That a place is free doesn't mean that it was never taken. While a committer was idle or paused, foreign
+clients may have gone on and cleaned up all but the newest version; a store may be away with its mount point
+left behind. What is put there then is told as committed, and no reader ever sees it. So a put counts only
+where the version before it is known to be the newest, before the put and after it.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import time
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from lakefold_table.errors import DamagedError, NotATableError, RetryError, VersionExpiredError
+from lakefold_table.errors import DamagedError, NotATableError, RetryError, StopError, VersionExpiredError
 from lakefold_table.storage.base import DoubtfulPutError, Put
 
 if TYPE_CHECKING:
@@ -22,6 +30,14 @@ if TYPE_CHECKING:
 BEFORE_A_TABLE = frozenset({"data", "_deletions", "_indices", "_versions", "_transactions", "_lakefold"})
 """Folders that may lie at a place before its first version does: files written for it, or copied from the
 table that it is to be a clone of, and an empty folder of versions that a crash left before the first put."""
+
+
+PROVEN_SECONDS: Final = 30.0
+"""So long a version counts as the newest without the folder being listed, as long as it is there and no
+foreign client has noted a later one."""
+
+HINT: Final = "latest_version_hint.json"
+"""Where Lance clients note the newest version, once it is committed, on stores that don't list in order."""
 
 
 class Published(Enum):
@@ -42,8 +58,11 @@ class Versions:
         detect: Callable[[Iterable[str]], Naming | None],
         *,
         is_branch: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.storage = storage
+        self._clock = clock
+        self._listed_at = clock()
         self._is_branch = is_branch
         self._folder = folder
         self._detect = detect
@@ -51,6 +70,7 @@ class Versions:
 
     def numbers(self) -> list[int]:
         """All versions that are there, ascending. Lists the folder; empty where there is no table."""
+        self._listed_at = self._clock()
         names = [listed.path.rpartition("/")[2] for listed in self.storage.list(self._folder)]
         naming = self._naming = self._detect(names)
         if naming is None:
@@ -107,17 +127,71 @@ class Versions:
         Idempotent: after `UNKNOWN` or `RetryError` the same call may be made again.
 
         The files that the version needs are put first; they are named by their content, so one that is there
-        is ours. Raises `DamagedError` where it holds other bytes.
+        is ours. Raises `DamagedError` where it holds other bytes, `RetryError` where no version is there any
+        more, and `StopError` where the line went on or back without the version that this one follows.
         """
+        is_first = self._naming is None and not self.numbers()
+        if not is_first:
+            self._prove_newest(publication.version - 1)
         for file in publication.before:
             self._put_before(file)
         try:
             put = self.storage.put_if_absent(publication.path, publication.buffers)
         except DoubtfulPutError:
-            return self._settled(publication)
-        if put is Put.STORED:
-            return Published.OURS
-        return self._settled(publication)
+            published = self._settled(publication)
+        else:
+            published = Published.OURS if put is Put.STORED else self._settled(publication)
+        if published is Published.OURS:
+            self._prove_joined(publication.version, is_first=is_first)
+        return published
+
+    def _prove_newest(self, version: int) -> None:
+        """Raises unless this version is there and is the newest, or the one after it is there as well."""
+        if self._is_proven(version, version):
+            return
+        numbers = self.numbers()
+        if not numbers:
+            raise RetryError(
+                f"version {version} was there, and now there is none",
+                where=self.storage.uri,
+                hint="bring the table back: was it moved, is its file system mounted?",
+            )
+        if version + 1 not in numbers and numbers[-1] != version:
+            raise self._line_changed(f"version {version} was the newest, now it is {numbers[-1]}")
+
+    def _prove_joined(self, version: int, *, is_first: bool) -> None:
+        """Raises unless this version, which we have put, follows the one that was the newest."""
+        if not is_first and self._is_proven(version - 1, version):
+            return
+        numbers = self.numbers()
+        if numbers[-1:] != [version]:
+            newest = numbers[-1] if numbers else 0
+            raise self._line_changed(f"version {version} was put, but the newest is {newest}")
+
+    def _is_proven(self, version: int, newest: int) -> bool:
+        """Whether `version` is there, nobody notes one after `newest`, and that was listed lately."""
+        if self._clock() - self._listed_at > PROVEN_SECONDS:
+            return False
+        if not self.storage.cheap_size:
+            return True
+        return self.storage.size(self.path(version)) is not None and self._hint() <= newest
+
+    def _hint(self) -> float:
+        """What foreign clients note as the newest version; 0 where they note nothing, all where it is odd."""
+        try:
+            return int(json.loads(self.storage.get(f"{self._folder}/{HINT}"))["version"])
+        except FileNotFoundError:
+            return 0
+        except (ValueError, KeyError, TypeError):
+            return math.inf
+
+    def _line_changed(self, message: str) -> StopError:
+        return StopError(
+            f"{message}, with versions missing between them",
+            where=self.storage.uri,
+            hint="others went on and removed old versions, or the table was restored: start again from what "
+            "is there",
+        )
 
     def _put_before(self, file: NewFile) -> None:
         try:
