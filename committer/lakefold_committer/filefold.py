@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import groupby
+from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold import outcome_of
-from lakefold_committer.grouping import groups_of
+from lakefold_committer.grouping import first_group
 from lakefold_committer.lines import line_of
 from lakefold_committer.owned import OwnedTable
 from lakefold_committer.redeeming import Claims
@@ -16,7 +17,7 @@ from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import InvalidError, StopError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from lakefold_committer.grouping import Limits
     from lakefold_log.envelope import Decoded
@@ -47,25 +48,27 @@ def fold_file(
     opened = {"": _unbound(lines(""), dry_run=dry_run)}
     refused, entries = _sorted_out(log, uri)
     claims = claims or Claims()
-    for branch, group in _groups(entries, table_format, limits):
+    done = 0
+    while done < len(entries):
+        branch = entries[done].envelope.branch
         if branch not in opened:
             opened[branch] = _unbound(lines(branch), dry_run=dry_run)
-        group = claims.bring(group)  # noqa: PLW2901 - only one claimed envelope is held in memory
-        step = opened[branch].preview(group) if dry_run else opened[branch].fold(group)
-        last = group[-1].position.offset
+        line = opened[branch]
+        # Neighbours on different lines share no version; only one claimed envelope is held in memory.
+        waiting = entries[done : done + limits.max_entries]
+        run = list(takewhile(partial(_is_on, branch), waiting))
+        group = claims.bring(first_group(run, table_format, limits, line.table.state))
+        step = line.preview(group) if dry_run else line.fold(group)
+        done += len(step.outcomes)
+        last = step.outcomes[-1].position.offset
         before = [outcome for outcome in refused if outcome.position.offset < last]
         refused = refused[len(before) :]
         yield from sorted([*before, *step.outcomes], key=lambda outcome: outcome.position.offset)
     yield from refused
 
 
-def _groups(
-    entries: Sequence[Entry], table_format: AnyFormat, limits: Limits
-) -> Iterator[tuple[str, Sequence[Entry]]]:
-    """The groups in order, each with its branch: neighbours on different lines share no version."""
-    for branch, run in groupby(entries, key=lambda entry: entry.envelope.branch):
-        for group in groups_of(list(run), table_format, limits):
-            yield branch, group
+def _is_on(branch: str, entry: Entry) -> bool:
+    return entry.envelope.branch == branch
 
 
 def _unbound(table: OwnedTable, *, dry_run: bool) -> OwnedTable:

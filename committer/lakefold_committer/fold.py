@@ -20,7 +20,7 @@ from lakefold_table.format import Accepted, Observed, Stamps
 from lakefold_table.marks import RULES, Marks, table_id_of, uuid_form
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lakefold_table.entry import Entry, Position
     from lakefold_table.format import AnyFormat, Draft, Publication, State
@@ -70,7 +70,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """The next table, an outcome for each entry in order, and the file to publish (None: nothing changed)."""
+    """The next table, outcomes for the entries in order, and the file to publish (None: nothing changed)."""
 
     table: Table
     outcomes: tuple[Outcome, ...]
@@ -82,15 +82,18 @@ def fold(
 ) -> Folded:
     """Folds one group of one table's entries, all from one log and in its order.
 
-    Every entry gets its outcome; the accepted ones become one version. The outcomes hold once the publication
-    has succeeded (where there is one).
+    The accepted entries become one version. The outcomes hold once the publication has succeeded (where there
+    is one). Every entry gets its outcome, unless the group was cut on another state of the table and one of
+    them can't share a version with those before it: then there are outcomes for those before it, and it is
+    folded with what comes after them.
     """
     elsewhere = misplaced(table.marks, group[0].position)
     if elsewhere is not None:
         outcomes = _outcomes(group, [elsewhere] * len(group), table.marks.table_id)
         return Folded(table, outcomes, None)
     folding = _Folding(table_format.draft(table.state, observed), table, terms)
-    results = [folding.answer(entry) for entry in group]
+    results = list(folding.answers(group))
+    group = group[: len(results)]
     news = [(entry, result) for entry, result in zip(group, results, strict=True) if folding.is_new(entry)]
     publishes = any(isinstance(result, Committed) for _, result in news)
     publishes = publishes or (terms.must_publish and table.state is not None)
@@ -109,6 +112,7 @@ class _Folding:
         self._table = table
         self._terms = terms
         self._keys = Keys(table.marks)
+        self._deeds: dict[int, str] = {}
 
     @property
     def _version(self) -> int:
@@ -123,8 +127,16 @@ class _Folding:
         """Whether this position lies beyond what the table's marks cover."""
         return position.offset > self._table.marks.offset_of(position.log)
 
-    def answer(self, entry: Entry) -> Result:
-        """What becomes of one entry."""
+    def answers(self, group: Sequence[Entry]) -> Iterator[Result]:
+        """What becomes of the entries, up to the first that can't share a version with those before it."""
+        for entry in group:
+            result = self._answer(entry)
+            if result is None:
+                return
+            yield result
+
+    def _answer(self, entry: Entry) -> Result | None:
+        """What becomes of one entry; None where that is for the next version to say."""
         if not self.is_new(entry):
             return self._answered_before(entry)
         seen = self._keys.seen(entry)
@@ -134,6 +146,7 @@ class _Folding:
         if not isinstance(verdict, Accepted):
             return verdict
         self._keys.add(entry, self._version, _time(entry))
+        self._deeds[entry.position.offset] = verdict.did
         return Committed(
             self._version,
             verdict.rebased,
@@ -208,6 +221,7 @@ class _Folding:
             apps=_batches([entry for entry, result in news if isinstance(result, Committed)]),
             epoch=self._terms.epoch,
             rules=RULES,
+            deeds=self._deeds if len(set(self._deeds.values())) > 1 else {},
         )
 
     def _properties(self, record: Record, table_id: str, time_us: int) -> dict[str, str]:

@@ -1,6 +1,7 @@
-"""Which neighbouring entries of one table share a version: decided before the fold, by nothing but them.
+"""Which neighbouring entries of one table share a version: cut when their turn comes, the table at hand.
 
 A version costs a whole manifest and its fsync, so entries share one wherever the format says that they may.
+That can change from one version to the next, so a group is cut from what waits only when its base is known.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakefold_table.entry import Entry
-    from lakefold_table.format import AnyFormat
+    from lakefold_table.format import AnyFormat, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +26,43 @@ class Limits:
     max_bytes: int
 
 
-def groups_of(entries: Sequence[Entry], table_format: AnyFormat, limits: Limits) -> Iterator[Sequence[Entry]]:
-    """The entries of one table, in order, cut into groups of which each makes at most one version."""
-    start, size = 0, 0
+def first_group(
+    entries: Sequence[Entry], table_format: AnyFormat, limits: Limits | None, state: State | None
+) -> Sequence[Entry]:
+    """The first of one table's waiting entries, in order: as many as may make the version after `state`.
+
+    `limits`: None where it is full already. At least one entry, where there is any.
+    """
+    if len(entries) < 2:  # noqa: PLR2004 - one is a group, whatever it is
+        return entries
+    sharing = table_format.sharing(state)
+    size = 0
     shared: str | None = None
     for index, entry in enumerate(entries):
         # What a claim stands for is brought when its turn comes, and may be large.
-        sharing = ALONE if entry.envelope.HasField("claim") else table_format.shares_version(entry)
-        full = index - start >= limits.max_entries or size + entry.size > limits.max_bytes
-        if index > start and (full or not _may_join(sharing, shared)):
-            yield entries[start:index]
-            start, size, shared = index, 0, None
+        name = ALONE if entry.envelope.HasField("claim") else sharing(entry)
         size += entry.size
-        shared = shared if sharing is None else sharing
-    if start < len(entries):
-        yield entries[start:]
+        if index and (_is_full(index, size, limits) or not _may_join(name, shared)):
+            return entries[:index]
+        shared = shared if name is None else name
+    return entries
+
+
+def groups_of(
+    entries: Sequence[Entry], table_format: AnyFormat, limits: Limits, state: State | None = None
+) -> Iterator[Sequence[Entry]]:
+    """All of one table's entries, cut into groups as if what the format asks of the table stayed as it is."""
+    start = 0
+    while start < len(entries):
+        waiting = entries[start : start + limits.max_entries]
+        group = first_group(waiting, table_format, limits, state)
+        yield group
+        start += len(group)
+
+
+def _is_full(entries: int, size: int, limits: Limits | None) -> bool:
+    """Whether a group of so many entries has no room for the one that makes it this large in bytes."""
+    return limits is not None and (entries >= limits.max_entries or size > limits.max_bytes)
 
 
 def _may_join(sharing: str | None, shared: str | None) -> bool:

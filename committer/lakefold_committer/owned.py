@@ -76,6 +76,9 @@ class OwnedTable:
     def fold(self, group: Sequence[Entry]) -> Step:
         """Folds one group and publishes its version; the outcomes hold when this returns.
 
+        There are fewer outcomes than entries where the table, as it is by now, lets only the first of them
+        share a version; the others are still to be folded.
+
         Raises `RetryError` where the store can't be reached (call again with the same group), `StopError`
         where another committer owns the table.
         """

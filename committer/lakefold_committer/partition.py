@@ -16,7 +16,7 @@ import structlog
 
 from lakefold_committer.backoff import Backoff
 from lakefold_committer.fold import outcome_of
-from lakefold_committer.grouping import groups_of
+from lakefold_committer.grouping import first_group
 from lakefold_committer.lines import line_of
 from lakefold_committer.metrics import BROKERS, STORE, Standing
 from lakefold_committer.portions import portions_of
@@ -183,25 +183,27 @@ class PartitionCommitter:
         if refusal is not None:
             return [outcome_of(entry, refusal) for entry in entries]
         outcomes: list[Outcome] = []
-        for group in groups_of(entries, self._source.table_format, self._pace.limits):
-            answered = self._persist(partial(self._fold_group, line, group), stop)
+        while waiting := entries[len(outcomes) :]:
+            answered = self._persist(partial(self._fold_next, line, waiting), stop)
             if answered is None:
                 return None
             outcomes += answered
         return outcomes
 
-    def _fold_group(self, line: Place, group: Sequence[Entry]) -> Sequence[Outcome]:
-        uri = group[0].envelope.table
+    def _fold_next(self, line: Place, waiting: Sequence[Entry]) -> Sequence[Outcome]:
+        """The outcomes of as many of the waiting entries as share a version."""
+        uri, group = waiting[0].envelope.table, waiting[:1]
         started = time.monotonic()
         try:
-            group = self._source.claims.bring(group)
-            step = self._opened(line, uri, group[0].envelope.branch).fold(group)
+            owned = self._opened(line, uri, waiting[0].envelope.branch)
+            group = first_group(waiting, self._source.table_format, self._pace.limits, owned.table.state)
+            step = owned.fold(self._source.claims.bring(group))
         except PlaceError as error:
             return [outcome_of(entry, Invalid(f"{uri}: {error.message}", error.hint)) for entry in group]
         except VersionExpiredError as error:
             raise RetryError(f"versions are being removed: {error.message}", where=error.where) from error
         self._metrics.fold_seconds.observe(time.monotonic() - started)
-        self._count(step, group)
+        self._count(step, group[: len(step.outcomes)])
         return step.outcomes
 
     def _opened(self, line: Place, uri: str, branch: str) -> OwnedTable:

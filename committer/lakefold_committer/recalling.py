@@ -61,7 +61,12 @@ class _Draft(LanceDraft):
         super().__init__(state, observed)
         self._recalling, self._before, self._sizes = recalling, state, sizes
 
-    def add(self, entry: Entry) -> Accepted | Rejected | Invalid:
+    def _may_join(self, entry: Entry) -> bool:
+        """What is recorded as one version was folded as one."""
+        del entry
+        return True
+
+    def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
         """As the fold judges it, on what it saw then as far as that can be told."""
         offset = entry.position.offset
         answer = self._recalling.answers.get(offset)
@@ -72,12 +77,12 @@ class _Draft(LanceDraft):
             return answer
         return self._refused(entry, answer)
 
-    def _refused(self, entry: Entry, answer: Rejected | Invalid) -> Accepted | Rejected | Invalid:
+    def _refused(self, entry: Entry, answer: Rejected | Invalid) -> Accepted | Rejected | Invalid | None:
         needs = self._recalling.needs(self._before, [entry])
         ways: list[Mapping[str, int | None]] = [{}]
         if needs.sizes:
             ways = [dict.fromkeys(needs.sizes), self._recalling.found(needs.sizes), {}]
-        verdict: Accepted | Rejected | Invalid = answer
+        verdict: Accepted | Rejected | Invalid | None = answer
         for sizes in ways:
             self._sizes.clear()
             self._sizes.update(sizes)
@@ -96,6 +101,6 @@ class _Draft(LanceDraft):
         return verdict
 
 
-def _shortened(verdict: Accepted | Rejected | Invalid) -> Accepted | Rejected | Invalid:
+def _shortened(verdict: Accepted | Rejected | Invalid | None) -> Accepted | Rejected | Invalid | None:
     """As the outcome tells it."""
     return Invalid(cut(verdict.message), cut(verdict.hint)) if isinstance(verdict, Invalid) else verdict

@@ -11,14 +11,13 @@ refusal that was reported before the next version came is in no version, so noth
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_committer.bringing import Bringer
 from lakefold_committer.differences import Difference, differences
 from lakefold_committer.fold import Folded, Table, Terms, fold
-from lakefold_committer.grouping import Limits, groups_of
+from lakefold_committer.grouping import first_group
 from lakefold_committer.lines import line_of
 from lakefold_committer.observing import observe
 from lakefold_committer.opening import own_marks, own_properties, provable, read_deed, read_state
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from lakefold_table.format import AnyFormat, Observed, Publication, State
     from lakefold_table.versions import Versions
 
-TOGETHER = Limits(sys.maxsize, sys.maxsize)
 NOTE = "offset {}: refused for what the store held then, taken from the record"
 UNREADABLE = (VersionExpiredError, NotATableError, DamagedError, InvalidError, StopError)
 
@@ -195,7 +193,7 @@ class _Replay:
         pending, group = group_of(case, base, entries)
         table = replace(base, pending=pending)
         committed = [one for one in group if one.position.offset in case.record.committed]
-        if len(list(groups_of(committed, self._format, TOGETHER))) > 1:
+        if len(first_group(committed, self._format, None, table.state)) < len(committed):
             apart = Difference("entries", "in one version", "of kinds that share none")
             return case.told(Verdict.DIFFERENT, found=[apart]), None
         table, observed = observe(self._format, self._versions, self._bringer, table, group)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from lakefold_table.entry import Committed, LogId, Outcome, Position, Result
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 VERSION = "lakefold.version"
 TABLE_ID = "lakefold.table-id"
@@ -46,7 +46,9 @@ class Record:
     """The entries of `log` from `first_offset` to `last_offset` that belong to this table, and their answers.
 
     `committed` and `refused` hold the answers by offset; `base_version` is the version they were folded on.
-    Times are log times in microseconds. `epoch` and `rules` are those of the committer.
+    Times are log times in microseconds. `epoch` and `rules` are those of the committer. `deeds`: what each
+    committed entry did, by offset, where they did several things (see `lakefold_table.format.Accepted`);
+    otherwise it is what the version did, and `deeds` is empty.
     """
 
     log: LogId
@@ -61,6 +63,7 @@ class Record:
     apps: tuple[Batches, ...]
     epoch: int
     rules: int
+    deeds: Mapping[int, str] = field(default_factory=dict)
 
     def answer(self, offset: int) -> Result | None:
         """What became of the entry at this offset, None where this version says nothing of it."""
@@ -96,6 +99,8 @@ def encode_record(record: Record) -> str:
         ],
         epoch=record.epoch,
         rules=record.rules,
+        deeds=list(dict.fromkeys(record.deeds.values())),
+        deed_of=_places([record.deeds[offset] for offset in offsets] if record.deeds else []),
     )
     return base64.b64encode(message.SerializeToString(deterministic=True)).decode()
 
@@ -107,7 +112,7 @@ def decode_record(properties: Mapping[str, str], where: str = "") -> Record | No
     try:
         message = FoldRecord.FromString(base64.b64decode(properties[RECORD], validate=True))
         return _record_of(message, int(properties[VERSION]))
-    except (DecodeError, binascii.Error, KeyError, ValueError) as error:
+    except (DecodeError, binascii.Error, LookupError, ValueError) as error:
         raise DamagedError(
             f"the version's record of the log can't be read: {error!r}", where=where
         ) from error
@@ -120,12 +125,13 @@ def is_own(properties: Mapping[str, str], version: int) -> bool:
 
 def _record_of(message: FoldRecord, version: int) -> Record:
     log = LogId(message.cluster_id, message.topic_id, message.partition)
+    committed = _committed(message, version)
     return Record(
         log,
         message.topic,
         message.first_offset,
         message.last_offset,
-        _committed(message, version),
+        committed,
         {outcome.position.offset: outcome for outcome in map(outcome_value, message.refused)},
         message.base_version,
         message.first_time_us,
@@ -133,6 +139,7 @@ def _record_of(message: FoldRecord, version: int) -> Record:
         tuple(Batches(one.app_id, one.first_batch, one.last_batch, one.batches) for one in message.apps),
         message.epoch,
         message.rules,
+        _deeds(message, committed),
     )
 
 
@@ -150,6 +157,19 @@ def _committed(message: FoldRecord, version: int) -> dict[int, Committed]:
     if len(found) != len(offsets):
         raise ValueError("the parallel lists differ in length")
     return found
+
+
+def _places(names: Sequence[str]) -> list[int]:
+    """For each name its place among all, each counted once."""
+    place = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return [place[name] for name in names]
+
+
+def _deeds(message: FoldRecord, offsets: Iterable[int]) -> dict[int, str]:
+    if not message.deed_of:
+        return {}
+    names = list(message.deeds)
+    return {offset: names[place] for offset, place in zip(offsets, message.deed_of, strict=True)}
 
 
 def _differences(first: int, offsets: Sequence[int]) -> list[int]:

@@ -6,6 +6,7 @@ these values. A format does no IO: it names the files it needs (`Needs`), the sh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -73,13 +74,17 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An entry became part of the next version."""
+    """An entry became part of the next version.
+
+    `did`: the format's name for what it did; entries of one version may have done several things.
+    """
 
     rebased: bool
     rows_added: int
     rows_deleted: int
     first_fragment_id: int
     num_fragment_ids: int
+    did: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +211,11 @@ class State(Protocol):
 class Draft(Protocol):
     """The next version while entries are added to it one by one."""
 
-    def add(self, entry: Entry) -> Accepted | Rejected | Invalid:
-        """Checks the entry against the table and what was added before; a refused one changes nothing."""
+    def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
+        """Checks the entry against the table and what was added before; a refused one changes nothing.
+
+        None: nothing is wrong with it, but it shares no version with what was added before. Nothing changed.
+        """
         ...
 
     @property
@@ -279,17 +287,20 @@ class Format(Protocol[S]):
         """Raises `InvalidError` where the table uses features that a writer must know and we don't."""
         ...
 
-    def shares_version(self, entry: Entry) -> str | None:
-        """With which neighbours this entry may share a version: those that give the same name.
-
-        `ALONE`: with none. None: with any, since it will be refused.
-        """
+    def sharing(self, state: S | None) -> Sharing:
+        """Tells of each entry with which neighbours it may share the version after `state`."""
         ...
 
     def draft(self, state: S | None, observed: Observed) -> Draft:
         """Begins the version after `state` (None: there is no table yet)."""
         ...
 
+
+Sharing = Callable[["Entry"], str | None]
+"""With which neighbours an entry may share a version: with those for which it gives the same name.
+
+`ALONE`: with none. None: with any, since the entry will be refused.
+"""
 
 AnyFormat = Format[Any]
 """A format whose states pass through unseen."""

@@ -26,10 +26,11 @@ FILE_LOGS = "lakefold.file-logs"
 UUIDS = "lakefold.uuids"
 APP = "lakefold.app."
 
-RULES = 2
+RULES = 3
 """The version of the rules by which this release folds. A committer steps down before newer rules.
 
-1: Append, ReserveFragments, the creating Overwrite. 2: every operation of Lance but DataOverlay.
+1: Append, ReserveFragments, the creating Overwrite. 2: every operation of Lance but DataOverlay. 3: Appends,
+Deletes and Updates of rows share versions (decision 0018).
 """
 
 MAX_APPS = 10_000

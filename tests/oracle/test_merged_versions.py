@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import lance
@@ -9,17 +10,20 @@ import pytest
 
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.lance.merging import merged
-from tests.oracle.committing import fold, owned
+from tests.folding import entries
+from tests.oracle.committing import fold, owned, proposal, written
 from tests.oracle.operations import version_of
-from tests.oracle.pair_operations import operations
-from tests.oracle.pairs import Base, committed, transaction_of
+from tests.oracle.pair_operations import KEYED, keyed, operations
+from tests.oracle.pairs import Base, at_version_2, committed, transaction_of
 from tests.oracle.rebasing import built, send
-from tests.oracle.test_deletes import everything, table_of, values
+from tests.oracle.test_deletes import everything, rows_of, table_of, values
 from tests.oracle.test_rebases import delete, merge, update
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+    import pyarrow as pa
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.transaction_pb2 import Transaction
@@ -39,6 +43,12 @@ SHARED = {
     "deletes": ["delete f0", "delete f1"],
     "deletes, one of all": ["delete all f0", "delete f1"],
     "updates": ["update f0", "update f1"],
+    "an append and a delete": ["append", "delete f0"],
+    "an append and a delete of all": ["append", "delete all f0"],
+    "an append and an update": ["append", "update f1"],
+    "a delete and an update": ["delete f0", "update f1"],
+    "a delete of all and an update": ["delete all f0", "update f1"],
+    "all three": ["append", "delete f0", "update f1"],
 }
 
 
@@ -62,6 +72,30 @@ def test_no_verdict_is_weaker_than_on_any_part(base: Base, names: list[str], tmp
         verdict = whole.verdict_of_pylance(operation)
         worst = max((one.verdict_of_pylance(operation) for one in alone), key=RANK.__getitem__)
         assert (name, RANK[verdict]) >= (name, RANK[worst])
+
+
+@pytest.fixture(scope="module")
+def keyed_base(tmp_path_factory: pytest.TempPathFactory) -> Base:
+    """A table with a primary key: who inserts into it says which keys."""
+    return Base(tmp_path_factory.mktemp("keyed") / "t", stable=False, schema=KEYED)
+
+
+@pytest.mark.parametrize("names", SHARED.values(), ids=SHARED)
+def test_nor_for_who_inserts_keys(base: Base, keyed_base: Base, names: list[str], tmp_path: Path) -> None:
+    made = operations(base)
+    parts = [transaction_of(base, made[name]) for name in names]
+    whole = committed(keyed_base, tmp_path / "whole", together(parts))
+    alone = [committed(keyed_base, tmp_path / f"{place}", part) for place, part in enumerate(parts)]
+    for inserted in ([500], [1, 500]):
+        upsert = at_version_2(partial(insert_new, numbers=inserted))
+        verdict = whole.verdict_of_pylance(upsert)
+        assert RANK[verdict] >= max(RANK[one.verdict_of_pylance(upsert)] for one in alone)
+
+
+def insert_new(dataset: lance.LanceDataset, numbers: list[int]) -> None:
+    """Insert those of the rows whose keys aren't there."""
+    builder = dataset.merge_insert("a").when_not_matched_insert_all().conflict_retries(0)
+    builder.execute(keyed(numbers))
 
 
 def test_nothing_stands_against_a_version_of_refusals(base: Base, tmp_path: Path) -> None:
@@ -132,3 +166,75 @@ def test_a_foreign_rebase_goes_over_a_shared_version(tmp_path: Path) -> None:
     fold(owned(table), send(table, *several(table, *acts)), 0)
     delete("a in (5, 6)")(stale)
     assert values(table) == [0, *range(7, 40)]
+
+
+def append(*ids: int) -> Act:
+    """Add these rows."""
+    return lambda dataset: lance.write_dataset(rows_of(ids), dataset.uri, mode="append", max_rows_per_file=10)
+
+
+def sent_append(table: Path, *ids: int, rows: Callable[[Sequence[int]], pa.Table] = rows_of) -> Envelope:
+    """What a writer sends who adds these rows."""
+    return proposal(table, written(table, rows(ids)), lance_dataset(table).version, f"append {ids}")
+
+
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])
+def test_appends_deletes_and_updates_in_one_version_come_to_what_pylance_makes_of_all(
+    tmp_path: Path, *, stable: bool
+) -> None:
+    """Rows of one fragment deleted by one and moved by others, a fragment that goes, appends in between."""
+    table = table_of(tmp_path / "t", stable=stable, indices=True)
+    changes = [delete("a in (1, 11)"), update("a in (2, 12, 35)", "two"), delete("a >= 20 and a < 30")]
+    changes += [merge(3, 13, 100), delete("a in (10, 36)")]
+    sent = send(table, *several(table, *changes))
+    first, second = sent_append(table, 200, 201), sent_append(table, 300)
+    results = fold(owned(table), [first, *sent[:3], second, *sent[3:]], 0)
+    assert [one.version for one in results if isinstance(one, Committed)] == [4] * 7
+    theirs = table_of(tmp_path / "theirs", stable=stable, indices=True)
+    for act in (append(200, 201), *changes[:3], append(300), *changes[3:]):
+        act(lance_dataset(theirs))
+    assert version_of(table).manifest.version == 4
+    transaction = version_of(table).transaction
+    assert transaction is not None
+    assert transaction.WhichOneof("operation") == "update"
+    columns = ["a", "s", "_rowid", "_rowaddr"]
+    assert values(table) == values(theirs)
+    assert everything(table).select(columns) == everything(theirs).select(columns)
+    for where in ("a in (2, 3, 11, 100, 200)", "s = 'two'"):
+        assert values(table, where) == values(theirs, where)
+    delete("a in (300, 35)")(lance_dataset(table))
+    assert 300 not in values(table)
+
+
+def test_a_foreign_rebase_goes_over_a_mixed_version(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "t", stable=True)
+    stale = [lance_dataset(table) for _ in range(2)]
+    sent = send(table, *several(table, delete("a in (1, 2)"), update("a in (3, 4)", "x")))
+    results = fold(owned(table), [sent_append(table, 200), *sent], 0)
+    assert all(isinstance(one, Committed) for one in results)
+    delete("a in (5, 6)")(stale[0])
+    append(400)(stale[1])
+    assert values(table) == [0, 3, 4, *range(7, 40), 200, 400]
+
+
+def test_beside_a_write_ahead_log_a_mixed_group_is_cut(tmp_path: Path) -> None:
+    """However it was cut before: what can't share a version waits for the next, and is not refused."""
+    table = logged(tmp_path / "t")
+    act = delete("a in (1, 2)")
+    first, second, last = (sent_append(table, number, rows=keyed) for number in (200, 201, 202))
+    ours = owned(table)
+    group = entries([first, second, *send(table, built(table, act)), last], 0)
+    answered: list[list[int]] = []
+    while group:
+        outcomes = ours.fold(group).outcomes
+        answered.append([one.result.version for one in outcomes if isinstance(one.result, Committed)])
+        group = group[len(outcomes) :]
+    assert answered == [[4, 4], [5], [6]]
+    assert values(table) == [0, *range(3, 10), 200, 201, 202]
+
+
+def logged(path: Path) -> Path:
+    """A table of ten rows and a write-ahead log, at version 3."""
+    lance.write_dataset(keyed(range(10)), str(path)).initialize_mem_wal(bucket_column="a", num_buckets=2)
+    lance.dataset(str(path)).create_scalar_index("a", "BTREE")
+    return path

@@ -160,7 +160,7 @@ def test_whatever_is_sent_is_answered(data: bytes, there: bool) -> None:  # noqa
         return
     table = TABLE.table if there else MemoryTable().table
     group = entries([envelope], 100)
-    FORMAT.shares_version(group[0])
+    FORMAT.sharing(TABLE.state if there else None)(group[0])
     needs = FORMAT.needs(TABLE.state if there else None, group)
     observed = Observed(schemas=dict.fromkeys(needs.schemas, TABLE.state.schema))
     folded = fold(FORMAT, table, group, observed, Terms(1, must_publish=True))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.lance.conflicts import footprint_of, judge
-from lakefold_table.lance.merging import APPENDS, DELETES, INSERTS, UPDATES, merged, sharing
+from lakefold_table.lance.merging import APPEND, DELETE, INSERT, ROWS, UPDATE, did, merged, sharing
+from lakefold_table.lance.operations import Kind
 from tests.properties.test_conflicts import FOOTPRINTS, MANY, rank, transaction
 
 if TYPE_CHECKING:
@@ -44,12 +45,15 @@ def update(
     return transaction("update", content)
 
 
-APPEND = transaction("append", {"fragments": [{"files": [{"path": "a", "fields": [0, 1]}]}]})
-DELETE = st.builds(delete, SOME, SOME)
-UPDATE = st.builds(update, SOME, SOME, st.integers(0, 2), SOME)
-PARTS = st.one_of(
-    [st.lists(kind, min_size=2, max_size=4) for kind in (st.just(APPEND), DELETE, UPDATE)]
-).filter(lambda parts: len({sharing(one) for one in parts}) == 1)
+APPENDS = st.just(transaction("append", {"fragments": [{"files": [{"path": "a", "fields": [0, 1]}]}]}))
+DELETES = st.builds(delete, SOME, SOME)
+UPDATES = st.builds(update, SOME, SOME, st.integers(0, 2), SOME)
+ALIKE = st.one_of([st.lists(kind, min_size=2, max_size=4) for kind in (APPENDS, DELETES, UPDATES)]).filter(
+    lambda parts: len({sharing(one, has_log=True) for one in parts}) == 1
+)
+PARTS = ALIKE | st.lists(APPENDS | DELETES | UPDATES, min_size=2, max_size=5)
+OF_NO_LOG = FOOTPRINTS.filter(lambda ours: ours.kind is not Kind.UPDATE_MEM_WAL_STATE)
+"""What is proposed for a table without a write-ahead log: nobody can move forward what isn't there."""
 
 
 def together(parts: Sequence[Transaction]) -> Transaction:
@@ -60,17 +64,34 @@ def together(parts: Sequence[Transaction]) -> Transaction:
 
 
 @MANY
-@given(FOOTPRINTS, PARTS)
+@given(OF_NO_LOG, PARTS)
 def test_no_verdict_is_weaker_than_on_any_part(ours: Footprint, parts: list[Transaction]) -> None:
+    assert len({sharing(one) for one in parts}) == 1
     whole = judge(ours, footprint_of(together(parts)), 7)
     assert all(rank(judge(ours, footprint_of(part), 7)) <= rank(whole) for part in parts)
 
 
 @MANY
-@given(PARTS)
-def test_what_was_merged_is_of_the_kind_of_its_parts(parts: list[Transaction]) -> None:
+@given(FOOTPRINTS, ALIKE)
+def test_nor_where_there_is_a_write_ahead_log(ours: Footprint, parts: list[Transaction]) -> None:
+    whole = judge(ours, footprint_of(together(parts)), 7)
+    assert all(rank(judge(ours, footprint_of(part), 7)) <= rank(whole) for part in parts)
+
+
+@MANY
+@given(ALIKE)
+def test_what_was_merged_of_one_kind_is_of_that_kind(parts: list[Transaction]) -> None:
     whole = together(parts)
-    assert sharing(whole) == sharing(parts[0])
-    assert sharing(whole) in {APPENDS, DELETES, UPDATES, INSERTS}
+    assert did(whole) == did(parts[0]) == sharing(whole, has_log=True)
+    assert did(whole) in {APPEND, DELETE, UPDATE, INSERT}
+
+
+@MANY
+@given(PARTS)
+def test_what_was_merged_touches_what_its_parts_touch(parts: list[Transaction]) -> None:
+    whole = together(parts)
+    assert sharing(whole) == ROWS
+    proposed = [one for part in parts for one in (*part.append.fragments, *part.update.new_fragments)]
+    assert [*whole.append.fragments, *whole.update.new_fragments] == proposed
     assert footprint_of(whole).touched == frozenset().union(*(footprint_of(one).touched for one in parts))
     assert footprint_of(whole).removed == frozenset().union(*(footprint_of(one).removed for one in parts))

@@ -1,21 +1,27 @@
 """Which entries share a version: those the format allows, up to the limits, in the log's order."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.grouping import Limits, groups_of
+from lakefold_committer.grouping import Limits, first_group, groups_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_protos.lance.table_pb2 import IndexMetadata, IndexSection
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.lance.indexing.indices import MEM_WAL
+from lakefold_table.lance.state import LanceState
 from lakefold_table.lance.table import LanceFormat
-from tests.folding import append, changed, creation, entries, reserve
+from tests.folding import append, changed, created, creation, entries, reserve
 
 MANY = Limits(1000, 10**9)
 
 
-def groups(envelopes: list[Envelope], limits: Limits = MANY) -> list[list[int]]:
+def groups(
+    envelopes: list[Envelope], limits: Limits = MANY, state: LanceState | None = None
+) -> list[list[int]]:
     """The offsets of each group."""
-    cut = groups_of(entries(envelopes, 0), LanceFormat(), limits)
+    cut = groups_of(entries(envelopes, 0), LanceFormat(), limits, state)
     return [[one.position.offset for one in group] for group in cut]
 
 
@@ -56,10 +62,24 @@ def inserts(envelope: Envelope) -> None:
     envelope.lance.update.new_fragments.add()
 
 
-def test_only_entries_of_one_kind_share_a_version() -> None:
+def with_log() -> LanceState:
+    """A table whose rows come through a write-ahead log, too."""
+    section = IndexSection(indices=[IndexMetadata(name=MEM_WAL)]).SerializeToString()
+    return replace(created().state, index_section=section)
+
+
+def test_appends_deletes_and_updates_of_rows_share_a_version() -> None:
     d, u, i = (changed(append(), change) for change in (deletes, updates, inserts))
-    assert groups([d, d, u, u, i, i, append(), append()]) == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert groups([d, u, d, Envelope(), u]) == [[0], [1], [2, 3], [4]]
+    mixed = [d, d, u, append(), u, i, Envelope(), i, append(), d]
+    assert groups(mixed) == [list(range(10))]
+    assert groups(mixed, state=created().state) == [list(range(10))]
+
+
+def test_beside_a_write_ahead_log_only_entries_of_one_kind_do() -> None:
+    d, u, i = (changed(append(), change) for change in (deletes, updates, inserts))
+    alike = [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert groups([d, d, u, u, i, i, append(), append()], state=with_log()) == alike
+    assert groups([d, u, d, Envelope(), u], state=with_log()) == [[0], [1], [2, 3], [4]]
 
 
 SAYS_MORE: list[Callable[[Envelope], object]] = [
@@ -79,6 +99,15 @@ def test_an_update_that_says_more_goes_alone(more: Callable[[Envelope], object])
     plain = changed(append(), updates)
     alone = changed(plain, more)
     assert groups([plain, plain, alone, plain, plain]) == [[0, 1], [2], [3, 4]]
+
+
+def test_the_first_group_is_what_waits_as_far_as_it_shares() -> None:
+    waiting = entries([append(), changed(append(), deletes), tagged(), append()], 0)
+    assert first_group(waiting, LanceFormat(), MANY, None) == waiting[:2]
+    assert first_group(waiting, LanceFormat(), MANY, with_log()) == waiting[:1]
+    assert first_group(waiting, LanceFormat(), Limits(1, 10**9), None) == waiting[:1]
+    assert first_group(waiting[:2], LanceFormat(), None, None) == waiting[:2]
+    assert first_group([], LanceFormat(), MANY, None) == []
 
 
 def test_what_is_refused_anyway_rides_along() -> None:

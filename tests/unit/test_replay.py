@@ -14,6 +14,7 @@ from lakefold_committer.replayed import Verdict
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import InvalidError, NotATableError
 from lakefold_table.lance.state import LanceState
+from lakefold_table.marks import RULES
 from lakefold_table.storage.memory import MemoryStorage
 from tests import foreign
 from tests.folding import (
@@ -162,10 +163,10 @@ def test_a_refusal_that_the_fold_would_not_give_is_a_difference() -> None:
 
 def test_versions_under_other_rules_are_told_and_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     fold_all(2, 1, 5)
-    monkeypatch.setattr("lakefold_committer.replay.RULES", 3)
+    monkeypatch.setattr("lakefold_committer.replay.RULES", RULES + 1)
     told = replayed()
     assert [one.verdict for one in told] == [Verdict.OTHER_RULES] * 3
-    assert told[0].notes == ("made under rules 2, these are 3",)
+    assert told[0].notes == (f"made under rules {RULES}, these are {RULES + 1}",)
 
 
 def with_sizes(fold: Callable[[OwnedTable], object]) -> None:

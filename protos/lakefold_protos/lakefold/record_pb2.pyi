@@ -44,6 +44,8 @@ class FoldRecord(_message.Message):
     APPS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     RULES_FIELD_NUMBER: _builtins.int
+    DEEDS_FIELD_NUMBER: _builtins.int
+    DEED_OF_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """The log, as in lakefold.log.v1.Position."""
     topic_id: _builtins.str
@@ -81,6 +83,14 @@ class FoldRecord(_message.Message):
 
     @_builtins.property
     def apps(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppBatches]: ...
+    @_builtins.property
+    def deeds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the committed entries did, where they did several things: each name once, in the order of the entries
+        that did it first; and for each entry the place of its name. Empty where all did what the version did.
+        """
+
+    @_builtins.property
+    def deed_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -103,10 +113,12 @@ class FoldRecord(_message.Message):
         apps: _abc.Iterable[Global___AppBatches] | None = ...,
         epoch: _builtins.int = ...,
         rules: _builtins.int = ...,
+        deeds: _abc.Iterable[_builtins.str] | None = ...,
+        deed_of: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "base_version", b"base_version", "cluster_id", b"cluster_id", "committed_offsets", b"committed_offsets", "epoch", b"epoch", "first_fragment_id", b"first_fragment_id", "first_offset", b"first_offset", "first_time_us", b"first_time_us", "last_offset", b"last_offset", "last_time_us", b"last_time_us", "num_fragment_ids", b"num_fragment_ids", "partition", b"partition", "rebased", b"rebased", "refused", b"refused", "rows_added", b"rows_added", "rows_deleted", b"rows_deleted", "rules", b"rules", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "base_version", b"base_version", "cluster_id", b"cluster_id", "committed_offsets", b"committed_offsets", "deed_of", b"deed_of", "deeds", b"deeds", "epoch", b"epoch", "first_fragment_id", b"first_fragment_id", "first_offset", b"first_offset", "first_time_us", b"first_time_us", "last_offset", b"last_offset", "last_time_us", b"last_time_us", "num_fragment_ids", b"num_fragment_ids", "partition", b"partition", "rebased", b"rebased", "refused", b"refused", "rows_added", b"rows_added", "rows_deleted", b"rows_deleted", "rules", b"rules", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Conflict, Invalid, Rejected
-from lakefold_table.format import Accepted, Observed, Publication, Stamps
+from lakefold_table.format import ALONE, Accepted, Observed, Publication, Stamps
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
 from lakefold_table.lance.conflicts.matrix import DETAILED
 from lakefold_table.lance.conflicts.reading import footprint_of
@@ -20,7 +20,7 @@ from lakefold_table.lance.judged import affected_rows, known_version, proposed_f
 from lakefold_table.lance.manifests.codec import encode_file
 from lakefold_table.lance.manifests.features import Flag, flags_of, set_flag
 from lakefold_table.lance.manifests.naming import Scheme
-from lakefold_table.lance.merging import merged
+from lakefold_table.lance.merging import did, merged, sharing_beside
 from lakefold_table.lance.operations import Kind, clone, kind_of, overwrite
 from lakefold_table.lance.operations.change import NOTHING, Change, Proposal
 from lakefold_table.lance.operations.rules import RULES
@@ -51,7 +51,9 @@ class LanceDraft:
         self._meanings = None if state is None else Meanings(state, observed)
         self._transactions: list[Transaction] = []
         self._history = History(0, {}, 0) if state is None else state.history
-        self._rows_done: Footprint | None = None
+        self._done: dict[Kind, Footprint] = {}
+        self._sharing = sharing_beside(state)
+        self._shares: str | None = None
         self._begins_clone = False
         self._merged: Transaction | None = None
         self._following: History | None = None
@@ -64,8 +66,11 @@ class LanceDraft:
         """
         return self._table.version if self._begins_clone else self._table.version - 1
 
-    def add(self, entry: Entry) -> Accepted | Rejected | Invalid:
-        """Checks the entry and adds it; a refused one changes nothing."""
+    def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
+        """Checks the entry and adds it; a refused one changes nothing.
+
+        None where it shares no version with those that were added before.
+        """
         envelope = entry.envelope
         kind = kind_of(envelope.lance)
         fault = envelope_fault(envelope, kind)
@@ -77,13 +82,22 @@ class LanceDraft:
             change = self._clone(envelope) if kind is Kind.CLONE else self._creation(envelope)
         if not isinstance(change, Change):
             return change
+        if not self._may_join(entry):
+            return None
         rebased = envelope.lance.read_version < self._base
         rows, first, count = self._table.take(change)
         self._transactions.append(change.transaction)
         self._merged = self._following = None
         self._remember(footprint_of(change.transaction))
         added = rows if change.rows_added is None else change.rows_added
-        return Accepted(rebased, added, change.rows_deleted or 0, first, count)
+        return Accepted(rebased, added, change.rows_deleted or 0, first, count, did(change.transaction))
+
+    def _may_join(self, entry: Entry) -> bool:
+        """Whether the entry shares the version with those that were added before."""
+        name = self._sharing(entry)
+        if self._shares is None:
+            self._shares = name
+        return not self._transactions or name == self._shares != ALONE
 
     @property
     def version(self) -> int:
@@ -132,14 +146,19 @@ class LanceDraft:
     def _remember(self, footprint: Footprint) -> None:
         """What this entry did, for those after it in the same version.
 
-        Deletes and Updates that share it are remembered as one: each is judged once, however many there are.
+        The Deletes are remembered as one, and so are the Updates of rows: whoever comes next is held against
+        two operations, however many there are.
         """
-        if footprint.kind in {Kind.DELETE, Kind.UPDATE} and self._state is not None:
-            done = footprint if self._rows_done is None else self._rows_done.with_rows_of(footprint)
-            self._rows_done = done
-            self._history = self._state.history.extended(self._table.version, done)
-        elif footprint.kind in DETAILED or self._history.latest.get(footprint.kind) != self._table.version:
+        if self._state is None or footprint.kind not in {Kind.APPEND, Kind.DELETE, Kind.UPDATE}:
             self._history = self._history.extended(self._table.version, footprint)
+            return
+        before = self._done.get(footprint.kind)
+        if before is not None and footprint.kind not in DETAILED:
+            return
+        self._done[footprint.kind] = footprint if before is None else before.with_rows_of(footprint)
+        self._history = self._state.history
+        for one in self._done.values():
+            self._history = self._history.extended(self._table.version, one)
 
     def _next_history(self) -> History:
         """What is known of past versions after this one, as its entries stand so far."""

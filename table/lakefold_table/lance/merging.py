@@ -1,9 +1,10 @@
 """The transaction of a version that several entries share: what foreign writers check theirs against.
 
 Its verdicts may not be weaker than those of its parts, or a foreign commit would get through that one of them
-forbids (architecture, Folding and grouping). So only entries of one kind share a version. Appends and Deletes
-could be told as parts of an Update to all but one writer, who moves the write-ahead log forward
-(UpdateMemWalState): it may follow an Update, and not an Append or a Delete (decision 0013).
+forbids (architecture, Folding and grouping). Appends, Deletes and Updates of rows are told together as an
+Update. To all but one writer that is as strict as each of them: who moves the write-ahead log forward
+(UpdateMemWalState) may follow an Update, and not an Append or a Delete. So on a table that has such a log
+only entries of one kind share a version (decision 0018).
 """
 
 from __future__ import annotations
@@ -13,14 +14,20 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_protos.lance.views_pb2 import AppendView
 from lakefold_table.format import ALONE
+from lakefold_table.lance.operations import FOLDED, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_table.entry import Entry
+    from lakefold_table.format import Sharing
+    from lakefold_table.lance.state import LanceState
 
-APPENDS, DELETES, UPDATES, INSERTS = "appends", "deletes", "updates", "inserts"
-"""What shares a version. Updates that only insert are among themselves: a reader sees what they inserted."""
+APPEND, DELETE, UPDATE, INSERT = "append", "delete", "update", "insert"
+"""What shares a version. An insert is an Update that only inserts, as a merge that meets no row."""
+ROWS = "rows"
+"""The name by which all of these share one where the table has no write-ahead log."""
 
 
 def merged(
@@ -41,46 +48,70 @@ def merged(
     if not transactions:
         transaction.reserve_fragments.SetInParent()
         return transaction
-    kinds = {one.WhichOneof("operation") for one in transactions}
-    if kinds == {"delete"}:
+    kinds = {str(one.WhichOneof("operation")) for one in transactions}
+    if kinds == {DELETE}:
         _merge_deletes(transaction.delete, [one.delete for one in transactions], replaced)
-    elif kinds == {"update"}:
-        _merge_updates(transaction.update, [one.update for one in transactions], replaced)
-    elif kinds == {"append"}:
+    elif kinds == {APPEND}:
         transaction.append.MergeFromString(AppendView(fragments=proposed).SerializeToString())
         transaction.append.SetInParent()
+    elif kinds <= {APPEND, DELETE, UPDATE}:
+        _merge_rows(transaction.update, transactions, replaced)
     else:
-        raise ValueError(f"transactions of {sorted(map(str, kinds))} can't share a version")
+        raise ValueError(f"transactions of {sorted(kinds)} can't share a version")
     return transaction
 
 
-def sharing(transaction: Transaction) -> str:
-    """With which others it may share a version; a proposal with a tag or properties goes alone."""
+def sharing(transaction: Transaction, *, has_log: bool = False) -> str:
+    """With which others it may share a version; a proposal with a tag or properties goes alone.
+
+    `has_log`: the table has a write-ahead log.
+    """
     if transaction.tag or transaction.transaction_properties:
         return ALONE
     match transaction.WhichOneof("operation"):
         case "append":
-            return ALONE if _has_ids(transaction.append.fragments) else APPENDS
+            alone = _has_ids(transaction.append.fragments)
         case "delete":
-            return DELETES
+            alone = False
         case "update":
-            return _sharing_of_update(transaction.update)
-    return ALONE
+            alone = _goes_alone(transaction.update)
+        case _:
+            alone = True
+    if alone:
+        return ALONE
+    return did(transaction) if has_log else ROWS
 
 
-def _sharing_of_update(update: Transaction.Update) -> str:
+def sharing_beside(state: LanceState | None) -> Sharing:
+    """With which others an entry may share the version after `state`: with any where it is refused anyway."""
+    has_log = state is not None and state.has_log
+
+    def name(entry: Entry) -> str | None:
+        transaction = entry.envelope.lance
+        return sharing(transaction, has_log=has_log) if kind_of(transaction) in FOLDED else None
+
+    return name
+
+
+def did(transaction: Transaction) -> str:
+    """What an entry did, among others of its version: Lance's name for it, or `INSERT`."""
+    name = transaction.WhichOneof("operation") or ""
+    update = transaction.update
+    only_inserts = name == UPDATE and not (update.updated_fragments or update.removed_fragment_ids)
+    return INSERT if only_inserts else name
+
+
+def _goes_alone(update: Transaction.Update) -> bool:
     """Updates of rows share; one that says more than which rows are replaced by which goes alone."""
-    says_more = (
+    return bool(
         update.update_mode != Transaction.REWRITE_ROWS
         or update.fields_modified
         or update.HasField("inserted_rows")
         or update.compacted_sstables
         or update.updated_fragment_offsets
         or update.updated_fragment_offset_bitmaps
+        or _has_ids(update.new_fragments)
     )
-    if says_more or _has_ids(update.new_fragments):
-        return ALONE
-    return UPDATES if update.updated_fragments or update.removed_fragment_ids else INSERTS
 
 
 def _has_ids(fragments: Iterable[DataFragment]) -> bool:
@@ -97,14 +128,18 @@ def _merge_deletes(
     into.predicate = " OR ".join(f"({one.predicate})" for one in parts)
 
 
-def _merge_updates(
-    into: Transaction.Update, parts: Sequence[Transaction.Update], replaced: Mapping[int, DataFragment]
+def _merge_rows(
+    into: Transaction.Update, parts: Sequence[Transaction], replaced: Mapping[int, DataFragment]
 ) -> None:
-    removed = {number for one in parts for number in one.removed_fragment_ids}
-    updated = {fragment.id for one in parts for fragment in one.updated_fragments}
-    preserving = {number for one in parts for number in one.fields_for_preserving_frag_bitmap}
+    """One Update for Appends, Deletes and Updates; its new fragments stand in the order of the entries."""
+    removed, updated, preserving = set[int](), set[int](), set[int]()
+    for part in parts:
+        update, delete = part.update, part.delete
+        removed.update(update.removed_fragment_ids, delete.deleted_fragment_ids)
+        updated.update(one.id for one in (*update.updated_fragments, *delete.updated_fragments))
+        preserving.update(update.fields_for_preserving_frag_bitmap)
+        into.new_fragments.extend(part.append.fragments)
+        into.new_fragments.extend(update.new_fragments)
     into.removed_fragment_ids.extend(sorted(removed))
     into.updated_fragments.extend(replaced[number] for number in sorted(updated - removed))
-    for one in parts:
-        into.new_fragments.extend(one.new_fragments)
     into.fields_for_preserving_frag_bitmap.extend(sorted(preserving))

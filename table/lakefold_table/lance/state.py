@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.conflicts import History
+from lakefold_table.lance.conflicts.footprint import MEM_WAL
 from lakefold_table.lance.manifests.features import check_readable
 from lakefold_table.lance.manifests.naming import transaction_path
 from lakefold_table.lance.operations import Kind, kind_of
@@ -98,6 +99,11 @@ class LanceState:
     def rows(self) -> int:
         """The rows that can be seen."""
         return self.fragments.physical_rows - self.fragments.deleted_rows
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the table may have a write-ahead log: its indices name that of one."""
+        return MEM_WAL.encode() in self.index_section
 
     @property
     def base_ids(self) -> frozenset[int]:

@@ -16,8 +16,8 @@ from lakefold_table.lance.judged import affected_rows, known_version, proposed_f
 from lakefold_table.lance.manifests.codec import decode_file, decode_head, index_section, transaction_of
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme, detect, transaction_path
-from lakefold_table.lance.merging import sharing
-from lakefold_table.lance.operations import FOLDED, Kind, kind_of
+from lakefold_table.lance.merging import sharing_beside
+from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.state import LanceState, state_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakefold_table.entry import Entry
-    from lakefold_table.format import Observed
+    from lakefold_table.format import Observed, Sharing
     from lakefold_table.lance.conflicts import Footprint
 
 LEAVING_INDICES = frozenset(
@@ -114,10 +114,9 @@ class LanceFormat:
             newest = version
         return replace(foreign, history=history)
 
-    def shares_version(self, entry: Entry) -> str | None:
-        """With which others the entry may share a version: with any where it is refused anyway."""
-        transaction = entry.envelope.lance
-        return sharing(transaction) if kind_of(transaction) in FOLDED else None
+    def sharing(self, state: LanceState | None) -> Sharing:
+        """With which others an entry may share a version: with any where it is refused anyway."""
+        return sharing_beside(state)
 
     def draft(self, state: LanceState | None, observed: Observed) -> LanceDraft:
         """Begins the version after `state`."""
