@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import commits, latency, memory, streaming, versions
+from benchmarks import commits, large, latency, memory, mixed, producers, streaming, versions
+from benchmarks.goals import GOALS
 from benchmarks.ground import prepare
 from lakefold.local.broker import Broker
 
@@ -59,8 +60,11 @@ def main() -> None:
 
 def _parts(share: int) -> dict[str, Callable[[Ground], dict[str, float]]]:
     return {
-        "commits": partial(commits.measure, transactions=20_000 // share),
-        "latency": partial(latency.measure, proposals=1_000 // share),
+        "commits": partial(commits.measure, transactions=100_000 // share),
+        "producers": partial(producers.measure, transactions=32_000 // share),
+        "latency": partial(latency.measure, proposals=1_000 // share, fragments=100_000 // share),
+        "large": partial(large.measure, transactions=20_000 // share, fragments=100_000 // share),
+        "mixed": partial(mixed.measure, transactions=20_000 // share, fragments=10_000 // share),
         "memory": partial(memory.measure, fragments=10_000 // share),
         "streaming": partial(streaming.measure, rows=4_000_000 // share),
     }
@@ -71,9 +75,13 @@ def _parts_without_log(share: int) -> dict[str, Callable[[Path], dict[str, float
 
 
 def _print(console: Console, name: str, figures: dict[str, float]) -> None:
-    table = Table("figure", "value", title=name)
+    table = Table("figure", "value", "goal", "", title=name)
+    goals = GOALS.get(name, {})
     for figure, value in figures.items():
-        table.add_row(figure, f"{value:,.2f}" if value < 100 else f"{value:,.0f}")
+        shown = f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+        goal = goals.get(figure)
+        verdict = "" if goal is None else ("reached" if goal.reached(value) else "MISSED")
+        table.add_row(figure, shown, "" if goal is None else str(goal), verdict)
     console.print(table)
 
 
@@ -90,8 +98,19 @@ def _keep(figures: dict[str, dict[str, float]], *, quick: bool) -> None:
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / ("quick.json" if quick else "latest.json")
     earlier = json.loads(path.read_text()) if path.exists() else {}
-    kept = earlier | {name: {**stamp, "figures": each} for name, each in figures.items()}
+    measured = {name: {**stamp, "figures": each, **_judged(name, each)} for name, each in figures.items()}
+    kept = earlier | measured
     path.write_text(json.dumps(kept, indent=2) + "\n")
+
+
+def _judged(name: str, figures: dict[str, float]) -> dict[str, dict[str, str]]:
+    """The goals of a part, each with whether it was reached."""
+    found = {
+        figure: f"{goal}: {'reached' if goal.reached(figures[figure]) else 'missed'}"
+        for figure, goal in GOALS.get(name, {}).items()
+        if figure in figures
+    }
+    return {"goals": found} if found else {}
 
 
 if __name__ == "__main__":

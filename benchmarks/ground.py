@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lance
 import pyarrow as pa
+from confluent_kafka import TopicPartition
 
+from benchmarks.files import Mould, append_of
 from lakefold_log.admin import Admin, KafkaConfig
+from lakefold_log.committed import committed
+from lakefold_log.outcomes import read_outcomes
 from lakefold_log.producer import Proposer
-from lakefold_log.topics import Topics, ensure_topics
+from lakefold_log.topics import Topics, ensure_topics, watermarks
+from lakefold_table.entry import Committed
 from lakefold_table.uri import canonical
 from tests.proposals import append, creation
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Outcome
 
 ROWS_PER_FRAGMENT = 3
 TABLE_SECONDS = 120
+ANSWER_SECONDS = 600
+MEGABYTE = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,11 @@ def committer(ground: Ground, *extra: str) -> Iterator[subprocess.Popen[bytes]]:
         process.wait(60)
 
 
+def await_start(ground: Ground) -> None:
+    """Waits until the committer that was started last reads the log."""
+    until(lambda: log_events(ground, "folding"), "the committer's start", seconds=TABLE_SECONDS)
+
+
 def log_events(ground: Ground, event: str) -> list[dict[str, object]]:
     """What the committer logged under this name."""
     lines = (ground.root / "committer.log").read_text().splitlines()
@@ -92,31 +106,36 @@ def logged_at(line: dict[str, object]) -> float:
 
 def make_table(ground: Ground, name: str, fragments: int) -> str:
     """A table with this many fragments of real files, made through the log; returns its URI."""
+    return mould_of(ground, name, fragments).uri
+
+
+def mould_of(ground: Ground, name: str, fragments: int, rows: int = ROWS_PER_FRAGMENT) -> Mould:
+    """Makes a table, at version 2, of this many fragments; returns what new files of it are cast from."""
     uri = ground.uri(name)
     path = ground.root / name
     with committer(ground), Proposer(ground.config, ground.topics) as proposer:
         proposer.send_wait(creation(uri))
         until(lambda: (path / "_versions").exists() and versions_of(path), "the table", seconds=TABLE_SECONDS)
-        proposer.send_wait(joined([small_append(uri, 1, number) for number in range(fragments)]))
+        mould = Mould.of(small_append(uri, 1, 0, rows=rows))
+        proposer.send_wait(append_of(uri, mould.cast(fragments), 1))
         until(lambda: versions_of(path) >= 2, "its first fragments", seconds=TABLE_SECONDS)
-    return uri
+    return mould
 
 
-def small_append(uri: str, read_version: int, number: int, app_id: str = "", batch_id: int = 0) -> Envelope:
-    """An Append of one fragment of a few rows."""
-    ids = range(number * ROWS_PER_FRAGMENT, (number + 1) * ROWS_PER_FRAGMENT)
+def small_append(
+    uri: str,
+    read_version: int,
+    number: int,
+    app_id: str = "",
+    batch_id: int = 0,
+    rows: int = ROWS_PER_FRAGMENT,
+) -> Envelope:
+    """An Append of one fragment of a few rows, written by pylance."""
+    ids = range(number * rows, (number + 1) * rows)
     table = pa.table(
         {"id": pa.array(ids, pa.int64()), "text": [f"row {one}" for one in ids]}, schema=_schema()
     )
     return append(uri, table, read_version, app_id, batch_id)
-
-
-def joined(envelopes: list[Envelope]) -> Envelope:
-    """One Append of all their fragments."""
-    first = envelopes[0]
-    for other in envelopes[1:]:
-        first.lance.append.fragments.extend(other.lance.append.fragments)
-    return first
 
 
 def versions_of(path: Path) -> int:
@@ -124,10 +143,59 @@ def versions_of(path: Path) -> int:
     return sum(1 for name in (path / "_versions").glob("*.manifest"))
 
 
-def prove(path: Path, rows: int) -> None:
-    """Lets pylance validate the table and count its rows. Raises `AssertionError` where they are others."""
+def visible_at(path: Path) -> float:
+    """When the newest version got its name, in seconds since 1970: a link changes the file's own record."""
+    return max(entry.stat().st_ctime for entry in (path / "_versions").glob("*.manifest"))
+
+
+def bytes_of(path: Path) -> int:
+    """How many bytes lie in the table's folder beside its data files."""
+    return sum(
+        file.stat().st_size
+        for folder in path.iterdir()
+        if folder.is_dir() and folder.name != "data"
+        for file in folder.rglob("*")
+        if file.is_file()
+    )
+
+
+def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
+    """The processor time that a running process has taken so far."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    user, system = fields[11], fields[12]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def await_answers(ground: Ground) -> None:
+    """Waits until the committer has answered all that the log holds."""
+    admin = Admin(ground.config)
+    end = watermarks(admin, ground.topics.transactions, 0).end
+    place = TopicPartition(ground.topics.transactions, 0)
+
+    def answered() -> bool:
+        return committed(admin, ground.group, [place])[0].offset >= end
+
+    until(answered, "the answers", seconds=ANSWER_SECONDS, every=0.25)
+
+
+def outcomes_of(ground: Ground) -> list[Outcome]:
+    """All outcomes, in their order."""
+    return [outcome for _, outcome in read_outcomes(ground.config, ground.topics, 0, 0)]
+
+
+def not_committed(outcomes: Sequence[Outcome]) -> float:
+    """How many proposals their writers would have to look at again."""
+    return float(sum(1 for one in outcomes if not isinstance(one.result, Committed)))
+
+
+def prove(path: Path, rows: int, *, whole: bool = True) -> None:
+    """Lets pylance count the rows, and validate the table if `whole`.
+
+    Raises `AssertionError` where they are others.
+    """
     dataset = lance.dataset(str(path))
-    dataset.validate()
+    if whole:
+        dataset.validate()
     found = dataset.count_rows()
     if found != rows:
         raise AssertionError(f"{path} has {found} rows, not {rows}")

@@ -1,52 +1,111 @@
-"""How long a proposal takes to become visible while little is going on."""
+"""How long a proposal takes to become visible at a steady pace, on a small table and on a large one.
+
+Proposals leave at their times whether or not the ones before are visible, as those of independent writers do.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.ground import ROWS_PER_FRAGMENT, committer, make_table, prove, small_append
+from benchmarks.files import appends
+from benchmarks.ground import (
+    ROWS_PER_FRAGMENT,
+    await_answers,
+    await_start,
+    committer,
+    mould_of,
+    not_committed,
+    outcomes_of,
+    prove,
+)
 from lakefold_log.producer import Proposer
+from lakefold_table.entry import Committed
 from lakefold_table.lance.manifests.naming import Scheme
-from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+    from typing import Self
 
     from benchmarks.ground import Ground
+    from lakefold_protos.lakefold.log_pb2 import Envelope
 
-START_FRAGMENTS = 1_000
+SMALL = 1_000
 PER_SECOND = 50
 WARM_UP = 50
-LOOK_EVERY_SECONDS = 0.0002
+LOOK_EVERY_SECONDS = 0.0005
 
 
-def measure(ground: Ground, proposals: int) -> dict[str, float]:
-    """Sends `proposals` at 50 a second, one fragment each; from `send` to the version's name being there."""
-    uri = make_table(ground, "watched", START_FRAGMENTS)
-    path = ground.root / "watched"
-    envelopes = [small_append(uri, 2, START_FRAGMENTS + number) for number in range(WARM_UP + proposals)]
-    times: list[float] = []
-    with committer(ground), Proposer(ground.config, ground.topics) as proposer:
-        version = 2
-        for envelope in envelopes:
-            version += 1
-            started = time.perf_counter()
-            sent = proposer.send(envelope)
-            _wait_for(path, version)
-            times.append(time.perf_counter() - started)
-            sent.result(10)
-            time.sleep(max(0.0, 1 / PER_SECOND - times[-1]))
-    prove(path, (START_FRAGMENTS + len(envelopes)) * ROWS_PER_FRAGMENT)
-    measured = sorted(times[WARM_UP:])
+def measure(ground: Ground, proposals: int, fragments: int) -> dict[str, float]:
+    """Sends `proposals` Appends at 50 a second to a table of 1,000 fragments, then to one of `fragments`."""
+    figures = {"proposals": float(proposals), "proposals/s": float(PER_SECOND)}
+    figures |= _measure(ground, "small", proposals, SMALL)
+    large = _measure(ground, "large", proposals, fragments)
+    return figures | {f"{fragments:,} fragments: {name}": value for name, value in large.items()}
+
+
+def _measure(ground: Ground, name: str, proposals: int, fragments: int) -> dict[str, float]:
+    mould = mould_of(ground, name, fragments)
+    path = ground.root / name
+    envelopes = appends(mould, 2, f"writer-{name}", WARM_UP + proposals)
+    with committer(ground), Watch(path, 3) as watch, Proposer(ground.config, ground.topics) as proposer:
+        await_start(ground)
+        sent = _send(proposer, envelopes)
+        await_answers(ground)
+    outcomes = [one for one in outcomes_of(ground) if one.app_id == f"writer-{name}"]
+    if len(outcomes) != len(envelopes) or not_committed(outcomes):
+        raise AssertionError(f"{len(outcomes)} answers, {not_committed(outcomes):.0f} of them no versions")
+    prove(path, (fragments + len(envelopes)) * ROWS_PER_FRAGMENT, whole=False)
+    times = sorted(
+        watch.seen[one.result.version] - sent[one.batch_id]
+        for one in outcomes
+        if isinstance(one.result, Committed) and one.batch_id is not None and one.batch_id >= WARM_UP
+    )
     return {
-        "proposals": len(measured),
-        "p50 ms": 1000 * measured[len(measured) // 2],
-        "p99 ms": 1000 * measured[int(len(measured) * 0.99)],
-        "max ms": 1000 * measured[-1],
+        "p50 ms": 1000 * times[len(times) // 2],
+        "p99 ms": 1000 * times[int(len(times) * 0.99)],
+        "max ms": 1000 * times[-1],
+        "versions": len(watch.seen),
     }
 
 
-def _wait_for(path: Path, version: int) -> None:
-    name = path / Scheme.V2.path(version)
-    until(name.exists, f"version {version}", seconds=60, every=LOOK_EVERY_SECONDS)
+def _send(proposer: Proposer, envelopes: Sequence[Envelope]) -> list[float]:
+    """Sends them at their times; when each was sent, by `time.perf_counter`."""
+    sent, on_their_way = [], []
+    begun = time.perf_counter()
+    for number, envelope in enumerate(envelopes):
+        time.sleep(max(0.0, begun + number / PER_SECOND - time.perf_counter()))
+        sent.append(time.perf_counter())
+        on_their_way.append(proposer.send(envelope))
+    for one in on_their_way:
+        one.result(10)
+    return sent
+
+
+class Watch:
+    """Looks for one version after the other by name; `seen` says when each was there, by `perf_counter`."""
+
+    def __init__(self, path: Path, first: int) -> None:
+        self.seen: dict[int, float] = {}
+        self._path = path
+        self._next = first
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._ending.is_set():
+            if (self._path / Scheme.V2.path(self._next)).exists():
+                self.seen[self._next] = time.perf_counter()
+                self._next += 1
+            else:
+                time.sleep(LOOK_EVERY_SECONDS)

@@ -1,0 +1,51 @@
+"""What the figures are to reach, beside which they are printed and kept. Nothing fails where they don't."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A bound that a figure is to reach from above (`at_least`) or to stay below."""
+
+    bound: float
+    at_least: bool = True
+
+    def reached(self, value: float) -> bool:
+        """Whether it does."""
+        return value >= self.bound if self.at_least else value < self.bound
+
+    def __str__(self) -> str:
+        return f"{'>=' if self.at_least else '<'} {self.bound:,g}"
+
+
+def below(bound: float) -> Goal:
+    """A figure is to be less than this."""
+    return Goal(bound, at_least=False)
+
+
+GOALS: dict[str, dict[str, Goal]] = {
+    "commits": {
+        "transactions/s": Goal(10_000),
+        "ratio to pylance's 32 processes": Goal(100),
+        "ratio to delta-rs's 32 processes": Goal(500),
+        "failed": below(1),
+        "sent again": below(1),
+        "not committed": below(1),
+    },
+    "producers": {
+        "32 producers to 1": Goal(0.9),
+        "failed": below(1),
+        "sent again": below(1),
+        "not committed": below(1),
+    },
+    "latency": {
+        "p50 ms": below(5),
+        "p99 ms": below(25),
+        "100,000 fragments: p50 ms": below(40),
+    },
+    "large": {"transactions/s": Goal(5_000), "not committed": below(1)},
+    "mixed": {"transactions/s": Goal(3_000), "not committed": below(1)},
+}
+"""By part and figure."""

@@ -1,0 +1,36 @@
+"""Whether more producers make it slower: the same proposals sent by one process, and by 32."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from benchmarks.commits import fold_live, makers_of
+from benchmarks.ground import ROWS_PER_FRAGMENT, mould_of, prove
+
+if TYPE_CHECKING:
+    from benchmarks.ground import Ground
+
+START_FRAGMENTS = 1_000
+FEW, MANY = 1, 32
+ROUNDS = 3
+COUNTED = ("failed", "sent again", "not committed")
+
+
+def measure(ground: Ground, transactions: int) -> dict[str, float]:
+    """Sends `transactions` Appends by one and by 32 producers, in turns, to a new table each time."""
+    rounds: dict[int, list[dict[str, float]]] = {FEW: [], MANY: []}
+    for number in range(ROUNDS):
+        for count, measured in rounds.items():
+            measured.append(_once(ground, f"by-{count}-{number}", count, transactions))
+    speeds = {count: median(one["transactions/s"] for one in each) for count, each in rounds.items()}
+    figures = {f"{count} producers, transactions/s": speed for count, speed in speeds.items()}
+    figures[f"{MANY} producers to {FEW}"] = speeds[MANY] / speeds[FEW]
+    return figures | {name: sum(one[name] for each in rounds.values() for one in each) for name in COUNTED}
+
+
+def _once(ground: Ground, name: str, producers: int, transactions: int) -> dict[str, float]:
+    mould = mould_of(ground, name, START_FRAGMENTS)
+    figures = fold_live(ground, ground.root / name, makers_of(mould, producers, transactions))
+    prove(ground.root / name, (START_FRAGMENTS + transactions) * ROWS_PER_FRAGMENT)
+    return figures

@@ -1,0 +1,130 @@
+"""Producer processes: each has its proposals ready before it starts, and counts what went wrong for it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from lakefold_log.admin import KafkaConfig
+from lakefold_log.producer import Proposer
+from lakefold_table.errors import LakefoldError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from multiprocessing.queues import Queue
+    from multiprocessing.synchronize import Event, Semaphore
+
+    from benchmarks.ground import Ground
+    from lakefold_log.admin import Option
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+SPAWN = multiprocessing.get_context("spawn")
+ACK_SECONDS = 300.0
+NOTE_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What producers sent: how many proposals, when the first and the last (seconds since 1970).
+
+    `failed` were not taken by the log; `again` is how many requests the clients had to make a second time.
+    """
+
+    count: int
+    first: float
+    last: float
+    failed: int
+    again: int
+
+    def joined(self, other: Sent) -> Sent:
+        """Both together."""
+        return Sent(
+            self.count + other.count,
+            min(self.first, other.first),
+            max(self.last, other.last),
+            self.failed + other.failed,
+            self.again + other.again,
+        )
+
+
+class Producers:
+    """Producers that stand ready."""
+
+    def __init__(self, processes: Sequence[Any], go: Event, results: Queue[Sent]) -> None:
+        self._processes = processes
+        self._go = go
+        self._results = results
+
+    def send(self) -> Sent:
+        """Lets all of them send at once, and waits until the log has everything."""
+        self._go.set()
+        parts = [self._results.get(timeout=ACK_SECONDS) for _ in self._processes]
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = whole.joined(part)
+        return whole
+
+
+@contextmanager
+def producers(ground: Ground, makers: Sequence[Callable[[], list[Envelope]]]) -> Iterator[Producers]:
+    """A process for each of `makers`, which makes what it will send; entered when all of it is made."""
+    results: Queue[Sent] = SPAWN.Queue()
+    ready, go = SPAWN.Semaphore(0), SPAWN.Event()
+    processes = [SPAWN.Process(target=_produce, args=(ground, make, ready, go, results)) for make in makers]
+    for process in processes:
+        process.start()
+    try:
+        for _ in processes:
+            if not ready.acquire(timeout=ACK_SECONDS):
+                raise TimeoutError("a producer never got ready")
+        yield Producers(processes, go, results)
+    finally:
+        go.set()
+        for process in processes:
+            process.join(ACK_SECONDS)
+
+
+def _produce(
+    ground: Ground, make: Callable[[], list[Envelope]], ready: Semaphore, go: Event, results: Queue[Sent]
+) -> None:
+    envelopes = make()
+    noted = _Requests()
+    config = KafkaConfig(ground.bootstrap, noted.options)
+    with Proposer(config, ground.topics) as proposer:
+        ready.release()
+        go.wait()
+        first = time.time()
+        sent = [proposer.send(envelope) for envelope in envelopes]
+        last = time.time()
+        failed = sum(1 for one in sent if isinstance(one.exception(ACK_SECONDS), LakefoldError))
+        again = noted.again()
+    results.put(Sent(len(sent), first, last, failed, again))
+
+
+class _Requests:
+    """How many requests of a Kafka client were made again, from librdkafka's own statistics."""
+
+    def __init__(self) -> None:
+        self._again = 0
+        self._noted = threading.Event()
+        milliseconds = int(NOTE_SECONDS * 1000)
+        mixed = {"statistics.interval.ms": milliseconds, "stats_cb": self._note}
+        self.options = cast("dict[str, Option]", mixed)  # a callback stands among the client's options
+
+    def again(self) -> int:
+        """The count as of now."""
+        self._noted.clear()
+        if not self._noted.wait(10 * NOTE_SECONDS):
+            raise TimeoutError("the client gives no statistics")
+        return self._again
+
+    def _note(self, text: str) -> None:
+        statistics = json.loads(text)
+        if statistics["type"] == "producer" and statistics["topics"]:
+            self._again = sum(broker["txretries"] for broker in statistics["brokers"].values())
+            self._noted.set()
