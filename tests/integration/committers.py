@@ -16,7 +16,7 @@ from lakefold.local.ports import free_port
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tests.integration.conftest import TopicNames
@@ -68,12 +68,13 @@ class CommitterProcess:
         return self.process.wait(STOP_SECONDS)
 
 
-def committer_arguments(bootstrap: str, names: TopicNames, root: Path) -> list[str]:
+def committer_arguments(
+    bootstrap: str, names: TopicNames, root: Path, interpreter: Sequence[str] = ("-m", "lakefold")
+) -> list[str]:
     """The command line of a committer for these topics and tables below `root`."""
     return [
         sys.executable,
-        "-m",
-        "lakefold",
+        *interpreter,
         "committer",
         "--bootstrap-servers",
         bootstrap,
@@ -92,12 +93,20 @@ def committer_arguments(bootstrap: str, names: TopicNames, root: Path) -> list[s
 
 @contextmanager
 def running_committer(
-    bootstrap: str, names: TopicNames, root: Path, *extra: str
+    bootstrap: str,
+    names: TopicNames,
+    root: Path,
+    *extra: str,
+    logs: Path | None = None,
+    interpreter: Sequence[str] = ("-m", "lakefold"),
 ) -> Iterator[CommitterProcess]:
-    """A committer process, killed at the end if it still runs. Its log is added to a file below `root`."""
+    """A committer process, killed at the end if it still runs.
+
+    Its log is added to a file in the folder `logs`, `root` if none is given. `interpreter`: what Python runs.
+    """
     port = free_port()
-    log = root / "committer.log"
-    command = [*committer_arguments(bootstrap, names, root), "--http-port", str(port), *extra]
+    log = (logs or root) / "committer.log"
+    command = [*committer_arguments(bootstrap, names, root, interpreter), "--http-port", str(port), *extra]
     with log.open("ab") as stderr:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr)
     try:
