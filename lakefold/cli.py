@@ -152,11 +152,19 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     envvar="LAKEFOLD_LOG_LEVEL",
     help="The least that is logged, to stderr. [env: LAKEFOLD_LOG_LEVEL]",
 )
-def lakefold(log_level: str) -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice(["auto", "json", "text"]),
+    default="auto",
+    show_default=True,
+    envvar="LAKEFOLD_LOG_FORMAT",
+    help="JSON lines, or text for people; auto: text at a terminal. [env: LAKEFOLD_LOG_FORMAT]",
+)
+def lakefold(log_level: str, log_format: str) -> None:
     """Many writers, one lake table: a Kafka log orders their transactions, a committer publishes them."""
     from lakefold.logs import configure
 
-    configure(log_level)
+    configure(log_level, form=log_format)
 
 
 def run(args: Sequence[str]) -> int:

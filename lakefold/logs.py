@@ -1,10 +1,12 @@
 """Sets up the logs: to stderr, so that stdout holds nothing but what a verb was asked for.
 
-A person at a terminal gets aligned, coloured lines; a file or a collector gets one JSON object a line.
+A person at a terminal gets aligned, coloured lines; a file or a collector gets one JSON object a line, unless
+it was said which. No line holds a secret, a traceback no variables.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -12,24 +14,27 @@ from typing import TextIO
 
 import structlog
 
+from lakefold.masking import mask_line, masked
+
 # Without the local variables: they may hold a secret.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
 
 
-def configure(level: str = "info", stream: TextIO | None = None) -> None:
+def configure(level: str = "info", stream: TextIO | None = None, form: str = "auto") -> None:
     """Log from `level` (debug, info, warning, error) on, for every `structlog.get_logger()`.
 
-    The lines go to `stream`, else to stderr.
+    The lines go to `stream`, else to stderr. `form`: json, text, or auto, which is text at a terminal.
     """
     stream = stream or sys.stderr
     terminal = stream.isatty()
+    text = terminal if form == "auto" else form == "text"
     time = structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if terminal else "iso", utc=not terminal)
     ending: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)]
-        if terminal
-        else [_TRACEBACKS, structlog.processors.JSONRenderer(ensure_ascii=False)]
+        [mask_line, _as_text(colours=terminal and "NO_COLOR" not in os.environ)]
+        if text
+        else [_TRACEBACKS, mask_line, structlog.processors.JSONRenderer(ensure_ascii=False)]
     )
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -44,6 +49,17 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
         cache_logger_on_first_use=False,
     )
     _adopt_standard_logging([*shared, structlog.stdlib.ExtraAdder()], ending, number, stream)
+
+
+def _as_text(*, colours: bool) -> structlog.typing.Processor:
+    return structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=_plain_traceback)
+
+
+def _plain_traceback(stream: TextIO, exception: structlog.typing.ExcInfo) -> None:
+    """A traceback without variables, whatever is installed that could show them."""
+    told = io.StringIO()
+    structlog.dev.plain_traceback(told, exception)
+    stream.write(masked(told.getvalue()))
 
 
 def _adopt_standard_logging(

@@ -26,8 +26,9 @@ from lakefold_log.envelope import encode
 from lakefold_log.guard import TopicGuard
 from lakefold_log.partition import partition_of
 from lakefold_log.topics import describe, settings_of
+from lakefold_log.tracing import sending
 from lakefold_table.entry import Position
-from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.errors import InvalidError, LakefoldError, RetryError
 from lakefold_table.storage import open_storage
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
     from lakefold_log.admin import KafkaConfig, Option
     from lakefold_log.consumer import Headers
     from lakefold_log.topics import Topics
+    from lakefold_log.tracing import Sending
     from lakefold_protos.lakefold import log_pb2
     from lakefold_table.entry import LogId
-    from lakefold_table.errors import LakefoldError
 
 # Never change: the uuids of all transactions that were ever sent follow from it.
 _TRANSACTIONS: Final = uuid.UUID("397f73db-f49c-41fb-aa33-cdc708475542")
@@ -109,7 +110,21 @@ class Proposer:
         with self._guard_lock:
             self._guard.step()
         log = self.topic.log_id(self.partition_for(envelope.table) if partition is None else partition)
-        data = encode(envelope)
+        trace = sending(self.topic.name, log.partition, envelope, tuple(headers))
+        try:
+            return self._send(envelope, log, trace, storage_options)
+        except LakefoldError as error:
+            trace.failed(error)
+            raise
+
+    def _send(
+        self,
+        envelope: log_pb2.Envelope,
+        log: LogId,
+        trace: Sending,
+        storage_options: Mapping[str, str] | None,
+    ) -> Future[Position]:
+        data, headers = encode(envelope), trace.headers
         if len(data) + len(envelope.table.encode()) + _size_of(headers) + _OVERHEAD > self._limit:
             storage = open_storage(envelope.table, storage_options)
             envelope = put_claim(storage, envelope, data, time.time_ns())
@@ -121,7 +136,7 @@ class Proposer:
             data,
             envelope.table.encode(),
             log.partition,
-            on_delivery=partial(self._on_delivery, sent, log, len(data)),
+            on_delivery=partial(self._on_delivery, sent, log, trace, len(data)),
             headers=list(headers),
         )
         try:
@@ -194,15 +209,25 @@ class Proposer:
             self._producer.poll(_POLL_S)
 
     def _on_delivery(
-        self, sent: Future[Position], log: LogId, size: int, error: KafkaError | None, message: Message
+        self,
+        sent: Future[Position],
+        log: LogId,
+        trace: Sending,
+        size: int,
+        error: KafkaError | None,
+        message: Message,
     ) -> None:
         offset = message.offset()
         if error is not None:
-            sent.set_exception(self._failed(error, size))
+            failed = self._failed(error, size)
         elif offset is None or offset < 0:
-            sent.set_exception(RetryError("the broker named no offset", where=self.topic.name, hint=_AGAIN))
+            failed = RetryError("the broker named no offset", where=self.topic.name, hint=_AGAIN)
         else:
+            trace.done(offset)
             sent.set_result(Position(log, offset, self.topic.name))
+            return
+        trace.failed(failed)
+        sent.set_exception(failed)
 
     def _failed(self, error: KafkaError, size: int) -> LakefoldError:
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:

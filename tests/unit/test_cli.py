@@ -184,6 +184,42 @@ def test_the_lines_of_libraries_take_the_same_form_and_no_traceback_shows_variab
     assert "geheim" not in failed
 
 
+@pytest.mark.parametrize(("form", "is_json"), [("auto", True), ("json", True), ("text", False)])
+def test_the_form_of_log_lines_may_be_said(form: str, is_json: bool) -> None:  # noqa: FBT001 - a case
+    code = (
+        f"import structlog; from lakefold.logs import configure; configure('info', form={form!r});"
+        "structlog.get_logger().info('seen', version=7)"
+    )
+    line = run_python(code).stderr
+    assert line.startswith("{") is is_json
+    assert "seen" in line
+    assert "7" in line
+
+
+def test_a_log_format_that_does_not_exist_is_wrong_usage() -> None:
+    assert cli.run(["--log-format", "xml", "status"]) == 2
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_no_line_shows_a_secret(form: str) -> None:
+    code = (
+        f"import structlog; from lakefold.logs import configure; configure('info', form={form!r})\n"
+        "log = structlog.get_logger(); password = 'geheim'\n"
+        "log.info('a', sasl_password='geheim', error='sasl.password=geheim, other=shown')\n"
+        "log.info('b', where='s3://me:geheim@bucket/t', options={'aws_secret_access_key': 'geheim'})\n"
+        "log.info('c', error=\"{'account_key': 'geheim'}\", keys=['shown'])\n"
+        "try:\n    raise ValueError('https://me:geheim@host')\n"
+        "except ValueError:\n    log.exception('d')\n"
+    )
+    told = run_python(code).stderr
+    assert "geheim" not in told
+    assert told.count("***") == 6
+    assert told.count("shown") == 2
+    assert "bucket/t" in told
+    if form == "json":
+        assert [json.loads(line)["event"] for line in told.splitlines()] == ["a", "b", "c", "d"]
+
+
 def test_a_reader_that_goes_away_is_no_fault() -> None:
     code = "from lakefold.cli import main; main()"
     command = f"{sys.executable} -c '{code}' --help | true; exit ${{PIPESTATUS[0]}}"
