@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 def print_json(value: object) -> None:
@@ -29,6 +29,13 @@ def print_columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> No
             for text, width, right in zip(line, widths, to_the_right, strict=True)
         )
         click.echo("  ".join(cells).rstrip())
+
+
+def operations_text(operation: str, operations: Mapping[str, int]) -> str:
+    """What a version did; where its entries did several things, each with how many did it."""
+    if len(operations) <= 1:
+        return operation
+    return ", ".join(f"{name} x{count:,}" for name, count in operations.items())
 
 
 def _cell(value: object) -> str:

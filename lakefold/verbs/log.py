@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakefold.options import STORE, examples, json_option, settings_options
-from lakefold.output import print_columns, print_json
+from lakefold.output import operations_text, print_columns, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +54,9 @@ def command(
     came (+) and went (-), and the seconds from the log time of its last entry until it could be seen. A row
     that an update wrote anew went and came; one that a compaction moved did neither. A version that no
     committer made has no positions; what can't be told because the version before is gone is a dash.
+
+    "append x12, delete x3" is a version of entries of several kinds, to other clients one update. An insert
+    is an update that only inserted.
     """
     from lakefold_reader.history import history_of
     from lakefold_reader.lines import open_line
@@ -81,7 +84,7 @@ def _cells(row: HistoryRow) -> tuple[object, ...]:
     return (
         row.version,
         f"{row.timestamp:%Y-%m-%d %H:%M:%S.%f}",
-        row.operation,
+        operations_text(row.operation, row.operations),
         str(row.positions) if row.positions else None,
         row.entries,
         apps or None,

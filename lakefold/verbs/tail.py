@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lakefold.options import STORE, examples, json_option, settings_options
-from lakefold.output import print_json
+from lakefold.output import operations_text, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
     from lakefold.settings import Settings
     from lakefold_reader.changes import Change
     from lakefold_reader.cursor import Cursor
@@ -95,25 +100,34 @@ def _print(change: Change, *, as_json: bool) -> None:
     more = "" if change.only_inserts else " (and changed or removed others)"
     at = "" if change.position is None else f"  {change.position}"
     when = f"{change.timestamp:%Y-%m-%d %H:%M:%S.%f}"
-    click.echo(f"version {change.version:,}  {when}  {change.operation}  {rows}{more}{at}")
+    did = operations_text(change.operation, change.operations)
+    click.echo(f"version {change.version:,}  {when}  {did}  {rows}{more}{at}")
 
 
 def _print_rows(change: Change, *, as_json: bool) -> None:
-    """The rows, one a line. Where the inserted rows can't be told, that is said in their place."""
-    from lakefold_reader.changes import UntoldChangeError
+    """The rows, one a line. Where not all inserted rows can be told, that is said."""
     from lakefold_reader.plain import plain_rows
 
-    try:
-        batches = change.batches()
-    except UntoldChangeError as error:
-        click.echo(f"version {change.version}: {error.message}", err=True)
-        return
-    for batch in batches:
+    for batch in _batches(change):
         for row in plain_rows(batch):
             if as_json:
                 print_json({"version": change.version, "row": row})
             else:
                 click.echo("  " + "  ".join(f"{name}={_cell(value)}" for name, value in row.items()))
+
+
+def _batches(change: Change) -> Iterable[pa.RecordBatch]:
+    """The inserted rows, or those of them that can be told."""
+    from lakefold_reader.changes import UntoldChangeError
+
+    batches: Iterable[pa.RecordBatch] = ()
+    try:
+        batches = change.batches()
+    except UntoldChangeError as error:
+        click.echo(f"version {change.version}: {error.message}", err=True)
+        with suppress(UntoldChangeError):
+            batches = change.appended().to_batches()
+    return batches
 
 
 def _cell(value: Any) -> str:  # noqa: ANN401 - a row holds any plain value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -70,6 +71,12 @@ class Record:
         if offset in self.committed:
             return self.committed[offset]
         return self.refused[offset].result if offset in self.refused else None
+
+    def operations(self, operation: str) -> dict[str, int]:
+        """What the committed entries did, and how many did that; `operation`: what the version did."""
+        if self.deeds:
+            return dict(Counter(self.deeds.values()))
+        return {operation: len(self.committed)} if self.committed else {}
 
 
 def encode_record(record: Record) -> str:

@@ -13,11 +13,12 @@ from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     import pyarrow as pa
 
+    from lakefold_log.record import Record
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_reader.columns import TableSchema
     from lakefold_reader.cursor import Cursor
@@ -39,9 +40,10 @@ class Change:
     """What one version did to the table, as `lakefold.tail` hands it out.
 
     `version`; `timestamp` in UTC; `position` (the last log position folded into it, None for a version that
-    no committer made); `operation` (Lance's name for what made it, such as `append`); `rows` (how many it
-    inserted, None where that shows only by reading); `only_inserts`; `cursor`, from which `lakefold.tail`
-    goes on after this change; `inserted()`.
+    no committer made); `operation` (Lance's name for what made it, such as `append`); `operations` (what the
+    entries did that share it); `rows` (how many it inserted, None where that shows only by reading);
+    `only_inserts`; `cursor`, from which `lakefold.tail` goes on after this change; `inserted()` and
+    `appended()`.
     """
 
     version: int
@@ -56,10 +58,19 @@ class Change:
     @cached_property
     def position(self) -> Position | None:
         """The last log position folded into this version; None where there is none."""
-        record = decode_record(self._step.properties, self._source.uri) if self._step.own else None
+        record = self._record
         if record is None or record.last_offset < record.first_offset:
             return None
         return position_at(record, record.last_offset)
+
+    @property
+    def operations(self) -> Mapping[str, int]:
+        """What the entries did that share this version, and how many did that; empty where no entry did.
+
+        By Lance's names; an `insert` is an update that only inserted. Entries of several kinds are one
+        `operation` to other clients: an update.
+        """
+        return {} if self._record is None else self._record.operations(self.operation)
 
     @property
     def only_inserts(self) -> bool:
@@ -94,18 +105,33 @@ class Change:
           False.
         - merge (columns added): the rows of fragments that the version before didn't have, mostly none. The
           new values of old rows are not told.
-        - any other update, on a table with stable row ids: the rows that are new. What it changed or removed
-          is not told, here and in what follows.
+        - any other update, on a table with stable row ids: the rows that are new, those that others appended
+          in the same version among them. What it changed or removed is not told, here and in what follows.
+        - appends and deletes that share a version: the rows appended.
         - delete, project, data_replacement, data_overlay, and an update that wrote no new fragment: no rows.
         - create_index, rewrite (compaction), reserve_fragments, update_config, update_bases: no rows, and
           nothing is missed.
         - an update on a table without them (its new fragments mix new rows with changed ones), restore,
-          clone, and versions without a transaction: raises `UntoldChangeError`.
+          clone, and versions without a transaction: raises `UntoldChangeError`. What was appended in the same
+          version as such an update, `appended` gives.
 
         Raises `VersionExpiredError` where the version's files were cleaned up meanwhile, `InvalidError` for a
         column that isn't there. Nothing is kept: each call reads again.
         """
         return self.batches(columns).read_all()
+
+    def appended(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """As `inserted`, but only the rows of fragments in which every row is new.
+
+        What an update inserted beside the rows that it changed isn't among them, so this is never in doubt
+        where a version is an update: on a table without stable row ids it is all that can be told of it.
+        """
+        import pyarrow as pa
+
+        with explained(self._source, self.version):
+            reader = self._reader(self._schema.chosen(columns), with_mixed=False)
+            rows = guarded(self._source, self.version, reader)
+            return pa.RecordBatchReader.from_batches(reader.schema, rows).read_all()
 
     def batches(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
         """As `inserted`, batch by batch."""
@@ -128,27 +154,31 @@ class Change:
 
         return Dataset(self._source.uri, self.version, self._source.options)
 
-    def _reader(self, schema: TableSchema) -> pa.RecordBatchReader:
+    @cached_property
+    def _record(self) -> Record | None:
+        return decode_record(self._step.properties, self._source.uri) if self._step.own else None
+
+    def _reader(self, schema: TableSchema, *, with_mixed: bool = True) -> pa.RecordBatchReader:
         import pyarrow as pa
 
         from lakefold_reader.scan import rows_of_fragments
 
         if self._whole:
             return self._dataset.reader([column.name for column in schema.columns])
-        fragments = self._inserted_fragments()
+        fragments = self._inserted_fragments(with_mixed=with_mixed)
         if not fragments:
             return pa.RecordBatchReader.from_batches(schema.arrow, [])
-        if self._effect.mixed:
+        if with_mixed and self._effect.mixed:
             names = [column.name for column in schema.columns]
             return self._dataset.reader(names, f"{CREATED} = {self.version}", [one.id for one in fragments])
         return rows_of_fragments(self._dataset, fragments, schema, self._id_of)
 
-    def _inserted_fragments(self) -> Sequence[DataFragment]:
+    def _inserted_fragments(self, *, with_mixed: bool) -> Sequence[DataFragment]:
         effect = self._effect
         if effect.fragments is None:
             raise self._untold()
-        if effect.mixed:
-            return self._told_by_birth(effect.fragments)
+        if with_mixed and effect.mixed:
+            return self._told_by_birth([*effect.fragments, *effect.mixed])
         if not effect.compared:
             return effect.fragments
         before = {one.id for one in read_state(self._source, self.version - 1).fragments}
@@ -169,7 +199,7 @@ class Change:
         return UntoldChangeError(
             f"which rows version {self.version}, the work of {self.operation}, inserted can't be told",
             where=self._source.uri,
-            hint="open the version and read it whole",
+            hint="open the version and read it whole; `appended` gives the rows that others appended in it",
         )
 
     def _id_of(self, fragment: DataFragment) -> int:

@@ -1,8 +1,8 @@
 """What a transaction did to the rows of its table, as far as its own text tells.
 
 This release tells inserts. For other changes it says precisely what it can't tell, so that nobody takes a
-part for the whole. Entries share a version only with others of their kind, so one transaction speaks for all
-of them.
+part for the whole. Where entries of several kinds share a version, its record tells which of them brought
+which of the new fragments.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakefold_log.record import decode_record
+from lakefold_table.errors import DamagedError
+from lakefold_table.lance.merging import APPEND, INSERT
 from lakefold_table.lance.operations import Kind
 
 if TYPE_CHECKING:
@@ -49,16 +52,16 @@ COMPARED = frozenset({Kind.MERGE, Kind.MERGE_KEEPING_NULLABILITY})
 class Effect:
     """The rows that a version inserted.
 
-    `fragments` hold them and nothing else; None: these can't be told. `only_inserts`: the version did
+    `fragments` hold such rows and nothing else; None: these can't be told. `only_inserts`: the version did
     nothing else to rows, values and columns. `compared`: the fragments are those that the version before
-    doesn't have. `mixed`: the fragments hold old rows, too; which are new shows by the versions that made
-    them, where the table keeps those.
+    doesn't have. `mixed`: more fragments, which hold old rows, too; which are new shows by the versions that
+    made them, where the table keeps those.
     """
 
     fragments: Sequence[DataFragment] | None
     only_inserts: bool
     compared: bool = False
-    mixed: bool = False
+    mixed: Sequence[DataFragment] = ()
 
     @property
     def rows(self) -> int | None:
@@ -80,7 +83,7 @@ def effect_of(step: Step) -> Effect:
     if kind is Kind.OVERWRITE:
         return Effect(transaction.overwrite.fragments, only_inserts=step.version == 1)
     if kind is Kind.UPDATE:
-        return _of_update(transaction.update)
+        return _of_update(step, transaction.update)
     if kind is Kind.DELETE:
         delete = transaction.delete
         return Effect((), only_inserts=not (delete.updated_fragments or delete.deleted_fragment_ids))
@@ -95,9 +98,25 @@ def effect_of(step: Step) -> Effect:
     )
 
 
-def _of_update(update: Transaction.Update) -> Effect:
-    """A merge insert that met no row has new fragments only; any other mixes new rows with old ones."""
+def _of_update(step: Step, update: Transaction.Update) -> Effect:
+    """An update that met no row has new fragments only; any other mixes new rows with old ones in them.
+
+    Entries of other kinds may be told with it: the rows of their fragments are new.
+    """
     touched = bool(update.removed_fragment_ids or update.updated_fragments)
-    return Effect(
-        update.new_fragments, only_inserts=not touched, mixed=touched and bool(update.new_fragments)
-    )
+    if not touched:
+        return Effect(update.new_fragments, only_inserts=True)
+    record = decode_record(step.properties) if step.own else None
+    if record is None or not record.deeds:
+        return Effect((), only_inserts=False, mixed=update.new_fragments)
+    inserted: list[DataFragment] = []
+    mixed: list[DataFragment] = []
+    place = 0
+    for offset, answer in record.committed.items():
+        brought = update.new_fragments[place : place + answer.num_fragment_ids]
+        (inserted if record.deeds[offset] in {APPEND, INSERT} else mixed).extend(brought)
+        place += answer.num_fragment_ids
+    if place != len(update.new_fragments):
+        count = len(update.new_fragments)
+        raise DamagedError(f"version {step.version} brings {count} fragments, its record tells of {place}")
+    return Effect(inserted, only_inserts=False, mixed=mixed)

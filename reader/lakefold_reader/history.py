@@ -7,7 +7,7 @@ for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakefold_log.record import decode_record
@@ -48,7 +48,8 @@ class Positions:
 class HistoryRow:
     """One version. `own`: a committer made it from the log, and the fields from `positions` on are told.
 
-    `entries` were folded into it, `refused` answered otherwise in the same range. `apps`: the batches
+    `entries` were folded into it, `refused` answered otherwise in the same range; `operations`: what those
+    entries did, and how many did that (an insert is an update that only inserts). `apps`: the batches
     folded, by app. Rows and files in and out: None where the version before is gone, so that it can't be
     told. A row that an update moved went and came, one that a compaction moved did neither; to a clone all
     rows came. `seconds_to_visible`: from the log time of the last entry until the version's file was stored;
@@ -65,6 +66,7 @@ class HistoryRow:
     files_out: int | None
     positions: Positions | None = None
     entries: int | None = None
+    operations: Mapping[str, int] = field(default_factory=dict)
     refused: int | None = None
     apps: tuple[Batches, ...] = ()
     seconds_to_visible: float | None = None
@@ -132,6 +134,7 @@ def _with_record(row: HistoryRow, record: Record, seconds: float | None) -> Hist
         row,
         positions=positions,
         entries=len(record.committed),
+        operations=record.operations(row.operation),
         refused=len(record.refused),
         apps=record.apps,
         seconds_to_visible=seconds,

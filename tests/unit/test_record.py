@@ -67,6 +67,7 @@ def read(record: Record) -> Record | None:
         replace(FULL, committed={}),
         replace(FULL, refused={}),
         replace(FULL, committed={}, refused={}, first_offset=10, last_offset=9, apps=()),
+        replace(FULL, deeds={10: "append", 12: "delete", 15: "append"}),
     ],
 )
 def test_a_record_reads_back_as_it_was_written(record: Record) -> None:
@@ -91,6 +92,14 @@ def test_answers_are_found_by_offset() -> None:
     assert position_at(FULL, 14) == Position(LOG, 14)
 
 
+def test_what_entries_did_is_counted() -> None:
+    """By the version where they all did the same; nothing where none came through."""
+    assert FULL.operations("append") == {"append": 3}
+    assert replace(FULL, committed={}).operations("reserve_fragments") == {}
+    mixed = replace(FULL, deeds={10: "delete", 12: "append", 15: "append"})
+    assert list(mixed.operations("update").items()) == [("delete", 1), ("append", 2)]
+
+
 def test_the_same_record_gives_the_same_text() -> None:
     assert encode_record(FULL) == encode_record(replace(FULL))
 
@@ -108,6 +117,14 @@ def encoded(message: FoldRecord) -> str:
     return base64.b64encode(message.SerializeToString()).decode()
 
 
+def mixed(deed_of: list[int]) -> str:
+    """Two entries that did these of two things."""
+    two = {"num_fragment_ids": [1, 0], "rows_added": [1, 0], "rows_deleted": [0, 1], "rebased": [False] * 2}
+    return encoded(
+        FoldRecord(committed_offsets=[0, 1], **two, deeds=["append", "delete"], deed_of=deed_of)  # type: ignore[arg-type]
+    )
+
+
 DAMAGED = {
     "no base64": "%%%",
     "half a byte": "A",
@@ -123,6 +140,9 @@ DAMAGED = {
             rebased=[False, False],
         )
     ),
+    "a deed too many": mixed([0, 1, 0]),
+    "a deed too few": mixed([0]),
+    "a deed without a name": mixed([0, 2]),
 }
 
 

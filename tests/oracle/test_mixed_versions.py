@@ -1,0 +1,177 @@
+"""Versions that Appends, Deletes and Updates share: what readers are told of them, and their replay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import lance
+import pytest
+
+from lakefold import cli
+from lakefold_committer.replay import replay
+from lakefold_committer.replayed import Verdict
+from lakefold_log.record import decode_record
+from lakefold_reader.changes import UntoldChangeError
+from lakefold_reader.history import history_of
+from lakefold_reader.source import open_source
+from lakefold_reader.tail import tail
+from lakefold_table.entry import Committed
+from lakefold_table.storage.local import LocalStorage
+from lakefold_table.versions import Versions
+from tests.folding import FORMAT, entries
+from tests.oracle.committing import owned, proposal, state, written
+from tests.oracle.rebasing import built, send
+from tests.oracle.test_deletes import rows_of, table_of, values
+from tests.oracle.test_rebases import delete, merge, update
+from tests.replaying import Listed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_reader.changes import Change
+    from tests.oracle.operations import Act
+
+STABLE = pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])
+
+
+def appended(table: Path, *ids: int) -> Envelope:
+    """What a writer sends who adds these rows."""
+    made = written(table, rows_of(ids))
+    return proposal(table, made, lance.dataset(str(table)).version, f"append {ids}")
+
+
+def changed(table: Path, act: Act) -> Envelope:
+    """What a writer sends who does this."""
+    name = f"built-{len(list(table.parent.glob(f'{table.name}-built-*')))}"
+    (envelope,) = send(table, built(table, act, name))
+    return envelope
+
+
+def folded(table: Path, envelopes: Sequence[Envelope], first: int = 0) -> Change:
+    """The version that these share, as a tail sees it."""
+    outcomes = owned(table).fold(entries(envelopes, first)).outcomes
+    assert len({one.result.version for one in outcomes if isinstance(one.result, Committed)}) == 1
+    assert all(isinstance(one.result, Committed) for one in outcomes)
+    before = lance.dataset(str(table)).version - 1
+    (change,) = tail(str(table), before)
+    return change
+
+
+def ids(rows: pa.Table) -> list[int]:
+    return list(rows["a"].to_pylist())
+
+
+@STABLE
+def test_appends_beside_deletes_are_told(tmp_path: Path, *, stable: bool) -> None:
+    table = table_of(tmp_path / "t", stable=stable)
+    sent = [appended(table, 200, 201), changed(table, delete("a in (1, 11)")), appended(table, 300)]
+    change = folded(table, [*sent, changed(table, delete("a >= 20 and a < 30"))])
+    assert (change.operation, change.operations) == ("update", {"append": 2, "delete": 2})
+    assert ids(change.inserted()) == ids(change.appended()) == [200, 201, 300]
+    assert ids(change.inserted(["a"])) == [200, 201, 300]
+    assert (change.rows, change.only_inserts) == (3, False)
+
+
+@STABLE
+def test_appends_beside_updates_are_told(tmp_path: Path, *, stable: bool) -> None:
+    """Which rows of an update are new shows where rows have ids for life, and nowhere else."""
+    table = table_of(tmp_path / "t", stable=stable)
+    sent = [appended(table, 200, 201), changed(table, merge(2, 100)), appended(table, 300)]
+    sent += [changed(table, delete("a in (1, 11)")), changed(table, merge(400, 401))]
+    change = folded(table, [*sent, changed(table, update("a in (12, 35)"))])
+    assert change.operations == {"append": 2, "update": 2, "delete": 1, "insert": 1}
+    assert ids(change.appended()) == [200, 201, 300, 400, 401]
+    assert (change.rows, change.only_inserts) == (None, False)
+    if stable:
+        assert sorted(ids(change.inserted())) == [100, 200, 201, 300, 400, 401]
+    else:
+        with pytest.raises(UntoldChangeError, match="appended"):
+            change.inserted()
+
+
+@STABLE
+def test_appends_and_merges_that_meet_no_row_only_insert(tmp_path: Path, *, stable: bool) -> None:
+    table = table_of(tmp_path / "t", stable=stable)
+    change = folded(table, [appended(table, 200), changed(table, merge(400, 401)), appended(table, 300)])
+    assert change.operations == {"append": 2, "insert": 1}
+    assert ids(change.inserted()) == ids(change.appended()) == [200, 400, 401, 300]
+    assert (change.rows, change.only_inserts) == (4, True)
+
+
+def test_entries_of_one_kind_are_told_as_that_kind(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "t")
+    change = folded(table, [appended(table, 200), appended(table, 300)])
+    assert (change.operation, change.operations) == ("append", {"append": 2})
+    assert (change.rows, change.only_inserts) == (2, True)
+    record = decode_record(state(table).properties)
+    assert record is not None
+    assert record.deeds == {}
+    change = folded(table, [changed(table, delete("a = 1")), changed(table, delete("a = 2"))], 2)
+    assert (change.operation, change.operations) == ("delete", {"delete": 2})
+    assert ids(change.appended()) == []
+
+
+def test_what_a_foreign_client_did_is_one_deed_of_nobody(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "t")
+    update("a = 3")(lance.dataset(str(table)))
+    (change,) = tail(str(table), 1)
+    assert (change.operation, change.operations) == ("update", {})
+    assert ids(change.appended()) == []
+    with pytest.raises(UntoldChangeError):
+        change.inserted()
+
+
+@STABLE
+def test_the_history_tells_the_operations_within(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, stable: bool
+) -> None:
+    table = table_of(tmp_path / "t", stable=stable)
+    sent = [appended(table, 200, 201), changed(table, delete("a in (1, 11)")), appended(table, 300)]
+    folded(table, [*sent, changed(table, update("a = 2"))])
+    row = next(history_of(open_source(str(table))))
+    assert (row.operation, row.entries) == ("update", 4)
+    assert row.operations == {"append": 2, "delete": 1, "update": 1}
+    assert (row.rows_in, row.rows_out) == (4, 3)
+    assert cli.run(["log", str(table), "--from", "2"]) == 0
+    assert "append x2, delete x1, update x1" in capsys.readouterr().out
+    assert cli.run(["tail", str(table), "--from", "1"]) == 0
+    assert "append x2, delete x1, update x1" in capsys.readouterr().out
+
+
+@STABLE
+def test_a_tail_prints_the_appended_rows_of_a_version_that_updates_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, stable: bool
+) -> None:
+    table = table_of(tmp_path / "t", stable=stable)
+    folded(table, [appended(table, 200), changed(table, update("a = 2"))])
+    assert cli.run(["tail", str(table), "--from", "1", "--rows"]) == 0
+    told = capsys.readouterr()
+    assert "a=200" in told.out
+    assert "a=2 " not in told.out
+    assert ("can't be told" in told.err) is not stable
+
+
+@STABLE
+def test_mixed_versions_fold_to_the_same_bytes_again(tmp_path: Path, *, stable: bool) -> None:
+    """Joined rows, a refused entry in between, and a second version on top."""
+    table = table_of(tmp_path / "t", stable=stable, indices=True)
+    sent = [
+        appended(table, 200),
+        changed(table, delete("a in (1, 11)")),
+        changed(table, update("a in (1, 2)")),
+    ]
+    sent += [changed(table, update("a in (3, 12)")), appended(table, 201), changed(table, delete("a = 4"))]
+    group = entries(sent, 0)
+    results = [one.result for one in owned(table).fold(group).outcomes]
+    assert [isinstance(one, Committed) for one in results] == [True, True, False, True, True, True]
+    more = entries([appended(table, 300), changed(table, delete("a in (200, 13)"))], 6)
+    owned(table).fold(more)
+    versions = Versions(LocalStorage(table), FORMAT.folder, FORMAT.detect)
+    told = list(replay(versions, Listed([*group, *more]), versions.storage.uri, 4))
+    assert [one.verdict for one in told] == [Verdict.SAME] * 2
+    assert [one.committed for one in told] == [5, 2]
+    assert values(table, "a < 20") == [0, 2, 3, *range(5, 11), 12, *range(14, 20)]
