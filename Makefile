@@ -11,14 +11,15 @@ CORE := $(addprefix table/lakefold_table/,entry.py errors.py format.py marks.py)
 	$(addprefix log/lakefold_log/,answers.py record.py) \
 	$(addprefix committer/lakefold_committer/,binding.py fold.py grouping.py keys.py)
 # Tests without a broker that take longer: they play histories with pylance beside us.
-HISTORIES := $(addprefix tests/properties/,test_histories.py test_fuzz_proposals.py test_fuzz_hostile.py test_committers.py)
+HISTORIES := $(addprefix tests/properties/,test_histories.py test_fuzz_proposals.py test_fuzz_hostile.py \
+	test_committers.py) tests/simulation/test_seeds.py
 STEP = @printf '\n\033[1m== %s\033[0m\n'
 CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	echo 'Python 3.11 or newer is needed; $(PYTHON) is not. Name another: make PYTHON=python3.12' >&2; exit 1; }
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types test-fast test-oracle test-integration bench docs generate charts setup lock clean
+.PHONY: help demo test lint types test-fast test-oracle test-integration soak bench docs generate charts setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +57,10 @@ test-oracle: setup ## the tests that hold our tables against pylance's, both way
 test-integration: .java setup ## the tests that start a real broker and Spark, on free ports
 	$(STEP) 'integration tests'
 	@$(BIN)/pytest tests/integration -n 2 --dist loadfile
+
+soak: setup ## simulated committers in trouble, seed by seed, for SECONDS=600, or SEEDS=1000 (FIRST= the first one)
+	@$(BIN)/python -m tests.simulation.soak $(if $(SEEDS),--seeds $(SEEDS),--seconds $(or $(SECONDS),600)) \
+		$(if $(FIRST),--first $(FIRST))
 
 bench: .java setup ## measure committer, stream and latency beside their peers; results under benchmarks/results
 	@$(BIN)/python -m benchmarks

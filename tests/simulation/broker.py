@@ -1,0 +1,192 @@
+"""The log that simulated processes use: one partition, its outcomes, its group's stamped offset.
+
+A report is one Kafka transaction: outcomes, dead letters and offset appear together or not at all. The
+newest reporter fences those before it. An answer may be lost, with the transaction decided either way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lakefold_table.entry import LogId
+from lakefold_table.errors import RetryError, StopError
+from tests.simulation.runtime import START_S, Event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakefold_log.reporter import DeadLetter
+    from lakefold_log.stamp import Stamp
+    from lakefold_table.entry import Outcome
+    from tests.simulation.runtime import Hub, Process
+
+LOG: Final = LogId("cluster", "topic-id", 0)
+TOPIC: Final = "transactions"
+LEG_S: Final = 0.003
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message as the log gives it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes
+    time_us: int
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one Kafka transaction holds. `ends_at`: the outcomes topic's offset after it."""
+
+    outcomes: tuple[Outcome, ...]
+    dead_letters: tuple[DeadLetter, ...]
+    next_offset: int
+    stamp: Stamp
+
+
+@dataclass
+class Broker:
+    """`reported` hears of each report once it is decided. `lose`, `refuse`: how often, as probabilities."""
+
+    hub: Hub
+    reported: Callable[[Report, Process], None]
+    messages: list[Message] = field(default_factory=list)
+    end: int = 0
+    start: int = 0
+    outcomes: list[Outcome] = field(default_factory=list)
+    stamped: tuple[int, Stamp] | None = None
+    away_until: float = 0.0
+    lose: float = 0.0
+    refuse: float = 0.0
+    _generation: int = 0
+    _arrived: Event | None = None
+
+    @property
+    def away(self) -> bool:
+        """Whether the broker can't be reached now."""
+        return self.away_until > self.hub.now
+
+    def calm_down(self) -> None:
+        """From now on nothing goes wrong."""
+        self.away_until = self.lose = self.refuse = 0.0
+
+    def append(self, key: bytes | None, value: bytes, *, skew_s: float = 0.0) -> int:
+        """A message at the log's end; its time is the broker's, in whole milliseconds."""
+        offset = self.end
+        time_us = int((START_S + self.hub.now + skew_s) * 1000) * 1000
+        self.messages.append(Message(offset, key, value, time_us))
+        self.end = offset + 1
+        if self._arrived is not None:
+            self._arrived.set()
+        return offset
+
+    def mark(self) -> None:
+        """A control marker takes an offset, and no reader gets to see it."""
+        self.end += 1
+
+    def trim(self, offset: int) -> None:
+        """Retention removes what stands before `offset`."""
+        self.start = max(self.start, offset)
+
+    def check(self, chance: float) -> None:
+        """Raises `RetryError` while the broker is away, or with this probability."""
+        if self.away or (chance > 0 and self.hub.random.random() < chance):
+            raise RetryError("the broker is away", where="broker")
+
+    def wait(self, seconds: float) -> None:
+        """Until a message arrives, at most so long."""
+        if self._arrived is None or self._arrived.is_set():
+            self._arrived = Event(self.hub)
+        self._arrived.wait(seconds)
+
+
+class Reader:
+    """A `LogReader` for one process."""
+
+    def __init__(self, broker: Broker, start: int) -> None:
+        self.log = LOG
+        self.topic = TOPIC
+        self.position = start
+        self._broker = broker
+        self._next = next(
+            (index for index, one in enumerate(broker.messages) if one.offset >= start), len(broker.messages)
+        )
+
+    @property
+    def connected(self) -> bool:
+        """See `LogReader.connected`."""
+        return not self._broker.away
+
+    def poll(self, max_messages: int, timeout_s: float) -> Sequence[Message]:
+        """See `LogReader.poll`. A poll may give fewer than there are."""
+        broker = self._broker
+        broker.hub.step(broker.hub.random.random() * LEG_S)
+        if self._next == len(broker.messages) and self.position == broker.end:
+            broker.wait(timeout_s)
+        elif broker.away:
+            broker.hub.rest(timeout_s)
+        if broker.away:
+            return []
+        if self.position < broker.start:
+            raise StopError(f"the log starts at {broker.start}, not at {self.position}")
+        most = broker.hub.random.randint(1, max(1, max_messages))
+        found = broker.messages[self._next : self._next + most]
+        self._next += len(found)
+        if self._next < len(broker.messages):
+            self.position = found[-1].offset + 1 if found else self.position
+        else:
+            self.position = broker.end
+        return found
+
+    def end_offset(self) -> int:
+        """See `LogReader.end_offset`."""
+        self._broker.hub.step(self._broker.hub.random.random() * LEG_S)
+        self._broker.check(0.0)
+        return self._broker.end
+
+
+class Reporter:
+    """An `OutcomeReporter` for one process; making one fences all before it."""
+
+    def __init__(self, broker: Broker, process: Process) -> None:
+        self._broker, self._process = broker, process
+        broker.hub.step(broker.hub.random.random() * LEG_S)
+        broker.check(broker.refuse)
+        broker._generation += 1
+        self._generation = broker._generation
+        self._doubtful: Report | None = None
+        broker.hub.tell(process.name, "fences the reporters before it")
+        broker.hub.step(broker.hub.random.random() * LEG_S)
+        self.outcomes_offset = len(broker.outcomes)
+
+    def report(
+        self, outcomes: Sequence[Outcome], dead_letters: Sequence[DeadLetter], next_offset: int, stamp: Stamp
+    ) -> int:
+        """See `OutcomeReporter.report`."""
+        broker, hub = self._broker, self._broker.hub
+        report = Report(tuple(outcomes), tuple(dead_letters), next_offset, stamp)
+        hub.step(hub.random.random() * LEG_S)
+        broker.check(broker.refuse)
+        if self._generation != broker._generation:
+            raise StopError("another reporter has taken over", where="broker")
+        if self._doubtful != report:
+            self._decide(report)
+        self._doubtful = None
+        hub.step(hub.random.random() * LEG_S)
+        if broker.away or (broker.lose > 0 and hub.random.random() < broker.lose):
+            self._doubtful = report
+            hub.tell(self._process.name, "the answer to its report is lost")
+            raise RetryError("the answer to the report was lost", where="broker")
+        self.outcomes_offset = len(broker.outcomes)
+        return self.outcomes_offset
+
+    def _decide(self, report: Report) -> None:
+        broker = self._broker
+        told = " ".join(f"{one.position.offset}:{type(one.result).__name__}" for one in report.outcomes)
+        broker.hub.tell(self._process.name, f"reports {told or 'nothing'}, goes on at {report.next_offset}")
+        broker.outcomes += report.outcomes
+        broker.stamped = (report.next_offset, report.stamp)
+        broker.reported(report, self._process)

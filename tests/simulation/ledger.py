@@ -1,0 +1,267 @@
+"""What must hold, looked at whenever anything that lasts has changed: a version appears, a report is decided.
+
+The ledger hears of each object stored and of each report, keeps what it needs of them, and raises
+`BrokenError` at the step that broke an invariant of architecture.md, by its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lakefold_committer.opening import own_marks
+from lakefold_log.record import decode_record, is_own
+from lakefold_table.entry import Committed, Duplicate, Outcome, Result
+from lakefold_table.lance.invariants import Step, faults
+from lakefold_table.storage.memory import MemoryStorage
+from tests.folding import FORMAT
+from tests.simulation.broker import LOG
+from tests.simulation.model import OUTSIDE, Sent
+from tests.simulation.runtime import BrokenError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakefold_log.record import Record
+    from lakefold_table.lance.state import LanceState
+    from lakefold_table.marks import Marks
+    from tests.simulation.broker import Report
+    from tests.simulation.runtime import Process
+
+VERSIONS: Final = f"{FORMAT.folder}/"
+SHARED_EPOCHS: Final = True
+"""Whether two committers that open a table at once may have one epoch (then neither knows of the other)."""
+
+
+def demand(holds: object, invariant: str, what: str) -> None:
+    """Raises `BrokenError` unless it holds."""
+    if not holds:
+        raise BrokenError(f"{invariant}: {what}")
+
+
+@dataclass
+class Line:
+    """What is known of one table. `answers`: what its versions record, by offset; `owners`: by epoch."""
+
+    uri: str
+    states: dict[int, LanceState] = field(default_factory=dict)
+    bytes: dict[str, bytes] = field(default_factory=dict)
+    newest: int = 0
+    marks: Marks | None = None
+    answers: dict[int, Result] = field(default_factory=dict)
+    keys: dict[object, int] = field(default_factory=dict)
+    owners: dict[int, Process | None] = field(default_factory=dict)
+    publishers: set[Process | None] = field(default_factory=set)
+    recorded: dict[int, list[int]] = field(default_factory=dict)
+
+
+@dataclass
+class Ledger:
+    """All that lasts. `sent` is the log as its producers meant it, by offset."""
+
+    sent: dict[int, Sent] = field(default_factory=dict)
+    lines: dict[str, Line] = field(default_factory=dict)
+    reported: dict[int, Outcome] = field(default_factory=dict)
+    stamped: int = 0
+    by_line: dict[str, list[int]] = field(default_factory=dict)
+
+    def line(self, uri: str) -> Line:
+        """What is known of one table."""
+        return self.lines.setdefault(uri, Line(uri))
+
+    def add(self, sent: Sent) -> None:
+        """A message of the log."""
+        self.sent[sent.offset] = sent
+        if sent.kind not in OUTSIDE:
+            self.by_line.setdefault(sent.uri, []).append(sent.offset)
+
+    def stored(self, uri: str, path: str, process: Process | None) -> None:
+        """An object is there; `process` None: a foreign client put it."""
+        if not path.startswith(VERSIONS):
+            return
+        line, data = self.line(uri), MemoryStorage(uri).get(path)
+        demand(path not in line.bytes, "one-commit-point", f"{uri}/{path} was published twice")
+        line.bytes[path] = data
+        state = FORMAT.decode(path, data, uri)
+        demand(
+            state.version == line.newest + 1,
+            "one-commit-point",
+            f"{uri}: version {state.version} came after {line.newest}",
+        )
+        before = line.states.get(line.newest)
+        line.states[state.version] = state
+        line.newest = state.version
+        if process is not None:
+            demand(is_own(state.properties, state.version), "position-travels", f"{path} says nothing of us")
+            record = decode_record(state.properties)
+            assert record is not None
+            self._published(line, before, state, record, process)
+
+    def alike(self, uri: str, path: str, process: Process) -> None:
+        """A process put the very bytes that are there: it takes them for its own, and may."""
+        if path.startswith(VERSIONS):
+            self.line(uri).publishers.add(process)
+
+    def gone(self, uri: str) -> None:
+        """The table was dropped: what comes to lie there is another."""
+        self.lines.pop(uri, None)
+
+    def _published(
+        self, line: Line, before: LanceState | None, state: LanceState, record: Record, process: Process
+    ) -> None:
+        name = f"{line.uri} version {state.version}"
+        marks = own_marks(state, line.uri)
+        self._check_marks(line, marks, name)
+        if before is not None:
+            demand(state.time_us > before.time_us, "fold-is-a-function", f"{name}: its time is not later")
+        found = [f"{one.name}: {fault}" for one, fault in faults(Step.whole(before, state))]
+        demand(not found, "the table's own invariants", f"{name}: {found}")
+        owner = line.owners.setdefault(marks.epoch, process)
+        demand(
+            SHARED_EPOCHS or owner is process,
+            "fence-by-fact",
+            f"{name}: epoch {marks.epoch} is {owner and owner.name}'s",
+        )
+        line.publishers.add(process)
+        for offset in self._covered(line, line.marks, marks):
+            demand(
+                record.answer(offset) is not None or offset in self.reported,
+                "position-travels",
+                f"{name} covers {offset}, and nothing tells its answer",
+            )
+        for offset, answer in record.committed.items():
+            self._check_committed(line, offset, answer, name)
+        for offset, refused in record.refused.items():
+            self._note(line, offset, refused.result, name)
+        line.recorded[state.version] = [*record.committed, *record.refused]
+        self._check_content(before, state, record, name)
+        line.marks = marks
+
+    def _check_marks(self, line: Line, marks: Marks, name: str) -> None:
+        last = line.marks
+        if last is None:
+            return
+        demand(marks.table_id == last.table_id, "position-travels", f"{name}: another table id")
+        demand(marks.epoch >= last.epoch, "fence-by-fact", f"{name}: epoch {marks.epoch} after {last.epoch}")
+        demand(marks.offset_of(LOG) >= last.offset_of(LOG), "positions-grow", f"{name}: {marks.position}")
+        for app_id, mark in last.apps.items():
+            now = marks.apps.get(app_id)
+            held = {number for first, end in mark.intervals for number in range(first, end + 1)}
+            demand(
+                now is not None and all(now.has(number) for number in held),
+                "at-most-once-per-key",
+                f"{name} forgot batches of {app_id}",
+            )
+
+    def _covered(self, line: Line, last: Marks | None, now: Marks) -> Iterable[int]:
+        first = -1 if last is None else last.offset_of(LOG)
+        return [one for one in self.by_line.get(line.uri, ()) if first < one <= now.offset_of(LOG)]
+
+    def _check_committed(self, line: Line, offset: int, answer: Committed, name: str) -> None:
+        sent = self.sent[offset]
+        demand(
+            offset not in line.answers,
+            "every-entry-answered",
+            f"{name} holds {offset}, which was {line.answers.get(offset)}",
+        )
+        if sent.key is not None:
+            demand(
+                sent.key not in line.keys,
+                "at-most-once-per-key",
+                f"{name} holds {sent.key} of {offset} again: {line.keys.get(sent.key)}",
+            )
+            line.keys[sent.key] = offset
+        self._note(line, offset, answer, name)
+
+    def _note(self, line: Line, offset: int, answer: Result, name: str) -> None:
+        """What a version records of an entry, held against what was recorded or reported before."""
+        known = line.answers.setdefault(offset, answer)
+        demand(known == answer, "every-entry-answered", f"{name} says {answer} of {offset}, it was {known}")
+        if offset in self.reported:
+            told = self.reported[offset].result
+            demand(
+                type(told) is type(answer),
+                "every-entry-answered",
+                f"{name} says {answer} of {offset}, reported was {told}",
+            )
+
+    def _check_content(self, before: LanceState | None, state: LanceState, record: Record, name: str) -> None:
+        """The version before with the files of what was committed, in its order, and nothing else."""
+        files = [] if before is None else files_of(before)
+        for offset in record.committed:
+            files += self.sent[offset].files
+        demand(
+            files_of(state) == files, "every-entry-answered", f"{name} holds {files_of(state)}, not {files}"
+        )
+        if before is not None:
+            demand(
+                user_metadata(before) == user_metadata(state), "every-entry-answered", f"{name}: its metadata"
+            )
+
+    def report(self, report: Report, process: Process) -> None:
+        """A report was decided."""
+        for outcome in report.outcomes:
+            self._reported(outcome, process)
+        stamp = report.stamp
+        demand(
+            (stamp.cluster_id, stamp.topic_id) == (LOG.cluster_id, LOG.topic_id), "no-silent-gap", "the stamp"
+        )
+        low = stamp.low_watermark
+        demand(low >= self.stamped, "no-silent-gap", f"the stamp goes back from {self.stamped} to {low}")
+        for offset in range(self.stamped, low):
+            demand(
+                offset not in self.sent or offset in self.reported,
+                "no-silent-gap",
+                f"the stamp says {low}, {offset} has no answer",
+            )
+        self.stamped = low
+
+    def _reported(self, outcome: Outcome, process: Process) -> None:
+        offset, result = outcome.position.offset, outcome.result
+        demand(offset in self.sent, "every-entry-answered", f"{offset} was never sent")
+        sent = self.sent[offset]
+        demand(
+            offset not in self.reported,
+            "every-entry-answered",
+            f"{offset} is answered twice: {self.reported.get(offset)}, {outcome}",
+        )
+        self.reported[offset] = outcome
+        if sent.kind in OUTSIDE:
+            return
+        line = self.line(sent.uri)
+        recorded = line.answers.get(offset)
+        if isinstance(result, Committed):
+            demand(recorded == result, "one-commit-point", f"{offset} is {result}, its table says {recorded}")
+        elif recorded is not None:
+            demand(
+                type(recorded) is type(result), "every-entry-answered", f"{offset}: {result}, not {recorded}"
+            )
+        if isinstance(result, Duplicate) and sent.key is not None:
+            demand(sent.key in line.keys, "at-most-once-per-key", f"{offset} is {result} of what isn't there")
+        if outcome.table_id and line.newest:
+            demand(
+                SHARED_EPOCHS or process in line.publishers,
+                "fence-by-fact",
+                f"{process.name} reports {offset} of {sent.uri} and has not published a version of it",
+            )
+
+    def check_unchanged(self) -> None:
+        """No version that is still there has other bytes than it had when it appeared."""
+        for line in self.lines.values():
+            storage = MemoryStorage(line.uri)
+            for listed in storage.list(FORMAT.folder):
+                demand(
+                    line.bytes.get(listed.path) == storage.get(listed.path),
+                    "one-commit-point",
+                    f"{line.uri}/{listed.path} was changed",
+                )
+
+
+def files_of(state: LanceState) -> list[str]:
+    """The names of the data files, in the order of the fragments."""
+    return [file.path for fragment in state.fragments for file in fragment.files]
+
+
+def user_metadata(state: LanceState) -> dict[str, str]:
+    """The table's metadata without our marks."""
+    return {key: value for key, value in state.metadata.items() if not key.startswith("lakefold.")}

@@ -1,0 +1,283 @@
+"""Simulated time and processes: one thread, one seed, one order of everything that happens.
+
+A process is real blocking code in greenlets. Each call that it makes to a simulated part is a *step*: the
+process rests there, and the hub goes on with whoever is due next by the simulated clock. Nothing else
+switches, so a seed gives the same steps each time. A killed process never goes on from its step; a paused one
+(SIGSTOP) goes on late.
+
+This is the only module that knows greenlets, and the only one that stands in for the clock of production.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from greenlet import GreenletExit, getcurrent, greenlet
+
+import lakefold_committer.fold
+import lakefold_committer.opening
+import lakefold_committer.partition
+import lakefold_committer.redeeming
+from lakefold_table.marks import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from random import Random
+
+Killed = GreenletExit
+"""What a killed process meets where it rests: it isn't caught by `except Exception`."""
+START_S: Final = 1_700_000_000.0
+"""What the wall clock shows when the simulation begins, in seconds since 1970."""
+
+
+class BrokenError(AssertionError):
+    """An invariant doesn't hold."""
+
+
+@dataclass(eq=False)
+class Process:
+    """Something that runs, is killed or paused as one. `rules`: those that its release knows.
+
+    `kill_at`: the step at which it dies, counted from 1.
+    """
+
+    name: str
+    hub: Hub
+    rules: int = RULES
+    alive: bool = True
+    steps: int = 0
+    kill_at: int | None = None
+    paused_until: float = 0.0
+    tasks: list[Task] = field(default_factory=list)
+
+    @property
+    def running(self) -> bool:
+        """Whether anything of it goes on."""
+        return self.alive and any(not task.greenlet.dead for task in self.tasks)
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Begin one more thread of this process."""
+        self.tasks = [task for task in self.tasks if not task.greenlet.dead]
+        task = Task(self, greenlet(lambda: self._guarded(work), parent=self.hub.main))
+        self.tasks.append(task)
+        self.hub.by_greenlet[task.greenlet] = task
+        self.hub.wake(task, self.hub.now)
+
+    def kill(self) -> None:
+        """SIGKILL: no step of it ever ends. Buried by the hub, since one greenlet can't end another's."""
+        if self.alive:
+            self.alive = False
+            self.hub.graves.append(self)
+
+    def pause(self, seconds: float) -> None:
+        """SIGSTOP for so long."""
+        self.paused_until = max(self.paused_until, self.hub.now + seconds)
+
+    def _guarded(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except GreenletExit:
+            pass
+        except BaseException as error:  # noqa: BLE001 - it ends the simulation, which raises it
+            self.hub.failure = self.hub.failure or error
+        finally:
+            self.hub.by_greenlet.pop(getcurrent(), None)
+
+
+@dataclass(eq=False)
+class Task:
+    """One thread of a process. `turn` tells the wake-up that counts from those that came too late."""
+
+    process: Process
+    greenlet: Any
+    turn: int = 0
+
+
+class Hub:
+    """The clock, who is due next, and what happened so far (`told`)."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.now = 0.0
+        self.steps = 0
+        self.told: list[tuple[float, str, str]] = []
+        self.main = getcurrent()
+        self.by_greenlet: dict[object, Task] = {}
+        self.graves: list[Process] = []
+        self.failure: BaseException | None = None
+        self.rules = RULES
+        self._order = count()
+        self._due: list[tuple[float, int, Task | None, int, Callable[[], object] | None]] = []
+
+    def tell(self, who: str, what: str) -> None:
+        """Note what happened, for people."""
+        self.told.append((self.now, who, what))
+
+    def process(self, name: str, rules: int = RULES) -> Process:
+        """A process that does nothing yet."""
+        return Process(name, self, rules)
+
+    def later(self, seconds: float, act: Callable[[], object]) -> None:
+        """Have something happen that needs no process any more, such as the arrival of what was sent."""
+        heappush(self._due, (self.now + seconds, next(self._order), None, 0, act))
+
+    def wake(self, task: Task, at: float) -> None:
+        """Let a task go on then; what was planned for it before doesn't count."""
+        task.turn += 1
+        heappush(self._due, (at, next(self._order), task, task.turn, None))
+
+    def rest(self, seconds: float) -> None:
+        """Called in a process: let others go on for so long. A killed process never returns from here."""
+        task = self.by_greenlet[getcurrent()]
+        if task.process.alive:
+            self.wake(task, self.now + seconds)
+            self.main.switch()
+        if not task.process.alive:
+            raise GreenletExit
+
+    def step(self, seconds: float) -> None:
+        """A numbered step of the process that calls it."""
+        process = self.by_greenlet[getcurrent()].process
+        process.steps += 1
+        if process.steps == process.kill_at:
+            self.tell(process.name, f"is killed at its step {process.steps}")
+            process.kill()
+        self.rest(seconds)
+
+    def current(self) -> Task:
+        """The task that calls."""
+        return self.by_greenlet[getcurrent()]
+
+    def run(self, until: Callable[[], bool], most_steps: int) -> bool:
+        """Go on until that holds; False if nothing is due any more, or not within so many steps."""
+        last = self.steps + most_steps
+        while not until():
+            if not self._due or self.steps >= last:
+                return False
+            at, _, task, turn, act = heappop(self._due)
+            if act is not None:
+                self.now = max(self.now, at)
+                act()
+            elif task is not None and turn == task.turn and task.process.alive:
+                if task.process.paused_until > at:
+                    heappush(self._due, (task.process.paused_until, next(self._order), task, turn, None))
+                    continue
+                self.now = max(self.now, at)
+                self._go_on(task)
+            self._bury()
+            if self.failure is not None:
+                raise self.failure
+        return True
+
+    def stop(self) -> None:
+        """Kill whatever still runs."""
+        for task in list(self.by_greenlet.values()):
+            task.process.kill()
+        self._bury()
+
+    def _go_on(self, task: Task) -> None:
+        self.steps += 1
+        if self.rules != task.process.rules:
+            self.rules = task.process.rules
+            know_rules(self.rules)
+        task.greenlet.switch()
+
+    def _bury(self) -> None:
+        while self.graves:
+            for task in self.graves.pop(0).tasks:
+                if task.greenlet:
+                    task.greenlet.throw(GreenletExit)
+                self.by_greenlet.pop(task.greenlet, None)
+
+
+class Event:
+    """A `threading.Event` by the simulated clock."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._set = False
+        self._waiting: list[Task] = []
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._set
+
+    def set(self) -> None:
+        """Wake who waits."""
+        self._set = True
+        waiting, self._waiting = self._waiting, []
+        for task in waiting:
+            self._hub.wake(task, self._hub.now)
+
+    def clear(self) -> None:
+        """As if it had never been set."""
+        self._set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Rest until it is set, at most so many seconds."""
+        if not self._set:
+            task = self._hub.current()
+            self._waiting.append(task)
+            self._hub.rest(1e9 if timeout is None else timeout)
+            if task in self._waiting:
+                self._waiting.remove(task)
+        return self._set
+
+
+class _Clock:
+    """What production takes for the module `time`."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def monotonic(self) -> float:
+        """Seconds since the simulation began, and a day: production measures from 0."""
+        return self._hub.now + 86400.0
+
+    def time(self) -> float:
+        """Seconds since 1970."""
+        return START_S + self._hub.now
+
+    def time_ns(self) -> int:
+        """Nanoseconds since 1970."""
+        return int(self.time() * 1e9)
+
+
+def know_rules(rules: int) -> None:
+    """Have the code that runs next be of the release that knows these rules."""
+    for module in (lakefold_committer.fold, lakefold_committer.opening):
+        module.RULES = rules  # type: ignore[attr-defined]
+
+
+@contextmanager
+def simulated(hub: Hub) -> Iterator[None]:
+    """Within it production goes by the simulated clock, and what it logs is told in the transcript."""
+    modules: Sequence[Any] = (lakefold_committer.partition, lakefold_committer.redeeming)
+    times = [module.time for module in modules]
+    processors = structlog.get_config()["processors"]
+    before = list(processors)
+
+    def tell(_: object, __: str, event: dict[str, Any]) -> dict[str, Any]:
+        task = hub.by_greenlet.get(getcurrent())
+        detail = "".join(f" {key}={value}" for key, value in event.items() if key != "event" and value)
+        hub.tell(task.process.name if task else "", f"logs: {event['event']}{detail}")
+        raise structlog.DropEvent
+
+    processors[:] = [tell]
+    structlog.configure(processors=processors)
+    for module in modules:
+        module.time = _Clock(hub)
+    try:
+        yield
+    finally:
+        hub.stop()
+        know_rules(RULES)
+        for module, real in zip(modules, times, strict=True):
+            module.time = real
+        processors[:] = before
+        structlog.configure(processors=processors)

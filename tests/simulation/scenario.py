@@ -1,0 +1,267 @@
+"""A random history: one seed says who sends what, who comes and goes, and what goes wrong when.
+
+Every seed draws its own mixture first, so that some histories are calm but for one kind of trouble.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from lakefold_committer.grouping import Limits
+from lakefold_committer.parts import Pace
+from lakefold_table.marks import RULES
+from lakefold_table.storage.memory import MemoryStorage
+from tests.folding import versions_at
+from tests.simulation import foreign
+from tests.simulation.model import OUTSIDE
+from tests.simulation.store import LATEST_PUT_S, LONGEST_PAUSE_S, Troubles
+from tests.simulation.world import MOST_STEPS, World, transcript
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.runtime import Process
+
+MOST_FOREIGN: Final = 40
+KINDS: Final = (
+    *["new"] * 12,
+    *["keyless"] * 3,
+    *["nameless"] * 2,
+    *["bad", "future", "missing", "nowhere", "late file"],
+    *["tagged", "reserve", "create", "empty"],
+    *["garbage", "bad branch", "wrong key"],
+)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """What one seed draws.
+
+    `most`: committers at once. `again`: how often a producer sends an old entry again. `gap_s`, `operator_s`,
+    `foreign_s`: how long producers, the operator and foreign clients pause at most.
+    """
+
+    tables: int
+    entries: int
+    most: int
+    again: float
+    gap_s: float
+    operator_s: float
+    foreign_s: float
+    upgrade: bool
+    harsh: bool
+    troubles: Troubles
+    lose_reports: float
+    pace: Pace = field(repr=False)
+
+    @classmethod
+    def drawn(cls, random: Random) -> Mixture:
+        """The mixture that comes first from this source."""
+        often = random.choice([0.0, 0.0, 0.01, 0.05, 0.2])
+
+        def some() -> float:
+            return random.choice([0.0, often])
+
+        return cls(
+            tables=random.choice([1, 1, 2, 3]),
+            entries=random.randint(8, 45),
+            most=random.choice([1, 2, 2, 3]),
+            again=random.choice([0.0, 0.1, 0.4]),
+            gap_s=random.choice([0.01, 0.1, 1.0, 5.0]),
+            operator_s=random.choice([0.2, 1.0, 5.0, 30.0]),
+            foreign_s=random.choice([0.3, 2.0, 20.0, 1e9]),
+            upgrade=random.random() < 1 / 5,
+            harsh=random.random() < 1 / 5,
+            troubles=Troubles(
+                refuse=some(),
+                lose_stored=some(),
+                lose_unstored=some(),
+                late=some(),
+                hangs=some() / 4,
+                sleeps=some(),
+                slow_s=random.choice([0.001, 0.004, 0.1]),
+            ),
+            lose_reports=some(),
+            pace=Pace(Limits(random.choice([1, 2, 4, 16]), 1 << 20), random.choice([0.0, 0.005])),
+        )
+
+
+class Scenario:
+    """The history of one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.mixture = Mixture.drawn(self.random)
+        self.world = World(
+            f"simulation-{seed}", self.random, tables=self.mixture.tables, pace=self.mixture.pace
+        )
+        self.hub = self.world.hub
+        self.actors: list[Process] = []
+        self.unsent = self.mixture.entries
+        self.newest_rules = RULES
+
+    def play(self) -> None:
+        """From the beginning to the end; raises what breaks."""
+        world, mixture = self.world, self.mixture
+        with world.begun():
+            self.hub.tell("world", str(mixture))
+            world.store.troubles = mixture.troubles
+            world.broker.lose = world.broker.refuse = mixture.lose_reports
+            self._begin("producer", self._produce)
+            self._begin("operator", self._operate)
+            self._begin("foreign", self._interfere)
+            self.hub.run(lambda: self.unsent <= 0, MOST_STEPS)
+            for actor in self.actors:
+                actor.kill()
+            world.finish(self.newest_rules)
+
+    def _begin(self, name: str, act: Callable[[Process], None]) -> None:
+        process = self.hub.process(name)
+        process.start(partial(act, process))
+        self.actors.append(process)
+
+    def _produce(self, process: Process) -> None:
+        del process
+        random, world = self.random, self.world
+        batches = dict.fromkeys("ab", 0)
+        while self.unsent > 0:
+            self.hub.rest(random.random() * self.mixture.gap_s)
+            for _ in range(random.choice([1, 1, 3, 8])):
+                self._send_one(batches)
+                self.unsent -= 1
+            if random.random() < 1 / 8:
+                world.broker.mark()
+
+    def _send_one(self, batches: dict[str, int]) -> None:
+        random, world = self.random, self.world
+        sent = list(world.ledger.sent.values())
+        if sent and random.random() < self.mixture.again:
+            one = random.choice(sent[-12:])
+            if one.kind not in OUTSIDE:
+                world.send_again(one.kind, one.uri, one.envelope)
+                return
+        uri = random.choice(world.uris)
+        tried = any(one.kind == "create" and one.uri == uri for one in sent)
+        kind = random.choice(KINDS) if tried or random.random() < 1 / 4 else "create"
+        app = random.choice("ab")
+        if kind in ("keyless", "nameless", "tagged", "create", "reserve"):
+            world.send(kind, uri)
+            return
+        world.send(kind, uri, app, batches[app])
+        batches[app] += random.choice([1, 1, 1, 2])
+
+    def _operate(self, process: Process) -> None:
+        """Starts, stops, kills and pauses committers; takes the broker or a table's store away."""
+        del process
+        random, world = self.random, self.world
+        world.start(rules=self._rules())
+        while True:
+            self.hub.rest(random.random() * self.mixture.operator_s)
+            running = world.running()
+            if len(running) < self.mixture.most and (not running or random.random() < 1 / 3):
+                world.start(rules=self._rules())
+                continue
+            self._act(
+                random.choice(["kill", "kill", "pause", "stop", "hand over", "broker", "store", "full"])
+            )
+
+    def _act(self, what: str) -> None:
+        random, world = self.random, self.world
+        one = random.choice(world.running())
+        until = self.hub.now + random.random() * random.choice([0.5, 5.0, 20.0])
+        uri = random.choice(world.uris)
+        table = uri.rpartition("/")[2]
+        self.hub.tell("operator", f"{what}: {one.process.name}, {table}, until {until:.3f}")
+        if what == "kill":
+            one.process.kill()
+        elif what == "pause":
+            one.process.pause(random.random() * random.choice([0.1, 2.0, LONGEST_PAUSE_S]))
+        elif what == "stop":
+            one.stop.set()
+        elif what == "hand over":
+            one.stop.set()
+            world.start(rules=self._rules())
+        elif what == "broker":
+            world.broker.away_until = until
+        elif what == "store":
+            world.store.away[uri] = until
+        else:
+            world.store.full[uri] = until
+
+    def _rules(self) -> int:
+        """Of a rolling upgrade: older releases are started too."""
+        if not self.mixture.upgrade:
+            return RULES
+        rules = self.random.choice([RULES, RULES + 1])
+        self.newest_rules = max(self.newest_rules, rules)
+        return rules
+
+    def _interfere(self, process: Process) -> None:
+        """Another client commits in between, cleans up, and undoes what was done."""
+        del process
+        random, world = self.random, self.world
+        for _ in range(MOST_FOREIGN):
+            self.hub.rest(random.random() * self.mixture.foreign_s)
+            uri = random.choice(world.uris)
+            numbers = versions_at(uri).numbers()
+            if not numbers:
+                continue
+            acts = ["commit", "commit", "config", "wipe", "roll back"]
+            if self.mixture.harsh:
+                acts += ["restore", "clean up", "clean up"]
+            what = random.choice(acts)
+            if what == "clean up":
+                self._clean_up(uri, numbers)
+                continue
+            older = random.choice(numbers)
+            version = foreign.ACTS[what](uri, older)
+            if what == "restore":
+                world.harsh.add(uri)
+            self.hub.tell(
+                "foreign", f"{what} (of {older}) makes version {version} of {uri.rpartition('/')[2]}"
+            )
+            world._stored(uri, versions_at(uri).path(version), None)
+
+    def _clean_up(self, uri: str, numbers: list[int]) -> None:
+        """Removes versions that nobody can be waiting for: not within what a clean-up waits (README)."""
+        world = self.world
+        line = world.ledger.line(uri)
+        if line.marks is None:
+            return
+        open_ones = [
+            version
+            for version, state in line.states.items()
+            if any(offset not in world.ledger.reported for offset in line.recorded.get(version, ()))
+        ]
+        young = [
+            one
+            for one in numbers
+            if world.born[uri, one] > self.hub.now - 2 * (LATEST_PUT_S + LONGEST_PAUSE_S)
+        ]
+        keep = min([line.marks.version, *open_ones, *young])
+        storage, versions = MemoryStorage(uri), versions_at(uri)
+        gone = [number for number in numbers if number < keep]
+        for number in gone:
+            storage.delete(versions.path(number))
+        if gone:
+            world.harsh.add(uri)
+            self.hub.tell("foreign", f"cleans up {gone} of {uri.rpartition('/')[2]}")
+
+
+class FailedError(AssertionError):
+    """The history of a seed broke something; the message tells how it went and how to see it again."""
+
+
+def play(seed: int, last: int | None = 80) -> Scenario:
+    """The whole history of this seed. `last`: how many lines of its transcript a failure shows, None all."""
+    scenario = Scenario(seed)
+    try:
+        scenario.play()
+    except Exception as error:
+        told = transcript(scenario.hub, last)
+        again = f"python -m tests.simulation.soak --seed {seed}"
+        raise FailedError(f"seed {seed}\n{told}\n{type(error).__name__}: {error}\nagain: {again}") from error
+    return scenario

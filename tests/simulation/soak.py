@@ -1,0 +1,93 @@
+"""Plays seeds for as long as asked, or one seed again: `python -m tests.simulation.soak --help`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser
+from itertools import count
+from multiprocessing import Pool
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.simulation.scenario import FailedError, play
+from tests.simulation.world import transcript
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+TELL_EVERY_S = 10.0
+CHUNK = 10
+
+
+def main() -> int:
+    """1 where a seed failed."""
+    parser = ArgumentParser(prog="python -m tests.simulation.soak", description=__doc__)
+    parser.add_argument("--seconds", type=float, help="play for so long")
+    parser.add_argument("--seeds", type=int, help="play so many")
+    parser.add_argument("--first", type=int, help="the first seed; at random unless given")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at once")
+    parser.add_argument("--seed", type=int, help="play this one only")
+    parser.add_argument("--transcript", action="store_true", help="with --seed: tell the whole history")
+    options = parser.parse_args()
+    if options.seed is not None:
+        return one(options.seed, told=options.transcript)
+    first = Random().randrange(10**9) if options.first is None else options.first
+    return many(first, options.seeds, options.seconds, options.jobs)
+
+
+def one(seed: int, *, told: bool) -> int:
+    """Plays one seed; a failure tells its whole history."""
+    try:
+        hub = play(seed, None).hub
+    except FailedError as error:
+        say(str(error))
+        return 1
+    if told:
+        say(transcript(hub))
+    say(f"seed {seed}: {hub.steps} steps, all well")
+    return 0
+
+
+def many(first: int, seeds: int | None, seconds: float | None, jobs: int) -> int:
+    """Plays seeds from the first one on until so many are played, the time is over, or one fails."""
+    begun = told = time.monotonic()
+    numbers = count(first) if seeds is None else iter(range(first, first + seeds))
+    played = steps = 0
+    with Pool(jobs) as pool:
+        for seed, more, failure in pool.imap_unordered(outcome, limited(numbers, begun, seconds), CHUNK):
+            played, steps, now = played + 1, steps + more, time.monotonic()
+            if failure:
+                say(f"{failure}\n\nseed {seed} failed, after {played - 1} that went well")
+                return 1
+            if now - told > TELL_EVERY_S:
+                told = now
+                say(f"{played} seeds from {first} on, {steps} steps, {steps / (now - begun):.0f} a second")
+    say(f"{played} seeds from {first} on, {steps} steps in {time.monotonic() - begun:.0f} s, all well")
+    return 0
+
+
+def limited(numbers: Iterable[int], begun: float, seconds: float | None) -> Iterator[int]:
+    """The numbers until the time is over."""
+    for number in numbers:
+        if seconds is not None and time.monotonic() - begun > seconds:
+            return
+        yield number
+
+
+def outcome(seed: int) -> tuple[int, int, str]:
+    """The seed, how many steps it took, and what failed."""
+    try:
+        return seed, play(seed).hub.steps, ""
+    except FailedError as error:
+        return seed, 0, str(error)
+
+
+def say(text: str) -> None:
+    """One line on stdout, at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""The store that simulated processes use: each call rests twice, before it takes effect and after.
+
+In between others go on, so that a kill or a pause at either place is a step like any other. A request may be
+refused, its answer may be lost, and a put may arrive long after its sender was answered, killed or woken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from lakefold_table.errors import RetryError
+from lakefold_table.storage.base import DoubtfulPutError, Put
+from lakefold_table.storage.memory import MemoryStorage
+from tests.simulation.runtime import Killed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from lakefold_table.storage.base import Buffer, Listed
+    from tests.simulation.runtime import Hub, Process
+
+T = TypeVar("T")
+LONGEST_PAUSE_S: Final = 40.0
+"""How long a process may be stopped, at most."""
+LATEST_PUT_S: Final = 60.0
+"""How long a put may be on its way, at most."""
+
+
+@dataclass
+class Troubles:
+    """How often what goes wrong, as probabilities of one call; all 0: a calm store.
+
+    `slow_s`: how long a call takes at most, in the calm; `hangs`: how often it takes seconds;
+    `sleeps`: how often the process is stopped (SIGSTOP) at its call and wakes up late.
+    """
+
+    refuse: float = 0.0
+    lose_stored: float = 0.0
+    lose_unstored: float = 0.0
+    late: float = 0.0
+    hangs: float = 0.0
+    sleeps: float = 0.0
+    slow_s: float = 0.004
+
+
+@dataclass
+class Store:
+    """All tables' objects.
+
+    `stored` hears of each object once it is there, with who sent it; `alike` of a put that met the very bytes
+    that it brought. `away`: until when the table of a URI can't be reached; `full`: until when it takes no
+    puts.
+    """
+
+    hub: Hub
+    stored: Callable[[str, str, Process | None], None]
+    alike: Callable[[str, str, Process], None]
+    troubles: Troubles = field(default_factory=Troubles)
+    away: dict[str, float] = field(default_factory=dict)
+    full: dict[str, float] = field(default_factory=dict)
+
+    def of(self, process: Process, uri: str) -> SimulatedStorage:
+        """The store of one table as this process sees it."""
+        return SimulatedStorage(self, process, uri)
+
+    def calm_down(self) -> None:
+        """From now on nothing goes wrong."""
+        self.troubles = Troubles()
+        self.away.clear()
+        self.full.clear()
+
+    def leg(self) -> None:
+        """One way between a process and the store."""
+        random, troubles = self.hub.random, self.troubles
+        seconds = random.random() * troubles.slow_s
+        if troubles.hangs and random.random() < troubles.hangs:
+            seconds = random.random() * 20.0
+        if troubles.sleeps and random.random() < troubles.sleeps:
+            process = self.hub.current().process
+            process.pause(random.random() * random.choice([0.05, 1.0, LONGEST_PAUSE_S]))
+            self.hub.tell(process.name, f"sleeps until {process.paused_until:.3f}")
+        self.hub.step(seconds)
+
+    def meets(self, chance: float) -> bool:
+        """Whether this goes wrong now."""
+        return chance > 0 and self.hub.random.random() < chance
+
+    def check_reachable(self, uri: str, verb: str) -> None:
+        """Raises `RetryError` while the table's store is away, or at random."""
+        if self.away.get(uri, 0.0) > self.hub.now or self.meets(self.troubles.refuse):
+            raise RetryError(f"the store is away for {verb}", where=uri)
+
+
+class SimulatedStorage:
+    """A `Storage` for one table and one process."""
+
+    cheap_size: Final = True
+
+    def __init__(self, store: Store, process: Process, uri: str) -> None:
+        self._store = store
+        self._process = process
+        self._memory = MemoryStorage(uri)
+        self.uri = self._memory.uri
+
+    def get(self, path: str) -> bytes:
+        """See `Storage.get`."""
+        return self._call("get", path, lambda: self._memory.get(path))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """See `Storage.get_range`."""
+        return self._call("get_range", path, lambda: self._memory.get_range(path, start, length))
+
+    def get_tail(self, path: str, length: int) -> tuple[bytes, int]:
+        """See `Storage.get_tail`."""
+        return self._call("get_tail", path, lambda: self._memory.get_tail(path, length))
+
+    def size(self, path: str) -> int | None:
+        """See `Storage.size`."""
+        return self._call("size", path, lambda: self._memory.size(path))
+
+    def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
+        """See `Storage.sizes`."""
+        wanted = list(paths)
+        if not wanted:
+            return {}
+        return self._call("sizes", " ".join(sorted(wanted)), lambda: self._memory.sizes(wanted))
+
+    def stored_at(self, path: str) -> int | None:
+        """See `Storage.stored_at`."""
+        return self._memory.stored_at(path)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """See `Storage.list`."""
+        return iter(self._call("list", prefix, lambda: list(self._memory.list(prefix))))
+
+    def anything_at_root(self, besides: Collection[str] = ()) -> bool:
+        """See `Storage.anything_at_root`."""
+        return self._call("anything_at_root", "", lambda: self._memory.anything_at_root(besides))
+
+    def delete(self, path: str) -> None:
+        """See `Storage.delete`."""
+        self._call("delete", path, lambda: self._memory.delete(path))
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        """See `Storage.make_durable`."""
+        wanted = list(paths)
+        self._call("make_durable", " ".join(wanted), lambda: self._memory.make_durable(wanted))
+
+    def put(self, path: str, buffers: Sequence[Buffer]) -> None:
+        """See `Storage.put`."""
+        data = b"".join(buffers)
+
+        def replaced() -> None:
+            self._memory.put(path, [data])
+            self._store.stored(self.uri, path, self._process)
+
+        self._call("put", path, replaced)
+
+    def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
+        """See `Storage.put_if_absent`."""
+        store, data = self._store, b"".join(buffers)
+        try:
+            self._send("put_if_absent", path)
+            if store.full.get(self.uri, 0.0) > store.hub.now:
+                raise RetryError("the store is full", where=self.uri)
+        except Killed:
+            # It was on its way when its sender died.
+            if store.hub.random.random() < 1 / 2:
+                self._arrive_later(path, data, LATEST_PUT_S)
+            raise
+        troubles = store.troubles
+        if store.meets(troubles.late):
+            self._arrive_later(path, data, LATEST_PUT_S)
+            raise self._lost(path, "is still on its way")
+        if store.meets(troubles.lose_unstored):
+            raise self._lost(path, "not stored")
+        put = self._arrive(path, data)
+        store.leg()
+        if store.meets(troubles.lose_stored):
+            raise self._lost(path, put.value)
+        return put
+
+    def _lost(self, path: str, what: str) -> DoubtfulPutError:
+        self._tell(f"put of {path}: the answer is lost ({what})")
+        return DoubtfulPutError(f"the answer for {path} was lost")
+
+    def _arrive_later(self, path: str, data: bytes, seconds: float) -> None:
+        self._store.hub.later(self._store.hub.random.random() * seconds, lambda: self._arrive(path, data))
+
+    def _arrive(self, path: str, data: bytes) -> Put:
+        put = self._memory.put_if_absent(path, [data])
+        self._tell(f"put of {path}: {put.value}")
+        if put is Put.STORED:
+            self._store.stored(self.uri, path, self._process)
+        elif self._memory.get(path) == data:
+            self._store.alike(self.uri, path, self._process)
+        return put
+
+    def _call(self, verb: str, path: str, work: Callable[[], T]) -> T:
+        self._send(verb, path)
+        result = work()
+        self._store.leg()
+        return result
+
+    def _send(self, verb: str, path: str) -> None:
+        self._store.leg()
+        self._tell(f"{verb} {path}")
+        self._store.check_reachable(self.uri, verb)
+
+    def _tell(self, what: str) -> None:
+        self._store.hub.tell(self._process.name, f"{self.uri.rpartition('/')[2]}: {what}")

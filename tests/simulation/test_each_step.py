@@ -1,0 +1,80 @@
+"""A committer killed at its first step, its second, ... its last; each time another takes over.
+
+The random histories kill anywhere, sooner or later. Here nothing is left to chance but what becomes of the
+put that was on its way.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.simulation.world import MOST_STEPS, World
+
+LIVES = 3
+
+
+def begin(world: World) -> None:
+    """A log with every kind of answer in it, for two tables."""
+    one, two = world.uris
+    world.send("new", one, "a", 0)
+    world.send("create", one)
+    first = world.send("new", one, "a", 1)
+    world.send("keyless", one)
+    world.send("bad", one, "a", 2)
+    world.send("create", two)
+    world.send("garbage", two)
+    world.broker.mark()
+    world.send_again("new", one, first.envelope)
+    world.send("missing", two, "b", 3)
+    world.send("tagged", two)
+    world.send("create", two)
+    world.send("new", two, "b", 4)
+    world.send("reserve", one)
+    world.send("future", one, "a", 5)
+    world.send("nameless", one)
+    world.send("missing", one, "a", 6)
+
+
+def live(world: World, kill_at: int | None) -> int:
+    """One committer, until it is killed or has answered everything; returns how many steps it took."""
+    process = world.start(kill_at=kill_at).process
+
+    def over() -> bool:
+        stamped = world.broker.stamped
+        return not process.running or (stamped is not None and stamped[0] >= world.broker.end)
+
+    assert world.hub.run(over, MOST_STEPS)
+    return process.steps
+
+
+def steps_of_one_life() -> int:
+    """How many steps a committer takes that nobody kills."""
+    world = World("simulation-step", Random(0), tables=2)
+    with world.begun():
+        begin(world)
+        steps = live(world, None)
+        world.finish()
+    return steps
+
+
+STEPS = steps_of_one_life()
+
+
+@pytest.mark.parametrize("again", range(LIVES), ids=["once", "twice", "thrice"])
+def test_killed_at_each_step(again: int) -> None:
+    """Once, and then its successor too, somewhere."""
+    for number in range(1, STEPS + 1):
+        random = Random(number * LIVES + again)
+        world = World("simulation-step", random, tables=2)
+        with world.begun():
+            begin(world)
+            live(world, number)
+            for _ in range(again):
+                live(world, random.randint(1, STEPS))
+            world.finish()
+
+
+def test_the_history_has_many_steps() -> None:
+    assert STEPS > 40

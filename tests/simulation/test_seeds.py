@@ -1,0 +1,32 @@
+"""Random histories of committers that race, crash, sleep and lose answers; `make soak` plays more of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.scenario import play
+from tests.simulation.world import transcript
+
+ROOT = Path(__file__).parents[2]
+SEEDS = 240
+CHUNK = 20
+SEEN_AGAIN = 7
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_every_invariant_holds_at_each_step(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        play(seed)
+
+
+def test_a_seed_gives_the_same_history_in_another_process() -> None:
+    here = transcript(play(SEEN_AGAIN).hub)
+    command = [sys.executable, "-m", "tests.simulation.soak", "--seed", str(SEEN_AGAIN), "--transcript"]
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    there = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    assert there.stdout.splitlines()[:-1] == here.splitlines()

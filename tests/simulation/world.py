@@ -1,0 +1,265 @@
+"""The simulated world: a log, a store, tables, committers that run production's code, and who checks them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+from lakefold_committer.backoff import Backoff
+from lakefold_committer.grouping import Limits
+from lakefold_committer.metrics import Metrics
+from lakefold_committer.opening import open_table
+from lakefold_committer.owned import OwnedTable
+from lakefold_committer.partition import PartitionCommitter
+from lakefold_committer.parts import Pace, Tables
+from lakefold_log.envelope import encode
+from lakefold_table.entry import Committed, Duplicate
+from lakefold_table.errors import RetryError, StopError
+from lakefold_table.lance.invariants import Step, faults
+from lakefold_table.lance.state import LanceState
+from lakefold_table.marks import RULES
+from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.versions import Versions
+from tests.folding import FORMAT, append, creation, reserve, versions_at
+from tests.simulation.broker import Broker, Reader, Reporter
+from tests.simulation.ledger import Ledger, demand, files_of
+from tests.simulation.model import Model, Sent
+from tests.simulation.runtime import Event, Hub, Process, simulated
+from tests.simulation.store import Store
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterator
+    from random import Random
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+MOST_STEPS: Final = 60_000
+"""A history that needs more steps than this goes round in circles."""
+AFTERWARDS_S: Final = 200.0
+"""How long is waited at the end for what is still on its way."""
+FILE: Final = b"x" * 1000
+METRICS: Final = Metrics()
+
+
+@dataclass(eq=False)
+class Running:
+    """A committer process, and how it is told to stop."""
+
+    process: Process
+    stop: Event
+
+
+class World:
+    """One simulated world. Use it within `begun()`."""
+
+    def __init__(self, name: str, random: Random, *, tables: int = 1, pace: Pace | None = None) -> None:
+        self.name = name
+        self.hub = Hub(random)
+        self.ledger = Ledger()
+        self.store = Store(self.hub, self._stored, self.ledger.alike)
+        self.broker = Broker(self.hub, self.ledger.report)
+        self.pace = Pace(Limits(4, 1 << 20), 0.005) if pace is None else pace
+        self.uris = [f"memory://{self.name}/t{number}" for number in range(tables)]
+        self.committers: list[Running] = []
+        self.harsh: set[str] = set()
+        self.born: dict[tuple[str, int], float] = {}
+        self._names = 0
+        self._started = 0
+
+    @contextmanager
+    def begun(self) -> Iterator[World]:
+        """Goes by simulated time until the end; what fails carries the transcript's end."""
+        MemoryStorage.forget(self.name)
+        try:
+            with simulated(self.hub):
+                yield self
+        finally:
+            MemoryStorage.forget(self.name)
+
+    def _stored(self, uri: str, path: str, process: Process | None) -> None:
+        newest = self.ledger.line(uri).newest
+        self.ledger.stored(uri, path, process)
+        line = self.ledger.line(uri)
+        if line.newest > newest:
+            self.born[uri, line.newest] = self.hub.now
+
+    # What producers do.
+
+    def send(self, kind: str, uri: str, app: str = "", batch: int | None = None) -> Sent:
+        """Append one entry of this kind to the log, its data files written first."""
+        self._names += 1
+        name = f"n{self._names}"
+        envelope = self._envelope(kind, uri, name, app, batch)
+        if kind == "late file":
+            self.hub.later(self.hub.random.random() * 4, partial(self._write_files, uri, envelope))
+        elif kind != "missing":
+            self._write_files(uri, envelope)
+        return self.send_again(kind, uri, envelope)
+
+    def send_again(self, kind: str, uri: str, envelope: Envelope) -> Sent:
+        """Append an envelope as it is."""
+        key, value = envelope.table.encode(), encode(envelope)
+        if kind == "garbage":
+            value = b"\xff\xff\xff"
+        elif kind == "wrong key":
+            key = b"memory://elsewhere/t"
+        sent = Sent(self.broker.end, kind, uri, envelope)
+        self.ledger.add(sent)
+        self.broker.append(key, value)
+        self.hub.tell("log", f"{sent.offset}: {kind} for {uri.rpartition('/')[2]}, key {sent.key}")
+        return sent
+
+    def _envelope(self, kind: str, uri: str, name: str, app: str, batch: int | None) -> Envelope:
+        read = max(1, self.ledger.line(uri).newest)
+        if kind == "create":
+            envelope = creation(uuid=name)
+        elif kind == "reserve":
+            envelope = reserve(3, read)
+            envelope.lance.uuid = name
+        else:
+            envelope = append(name, read=read, app=app, batch=batch, fragments=0 if kind == "empty" else 1)
+        envelope.table = uri
+        if kind == "nowhere":
+            envelope.lance.append.fragments[0].files[0].base_id = 77
+        elif kind == "bad":
+            envelope.lance.append.fragments[0].files[0].fields[1] = 77
+        elif kind == "future":
+            envelope.lance.read_version = 10**9
+        elif kind == "tagged":
+            envelope.lance.tag = name
+        elif kind == "nameless":
+            envelope.lance.uuid = ""
+        elif kind == "bad branch":
+            envelope.branch = "../x"
+        return envelope
+
+    def _write_files(self, uri: str, envelope: Envelope) -> None:
+        storage = MemoryStorage(uri)
+        for path in Sent(0, "", uri, envelope).files:
+            storage.put(f"data/{path}", [FILE])
+
+    # What an operator does.
+
+    def start(self, *, rules: int = RULES, kill_at: int | None = None) -> Running:
+        """A committer process, as the daemon starts one for a partition."""
+        self._started += 1
+        process = self.hub.process(f"c{self._started}", rules)
+        process.kill_at = kill_at
+        running = Running(process, Event(self.hub))
+        self.committers.append(running)
+        self.hub.tell(process.name, f"starts, with rules {rules}")
+        process.start(partial(self._commit, running))
+        return running
+
+    def running(self) -> list[Running]:
+        """The committers that are there."""
+        self.committers = [one for one in self.committers if one.process.running]
+        return self.committers
+
+    def _commit(self, running: Running) -> None:
+        process = running.process
+        try:
+            reporter = self._persist(running, partial(Reporter, self.broker, process))
+            if reporter is None:
+                return
+            reader = Reader(self.broker, self._proven())
+            tables = Tables(FORMAT, lambda _: None, partial(self._open, process))
+            committer = PartitionCommitter(reader, reporter, tables, self.pace, METRICS)  # type: ignore[arg-type]
+            committer.run(cast("threading.Event", running.stop))
+            self.hub.tell(process.name, "ends")
+        except StopError as error:
+            self.hub.tell(process.name, f"stops: {error}")
+
+    def _persist(self, running: Running, attempt: Callable[[], Reporter]) -> Reporter | None:
+        backoff = Backoff()
+        while not running.stop.is_set():
+            try:
+                return attempt()
+            except RetryError:
+                running.stop.wait(backoff.pause())
+        return None
+
+    def _proven(self) -> int:
+        if self.broker.stamped is None:
+            demand(self.broker.start == 0, "no-silent-gap", "the log was cut before anything was answered")
+            return 0
+        return self.broker.stamped[0]
+
+    def _open(self, process: Process, uri: str, branch: str) -> OwnedTable:
+        del branch
+        versions = Versions(self.store.of(process, uri), FORMAT.folder, FORMAT.detect)
+        return OwnedTable(FORMAT, versions, uri, check_sizes=True)
+
+    # What happens at the end.
+
+    def finish(self, rules: int = RULES) -> None:
+        """Faults off, and one committer runs to the end; then everything is looked at once more."""
+        self.store.calm_down()
+        self.broker.calm_down()
+        self.hub.tell("world", "calms down")
+        for one in self.running():
+            one.process.kill()
+        done = self.hub.run(partial(self._all_answered, rules), MOST_STEPS)
+        demand(done, "every-entry-answered", f"unanswered: {self.unanswered()[:10]}")
+        end = self.hub.now + AFTERWARDS_S
+        self.hub.later(AFTERWARDS_S + 0.001, lambda: None)
+        self.hub.run(lambda: self.hub.now > end, MOST_STEPS)
+        self.check_end()
+
+    def _all_answered(self, rules: int) -> bool:
+        if not self.running():
+            self.start(rules=rules)
+        stamped = self.broker.stamped
+        return not self.broker.messages or (stamped is not None and stamped[0] >= self.broker.end)
+
+    def unanswered(self) -> list[int]:
+        """The offsets that have no outcome."""
+        return [offset for offset in self.ledger.sent if offset not in self.ledger.reported]
+
+    def check_end(self) -> None:
+        """Everything is answered as the model says, and the tables hold what was answered."""
+        demand(not self.unanswered(), "every-entry-answered", f"unanswered: {self.unanswered()[:10]}")
+        self.ledger.check_unchanged()
+        self._check_model()
+        for uri in self.uris:
+            self._check_table(uri)
+
+    def _check_model(self) -> None:
+        model = Model()
+        for uri in self.harsh:
+            model.table(uri).harsh = True
+        for offset, sent in sorted(self.ledger.sent.items()):
+            result = self.ledger.reported[offset].result
+            answer = type(result).__name__
+            right = model.right(sent)
+            demand(answer in right, "the model", f"{offset} ({sent.kind}) is {result}, right is {right}")
+            if isinstance(result, Duplicate):
+                first = self.ledger.reported[model.table(sent.uri).committed[sent.key]].result
+                demand(
+                    isinstance(first, Committed) and result.version in (0, first.version),
+                    "at-most-once-per-key",
+                    f"{offset} is {result}, the first was {first}",
+                )
+            model.take(sent, answer)
+
+    def _check_table(self, uri: str) -> None:
+        table = open_table(FORMAT, versions_at(uri), uri)
+        line = self.ledger.line(uri)
+        demand(table.version == line.newest, "one-commit-point", f"{uri} is at {table.version}")
+        if line.marks is not None:
+            demand(table.marks == line.marks, "positions-grow", f"{uri} opens with {table.marks}")
+        if isinstance(table.state, LanceState):
+            found = [f"{one.name}: {fault}" for one, fault in faults(Step.whole(None, table.state))]
+            demand(not found, "the table's own invariants", f"{uri}: {found}")
+            nameless = {file for one in self.ledger.sent.values() if one.key is None for file in one.files}
+            files = [file for file in files_of(table.state) if file not in nameless]
+            demand(len(files) == len(set(files)), "at-most-once-per-key", f"{uri}: {files}")
+
+
+def transcript(hub: Hub, last: int | None = None) -> str:
+    """Who did what, and at which simulated second."""
+    told = hub.told if last is None else hub.told[-last:]
+    return "\n".join(f"{at:10.4f}  {who:<8}  {what}" for at, who, what in told)
