@@ -193,3 +193,30 @@ def test_a_name_that_may_not_last_is_a_doubtful_put(tmp_path: Path, *, unnamed: 
         store.put_if_absent("1", CONTENT)
     assert store.get("1") == WHOLE
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+@both_modes
+def test_a_large_object_lets_the_cache_forget_the_one_before_it_and_no_other(
+    tmp_path: Path, *, unnamed: bool
+) -> None:
+    forgotten: list[str] = []
+
+    def advised(fd: int, _start: int, _length: int, advice: int) -> None:
+        assert advice == os.POSIX_FADV_DONTNEED
+        forgotten.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+
+    storage = LocalStorage(tmp_path, unnamed=unnamed, calls=os_with(posix_fadvise=advised))
+    large: list[Buffer] = [b"x" * 700_000] * 2
+    for name, content in (("1", large), ("2", CONTENT), ("3", large), ("4", large)):
+        storage.put_if_absent(f"_versions/{name}", content)
+    storage.put_if_absent("elsewhere/5", large)
+    assert forgotten == ["1", "3"]
+
+
+def test_advice_that_the_system_refuses_changes_nothing(tmp_path: Path) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EINVAL, "no advice is taken here")
+
+    storage = LocalStorage(tmp_path, calls=os_with(posix_fadvise=refused))
+    for name in ("1", "2"):
+        assert storage.put_if_absent(name, [b"x" * 2_000_000]) is Put.STORED

@@ -30,6 +30,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
 _NAMED: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _UNNAMED: Final = os.O_WRONLY | getattr(os, "O_TMPFILE", 0)
 _MODE: Final = 0o666  # less the process's umask, as any other file
+_FORGET: Final = getattr(os, "POSIX_FADV_DONTNEED", None)
 # How a file system says that it can't make a file without a name.
 _NO_UNNAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS})
 _BUFFERS_PER_CALL: Final = os.sysconf("SC_IOV_MAX")
@@ -66,6 +67,10 @@ class Calls(Protocol):
 
     def unlink(self, path: str, *, dir_fd: int | None = ...) -> None:
         """Take a name away."""
+        ...
+
+    def posix_fadvise(self, fd: int, offset: int, length: int, advice: int, /) -> None:
+        """Tell the system how a file's bytes will be used."""
         ...
 
     def mkdir(self, path: str) -> None:
@@ -115,6 +120,12 @@ class DurableFiles:
         """Make the names in a folder durable."""
         with self._opened(folder, _FOLDER) as at:
             self._calls.fsync(at)
+
+    def uncache(self, path: str) -> None:
+        """Let the system's cache forget a file's content, where it listens to advice; nothing hangs on it."""
+        if _FORGET is not None:
+            with suppress(OSError), self._opened(path, os.O_RDONLY | os.O_NOFOLLOW) as file:
+                self._calls.posix_fadvise(file, 0, 0, _FORGET)
 
     def make_folder(self, folder: str, root: str) -> None:
         """Create what is missing of `folder`, and make every name from the root's own one down to it durable.
