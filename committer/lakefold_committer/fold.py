@@ -20,7 +20,7 @@ from lakefold_table.format import Accepted, Observed, Stamps
 from lakefold_table.marks import RULES, Marks, table_id_of, uuid_form
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakefold_table.entry import Entry, Position
     from lakefold_table.format import AnyFormat, Draft, Publication, State
@@ -91,27 +91,26 @@ def fold(
     if elsewhere is not None:
         outcomes = _outcomes(group, [elsewhere] * len(group), table.marks.table_id)
         return Folded(table, outcomes, None)
-    folding = _Folding(table_format.draft(table.state, observed), table, terms)
+    covered = table.marks.offset_of(group[0].position.log)
+    folding = _Folding(table_format.draft(table.state, observed), table, terms, covered)
     results = list(folding.answers(group))
     group = group[: len(results)]
-    news = [(entry, result) for entry, result in zip(group, results, strict=True) if folding.is_new(entry)]
-    publishes = any(isinstance(result, Committed) for _, result in news)
-    publishes = publishes or (terms.must_publish and table.state is not None)
-    if not publishes:
-        outcomes = _outcomes(group, results, table.marks.table_id)
-        refused = tuple(outcome for outcome in outcomes if folding.is_new_at(outcome.position))
-        return Folded(replace(table, pending=(*table.pending, *refused)), outcomes, None)
-    return folding.publish(group, results, news)
+    if folding.changes or (terms.must_publish and table.state is not None):
+        return folding.publish(group, results)
+    outcomes = _outcomes(group, results, table.marks.table_id)
+    refused = tuple(outcome for outcome in outcomes if folding.is_new(outcome.position))
+    return Folded(replace(table, pending=(*table.pending, *refused)), outcomes, None)
 
 
 class _Folding:
-    """One group on its way."""
+    """One group on its way. `covered`: the last offset of its log that the table's marks cover."""
 
-    def __init__(self, draft: Draft, table: Table, terms: Terms) -> None:
+    def __init__(self, draft: Draft, table: Table, terms: Terms, covered: int) -> None:
         self._draft = draft
         self._table = table
         self._terms = terms
         self._keys = Keys(table.marks)
+        self._covered = covered
         self._deeds: dict[int, str] = {}
 
     @property
@@ -119,13 +118,14 @@ class _Folding:
         """The version in the making."""
         return self._draft.version
 
-    def is_new(self, entry: Entry) -> bool:
-        """Whether the entry stands beyond what the table's marks cover."""
-        return self.is_new_at(entry.position)
+    @property
+    def changes(self) -> bool:
+        """Whether any entry so far became part of the version in the making."""
+        return bool(self._deeds)
 
-    def is_new_at(self, position: Position) -> bool:
+    def is_new(self, position: Position) -> bool:
         """Whether this position lies beyond what the table's marks cover."""
-        return position.offset > self._table.marks.offset_of(position.log)
+        return position.offset > self._covered
 
     def answers(self, group: Sequence[Entry]) -> Iterator[Result]:
         """What becomes of the entries, up to the first that can't share a version with those before it."""
@@ -137,7 +137,7 @@ class _Folding:
 
     def _answer(self, entry: Entry) -> Result | None:
         """What becomes of one entry; None where that is for the next version to say."""
-        if not self.is_new(entry):
+        if not self.is_new(entry.position):
             return self._answered_before(entry)
         seen = self._keys.seen(entry)
         verdict = seen or entry.fault or self._draft.add(entry)
@@ -156,12 +156,11 @@ class _Folding:
             verdict.num_fragment_ids,
         )
 
-    def publish(
-        self, group: Sequence[Entry], results: Sequence[Result], news: Sequence[tuple[Entry, Result]]
-    ) -> Folded:
+    def publish(self, group: Sequence[Entry], results: Sequence[Result]) -> Folded:
         """The version of this group, and the table after it."""
         base, marks = self._table, self._table.marks
-        first, last = (news[0][0], news[-1][0]) if news else (group[0], group[-1])
+        new_entries = [entry for entry in group if self.is_new(entry.position)]
+        first, last = (new_entries[0], new_entries[-1]) if new_entries else (group[0], group[-1])
         table_id = marks.table_id or table_id_of(first.position)
         time_us = max(_time(last), base.state.time_us + 1 if base.state else 0)
         since, operations = self._draft.operations
@@ -175,9 +174,11 @@ class _Folding:
             operations_since=since,
             operations=operations,
         )
-        if news:
+        if new_entries:
             marks = marks.at(last.position)
-        record = self._record(news, first, last, table_id)
+        outcomes = _outcomes(group, results, table_id)
+        news = [one for one in outcomes if self.is_new(one.position)]
+        record = self._record(news, first, last)
         stamps = Stamps(
             marks.encode(),
             self._properties(record, table_id, time_us),
@@ -185,7 +186,6 @@ class _Folding:
             time_us,
         )
         state, publication = self._draft.finish(stamps)
-        outcomes = _outcomes(group, results, table_id)
         return Folded(Table(base.uri, state, marks), outcomes, publication)
 
     def _answered_before(self, entry: Entry) -> Result:
@@ -200,12 +200,9 @@ class _Folding:
             "look for its rows in the table before you send it again",
         )
 
-    def _record(
-        self, news: Sequence[tuple[Entry, Result]], first: Entry, last: Entry, table_id: str
-    ) -> Record:
-        outcomes = _outcomes([entry for entry, _ in news], [result for _, result in news], table_id)
-        refused = [one for one in (*self._table.pending, *outcomes) if not isinstance(one.result, Committed)]
-        committed = {entry.position.offset: one for entry, one in news if isinstance(one, Committed)}
+    def _record(self, news: Sequence[Outcome], first: Entry, last: Entry) -> Record:
+        refused = [one for one in (*self._table.pending, *news) if not isinstance(one.result, Committed)]
+        committed = {one.position.offset: one.result for one in news if isinstance(one.result, Committed)}
         position = first.position
         offsets = [*(one.position.offset for one in refused), *committed]
         return Record(
@@ -218,7 +215,7 @@ class _Folding:
             base_version=self._table.version,
             first_time_us=_time(first),
             last_time_us=_time(last),
-            apps=_batches([entry for entry, result in news if isinstance(result, Committed)]),
+            apps=_batches(one for one in news if isinstance(one.result, Committed)),
             epoch=self._terms.epoch,
             rules=RULES,
             deeds=self._deeds if len(set(self._deeds.values())) > 1 else {},
@@ -265,15 +262,16 @@ def _version_uuid(table_id: str, record: Record) -> str:
 
 def outcome_of(entry: Entry, result: Result, table_id: str = "") -> Outcome:
     """The outcome of an entry, with what it calls itself cut to what every version may carry."""
+    envelope = entry.envelope
     return Outcome(
         entry.position,
-        entry.envelope.table,
+        envelope.table,
         result,
-        cut(entry.uuid),
-        cut(entry.app_id),
+        cut(envelope.lance.uuid),
+        cut(envelope.app_id),
         entry.batch_id,
         table_id,
-        cut(entry.envelope.branch),
+        cut(envelope.branch),
     )
 
 
@@ -281,10 +279,10 @@ def _outcomes(entries: Sequence[Entry], results: Sequence[Result], table_id: str
     return tuple(outcome_of(entry, result, table_id) for entry, result in zip(entries, results, strict=True))
 
 
-def _batches(entries: Sequence[Entry]) -> tuple[Batches, ...]:
+def _batches(outcomes: Iterable[Outcome]) -> tuple[Batches, ...]:
     """The batch ids of each app among the entries, for people who read the table's log."""
     found: dict[str, list[int]] = {}
-    for entry in entries:
-        if entry.app_id and entry.batch_id is not None:
-            found.setdefault(entry.app_id, []).append(entry.batch_id)
+    for one in outcomes:
+        if one.app_id and one.batch_id is not None:
+            found.setdefault(one.app_id, []).append(one.batch_id)
     return tuple(Batches(app_id, min(ids), max(ids), len(ids)) for app_id, ids in sorted(found.items()))

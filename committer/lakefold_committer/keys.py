@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Duplicate, Invalid
-from lakefold_table.marks import MAX_APP_ID, MAX_APPS, MAX_UUIDS, SILENT_APP_US, AppMark
+from lakefold_table.marks import MAX_APP_ID, MAX_APPS, MAX_UUIDS, SILENT_APP_US, AppMark, GrowingMark
 
 if TYPE_CHECKING:
     from lakefold_table.entry import Entry
@@ -19,27 +19,29 @@ class Keys:
     def __init__(self, marks: Marks) -> None:
         self._marks = marks
         self._apps = dict(marks.apps)
+        self._growing: dict[str, GrowingMark] = {}
         self._uuids = dict(marks.uuids)
 
     def seen(self, entry: Entry) -> Duplicate | Invalid | None:
         """What to answer an entry whose key was folded before or can't be kept; None for a new key."""
-        batch_id = entry.batch_id
-        if len(entry.app_id) > MAX_APP_ID:
+        app_id, batch_id = entry.app_id, entry.batch_id
+        if len(app_id) > MAX_APP_ID:
             return Invalid(
-                f"the app id has {len(entry.app_id)} characters",
+                f"the app id has {len(app_id)} characters",
                 f"use at most {MAX_APP_ID}: every version keeps it",
             )
-        if not entry.app_id or batch_id is None:
-            version = self._uuids.get(entry.uuid) if entry.uuid else None
+        if not app_id or batch_id is None:
+            uuid = entry.uuid
+            version = self._uuids.get(uuid) if uuid else None
             return None if version is None else Duplicate(version)
-        mark = self._apps.get(entry.app_id)
+        mark = self._growing.get(app_id) or self._apps.get(app_id)
         if mark is None:
             return self._full()
         if mark.has(batch_id):
             return Duplicate(mark.version_of(batch_id))
         if batch_id < mark.forgotten_below:
             return Invalid(
-                f"batch {batch_id} of app {entry.app_id!r} is too old to tell whether it was folded",
+                f"batch {batch_id} of app {app_id!r} is too old to tell whether it was folded",
                 f"batches from {mark.forgotten_below} on can be told; look for its rows, or use a new app id",
             )
         return None
@@ -54,13 +56,18 @@ class Keys:
 
     def add(self, entry: Entry, version: int, time_us: int) -> None:
         """Remembers the key of an entry that became part of `version`. `time_us`: the entry's log time."""
-        if entry.app_id and entry.batch_id is not None:
-            mark = self._apps.get(entry.app_id, AppMark())
-            self._apps[entry.app_id] = mark.added(entry.batch_id, version, time_us)
+        app_id, batch_id = entry.app_id, entry.batch_id
+        if app_id and batch_id is not None:
+            growing = self._growing.get(app_id)
+            if growing is None:
+                known = self._apps.setdefault(app_id, AppMark())
+                growing = self._growing[app_id] = GrowingMark(known)
+            growing.add(batch_id, version, time_us)
         elif entry.uuid:
             self._uuids[entry.uuid] = version
 
     def marks(self, time_us: int) -> Marks:
         """The marks with these keys, bounded: apps silent for 90 days of log time are forgotten."""
-        apps = {name: mark for name, mark in self._apps.items() if mark.time_us > time_us - SILENT_APP_US}
+        grown = self._apps | {name: growing.mark() for name, growing in self._growing.items()}
+        apps = {name: mark for name, mark in grown.items() if mark.time_us > time_us - SILENT_APP_US}
         return replace(self._marks, apps=apps, uuids=tuple(self._uuids.items())[-MAX_UUIDS:])

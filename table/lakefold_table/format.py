@@ -47,11 +47,14 @@ class Needs:
         since: list[int] = []
         for one in several:
             sizes |= one.sizes
-            schemas |= one.schemas
-            states |= one.states
-            since += [] if one.operations_since is None else [one.operations_since]
-            for path, most in one.contents.items():
-                contents[path] = max(most, contents.get(path, 0))
+            if one.schemas or one.states:
+                schemas |= one.schemas
+                states |= one.states
+            if one.operations_since is not None:
+                since.append(one.operations_since)
+            if one.contents:
+                for path, most in one.contents.items():
+                    contents[path] = max(most, contents.get(path, 0))
         return cls(
             frozenset(sizes), contents, frozenset(schemas), frozenset(states), min(since, default=None)
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import deque
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 PREFIX = "lakefold."
 TABLE_ID = "lakefold.table-id"
@@ -67,13 +68,9 @@ class AppMark:
 
     def added(self, batch_id: int, version: int, time_us: int) -> AppMark:
         """With one more batch folded into `version`."""
-        intervals = _with(self.intervals, batch_id)
-        forgotten = self.forgotten_below
-        if len(intervals) > MAX_INTERVALS:
-            forgotten = intervals[0][1] + 1
-            intervals = intervals[1:]
-        recent = (*self.recent[-(MAX_RECENT_BATCHES - 1) :], (batch_id, version))
-        return AppMark(intervals, forgotten, recent, max(time_us, self.time_us))
+        growing = GrowingMark(self)
+        growing.add(batch_id, version, time_us)
+        return growing.mark()
 
     @cached_property
     def encoded(self) -> str:
@@ -101,6 +98,46 @@ class AppMark:
             tuple((_whole(batch), _whole(version)) for batch, version in value["versions"]),
             _whole(value["time_us"]),
         )
+
+
+class GrowingMark:
+    """An app's mark while a group is folded: a batch that follows the one before costs next to nothing."""
+
+    __slots__ = ("_intervals", "_recent", "_time_us", "forgotten_below")
+
+    def __init__(self, mark: AppMark) -> None:
+        self.forgotten_below = mark.forgotten_below
+        self._intervals = list(mark.intervals)
+        self._recent = deque(mark.recent, MAX_RECENT_BATCHES)
+        self._time_us = mark.time_us
+
+    def has(self, batch_id: int) -> bool:
+        """As `AppMark.has`."""
+        intervals = self._intervals
+        within = bool(intervals) and batch_id <= intervals[-1][1]
+        if within and any(first <= batch_id <= last for first, last in intervals):
+            return True
+        return batch_id < self.forgotten_below and batch_id in dict(self._recent)
+
+    def version_of(self, batch_id: int) -> int:
+        """As `AppMark.version_of`."""
+        return dict(self._recent).get(batch_id, 0)
+
+    def add(self, batch_id: int, version: int, time_us: int) -> None:
+        """One more batch was folded into `version`."""
+        intervals = self._intervals
+        if intervals and batch_id == intervals[-1][1] + 1:
+            intervals[-1] = (intervals[-1][0], batch_id)
+        else:
+            self._intervals = intervals = _with(intervals, batch_id)
+            if len(intervals) > MAX_INTERVALS:
+                self.forgotten_below = intervals.pop(0)[1] + 1
+        self._recent.append((batch_id, version))
+        self._time_us = max(self._time_us, time_us)
+
+    def mark(self) -> AppMark:
+        """The mark as it is now."""
+        return AppMark(tuple(self._intervals), self.forgotten_below, tuple(self._recent), self._time_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,17 +275,15 @@ def _position_of(value: Mapping[str, Any]) -> Position:
     return Position(log, _whole(value["offset"]), _text(value["topic"]))
 
 
-def _with(intervals: tuple[tuple[int, int], ...], number: int) -> tuple[tuple[int, int], ...]:
+def _with(intervals: Iterable[tuple[int, int]], number: int) -> list[tuple[int, int]]:
     """The intervals with one more number; neighbours are joined."""
-    if intervals and number == intervals[-1][1] + 1:
-        return (*intervals[:-1], (intervals[-1][0], number))
     merged: list[tuple[int, int]] = []
     for first, last in sorted((*intervals, (number, number))):
         if merged and first <= merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
         else:
             merged.append((first, last))
-    return tuple(merged)
+    return merged
 
 
 def _compact(value: object) -> str:

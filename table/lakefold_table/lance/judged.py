@@ -66,6 +66,8 @@ def known_version(transaction: Transaction) -> int:
     (tried). One that is made of the table's own entries of its name keeps their version: those were held
     against what came since.
     """
+    if not transaction.HasField("create_index"):
+        return transaction.read_version
     create = transaction.create_index
     made_of = {one.name for one in create.removed_indices}
     built = [one.dataset_version for one in create.new_indices if one.fields and one.name not in made_of]

@@ -10,6 +10,7 @@ from lakefold_table.entry import Conflict, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Deed, Needs
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
+from lakefold_table.lance.conflicts.reading import PLAIN_ONLY
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.indexing.reuse import needs_of_section
 from lakefold_table.lance.judged import affected_rows, known_version, proposed_footprint, published_footprint
@@ -143,10 +144,14 @@ def _needs_to_judge(state: LanceState, entries: Sequence[Entry]) -> Needs:
     history, oldest = state.history, max(1, state.version - OLDEST_READ_VERSION)
     schemas: set[int] = set()
     since: list[int] = []
+    alike: set[tuple[Kind, int]] = set()
     for entry in entries:
         read = known_version(entry.envelope.lance)
-        if not oldest <= read < state.version:
+        kind = kind_of(entry.envelope.lance)
+        if not oldest <= read < state.version or (kind, read) in alike:
             continue
+        if kind in PLAIN_ONLY:
+            alike.add((kind, read))
         rows = affected_rows(entry.envelope)
         told = None if isinstance(rows, Invalid) else rows
         footprint = proposed_footprint(entry.envelope, told, state.schema)

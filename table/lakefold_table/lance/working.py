@@ -135,8 +135,10 @@ class Working:
 
     def _used_id_fault(self, fragments: Iterable[DataFragment]) -> Invalid | None:
         """Ids of fragments that are gone: indices still cover them, and would hide the rows of new ones."""
+        if not self._index_section:
+            return None
         given = Bitmap([one.id for one in fragments if one.id])
-        if not given or not self._index_section:
+        if not given:
             return None
         entries = IndexSection.FromString(self._index_section).indices
         used = Bitmap().union(*(given & (coverage(index) or Bitmap()) for index in entries))

@@ -15,6 +15,7 @@ from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts.footprint import Footprint
 from lakefold_table.lance.conflicts.judging import judge, severity_of, worse
 from lakefold_table.lance.conflicts.matrix import DETAILED, RULES
+from lakefold_table.lance.conflicts.reading import PLAIN
 from lakefold_table.lance.conflicts.rule import Severity
 from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Rebase
 from lakefold_table.lance.operations import SCHEMA_CHANGING, Kind
@@ -77,6 +78,9 @@ class History:
     detailed_since: int | None = field(default=None, compare=False)
     chains: Mapping[Kind, Chain] = field(default_factory=dict, repr=False, compare=False)
     undetailed: Mapping[Kind, int] = field(default_factory=dict, repr=False, compare=False)
+    _plain: dict[tuple[Kind, int], Verdict] = field(
+        init=False, default_factory=dict, repr=False, compare=False
+    )
 
     def extended(self, version: int, did: Footprint | Kind) -> History:
         """With the version that comes next. Where only its kind is told, the footprints begin behind it."""
@@ -145,6 +149,14 @@ class History:
         wrong. Of equal ones the newest is named. What `needs_details` asked for and nobody could tell is a
         retryable conflict.
         """
+        if ours is not PLAIN[ours.kind]:
+            return self._judged(ours, read_version)
+        known = self._plain.get((ours.kind, read_version))
+        if known is None:
+            known = self._plain[ours.kind, read_version] = self._judged(ours, read_version)
+        return known
+
+    def _judged(self, ours: Footprint, read_version: int) -> Verdict:
         verdict: Verdict = COMPATIBLE
         for kind, rules in RULES.get(ours.kind, {}).items():
             newest = self.latest.get(kind, 0)

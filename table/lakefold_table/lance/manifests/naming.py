@@ -7,6 +7,7 @@ its own.
 
 from __future__ import annotations
 
+import re
 import string
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ DETACHED_BIT = 1 << 63
 SUFFIX = ".manifest"
 DETACHED = "d"
 V2_DIGITS = 20
+_USUAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+"""Names of one segment that need no further look: most data files have one."""
 PLAIN = frozenset(string.ascii_letters + string.digits + " !$&'()+,-.:;=@_")
 """The characters that Lance clients leave as they are in the name of a file (tried)."""
 MAX_PATH, MAX_SEGMENT = 1000, 255
@@ -122,6 +125,8 @@ def is_inside(path: str) -> bool:
     Relative, no empty, `.` or `..` segment, no control characters, no segment that begins with a dot (stores
     keep such names for files being written), not longer than file systems and object stores allow.
     """
+    if _USUAL.fullmatch(path):
+        return True
     if not path or "\\" in path or not path.isprintable() or len(path.encode()) > MAX_PATH:
         return False
     segments = path.split("/")
@@ -134,7 +139,7 @@ def is_data_name(path: str) -> bool:
     They take it for one segment and write what isn't in `PLAIN` otherwise (`sub/a` as `sub%2Fa`; tried): the
     file is there, and no client can open the table's rows.
     """
-    return is_inside(path) and PLAIN.issuperset(path)
+    return _USUAL.fullmatch(path) is not None or (is_inside(path) and PLAIN.issuperset(path))
 
 
 def index_path(uuid: bytes, path: str) -> str:

@@ -37,6 +37,8 @@ class Kind(StrEnum):
     UNKNOWN = "unknown"
 
 
+_OPERATIONS = {kind.value: kind for kind in Kind}
+
 FOLDED = frozenset(
     {
         Kind.APPEND,
@@ -84,4 +86,4 @@ def kind_of(transaction: Transaction | None) -> Kind:
         return Kind.MERGE_KEEPING_NULLABILITY
     if name == "project" and transaction.project.preserves_nullability:
         return Kind.PROJECT_KEEPING_NULLABILITY
-    return Kind(name)
+    return _OPERATIONS[name]
