@@ -36,7 +36,7 @@ _METAVARS: Final = {
     "roots": "URI",
     "partitions": "LIST",
 }
-_TYPES: Final[dict[Any, str]] = {int: "INTEGER", float: "SECONDS", str: "TEXT"}
+_TYPES: Final[dict[Any, str]] = {int: "INTEGER", int | None: "INTEGER", float: "SECONDS", str: "TEXT"}
 
 Result = TypeVar("Result")
 

@@ -36,13 +36,19 @@ _MASK: Final = "***"
 _SECRET = re.compile(r"pass|secret|token|key|credential|account|signature|sas|jaas|auth", re.IGNORECASE)
 _LOGIN_IN_URI = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")
 
+SHARED: Final = "shared"
+"""What `partitions` says where processes share them out among each other."""
+
+_BY_ORDINAL = re.compile(r"ordinal/[1-9]\d*")
+
 Topic = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
 class Settings(BaseModel):
     """What a process of Lakefold is told. `read_settings` makes one; its printed form hides secrets.
 
-    Sizes are in bytes, times in seconds. `partitions` None is all of them.
+    Sizes are in bytes, times in seconds. `partitions` None is all of them; as a text it is `shared` or
+    `ordinal/N`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -56,8 +62,15 @@ class Settings(BaseModel):
     topic_replication: int = Field(
         1, ge=1, le=32_767, description="replicas of a topic that has to be created"
     )
-    partitions: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
-        None, description="the partitions this process folds, as 0,2,4-7 [default: all]"
+    partitions: tuple[Annotated[int, Field(ge=0)], ...] | str | None = Field(
+        None,
+        description="the partitions this process folds: 0,2,4-7; ordinal/N, every N-th one, beginning with "
+        "its ordinal; shared, what its group gives it [default: all]",
+    )
+    ordinal: int | None = Field(
+        None,
+        ge=0,
+        description="this process's number, from 0 [default: the one at the end of the host's name]",
     )
     group: str = Field(
         "lakefold", min_length=1, description="the consumer group that holds the stamped offset"
@@ -89,13 +102,15 @@ class Settings(BaseModel):
     @field_validator("partitions", mode="before")
     @classmethod
     def _read_partitions(cls, value: object) -> object:
-        """Read `0,2,4-7`; sorted, each once."""
-        if not isinstance(value, str):
+        """Read `0,2,4-7`; sorted, each once. What isn't a list stays a text."""
+        if not isinstance(value, str) or value == SHARED or _BY_ORDINAL.fullmatch(value):
             return value
         numbers: set[int] = set()
         for part in _words(value):
             if not (found := re.fullmatch(r"(\d+)(?:-(\d+))?", part)):
-                message = f"{part!r} is neither a partition nor a range such as 4-7"
+                message = (
+                    f"{part!r} is neither a partition nor a range such as 4-7, nor is it ordinal/N or shared"
+                )
                 raise ValueError(message)
             numbers.update(range(int(found[1]), int(found[2] or found[1]) + 1))
         return tuple(sorted(numbers)) or None

@@ -15,45 +15,54 @@ import structlog
 
 from lakefold_committer.backoff import Backoff
 from lakefold_committer.grouping import Limits
+from lakefold_committer.holding import Holding
 from lakefold_committer.lines import open_line
 from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Pace, Tables
 from lakefold_committer.proofs import Proofs
 from lakefold_committer.proving import proven_offset
 from lakefold_committer.redeeming import Claims
+from lakefold_committer.sharing import Sharing
+from lakefold_committer.turns import Turn
 from lakefold_log.admin import Admin, KafkaConfig
 from lakefold_log.consumer import PartitionReader
+from lakefold_log.members import Membership
 from lakefold_log.reporter import Reporter
-from lakefold_log.topics import Topics, ensure_topics, watermarks
-from lakefold_table.entry import Invalid
-from lakefold_table.errors import GapError, RetryError
+from lakefold_log.topics import Topics, describe, ensure_topics, watermarks
+from lakefold_table.entry import Invalid, LogId
+from lakefold_table.errors import FencedError, GapError, RetryError
 from lakefold_table.lance.table import LanceFormat
 from lakefold_table.uri import is_under
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakefold_committer.metrics import Metrics
     from lakefold_committer.owned import OwnedTable
     from lakefold_log.topics import TopicDescription
-    from lakefold_table.entry import LogId
 
 T = TypeVar("T")
 
 LOG = structlog.get_logger("lakefold.committer")
 JOIN_SECONDS = 0.2
+PATIENCE_SECONDS = 30.0
+"""How long a partition may take to finish what is in flight when the process is told to stop."""
 REPORT_SECONDS = 10.0
 """How long one report may take before it is tried again: well within the time that a stop is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a committer process is told. `partitions`: which it folds, None for all. Bytes and seconds."""
+    """What a committer process is told. Bytes and seconds.
+
+    `partitions`: which it folds, None for all. `share`: those that the group's members share out instead.
+    """
 
     kafka: KafkaConfig
     topics: Topics
     roots: tuple[str, ...]
-    partitions: tuple[int, ...] | None = None
+    partitions: tuple[int, ...] | Turn | None = None
+    share: bool = False
     group: str = "lakefold"
     topic_partitions: int = 1
     topic_replication: int = 1
@@ -69,24 +78,27 @@ class Options:
 
 
 class Committer:
-    """The process's work. `run` returns when all has stopped; `trouble` may be asked from other threads."""
+    """The process's work. `run` returns when all has stopped; any thread may ask for the rest."""
 
     def __init__(self, options: Options, metrics: Metrics) -> None:
         self._options = options
         self._metrics = metrics
         self._stop = threading.Event()
-        self._committers: dict[int, PartitionCommitter] = {}
-        self._failure: BaseException | None = None
+        self._holdings: list[Holding] = []
+        self._sharing: Sharing | None = None
         self._starting = "starting"
-        self._expected = 0
         metrics.ready.set_function(lambda: 0 if self.trouble else 1)
 
     @property
     def trouble(self) -> str:
-        """Why the committer isn't folding just now; empty while every partition is."""
-        return self._starting or next(
-            (one.trouble for one in [*self._committers.values()] if one.trouble), ""
-        )
+        """Why the committer isn't folding just now; empty while every partition of its own is folded."""
+        return self._starting or self._trouble()
+
+    @property
+    def role(self) -> str:
+        """What it does while there is no trouble: `ready`, or `standby` where others have every partition."""
+        held = self._sharing.partitions if self._sharing else self._holdings
+        return "ready" if held or self._starting else "standby"
 
     def stop(self) -> None:
         """Finishes the groups in flight and leaves. May be called from a signal handler."""
@@ -95,30 +107,73 @@ class Committer:
     def run(self, *, until_caught_up: bool = False) -> None:
         """Folds until stopped, or until every partition has reached the end it had at the start.
 
-        Raises the first error that ended a partition.
+        Raises the first error that ended a partition; where partitions are shared, one that is fenced ends
+        nothing else.
         """
-        described = self._persist(self._describe)
+        described = self._persist(self._describe, self._stop, self._say)
         if described is None:
             return
         admin, topic = described
+        work = partial(self._guarded, admin, topic, until_caught_up)
+        if self._options.share:
+            self._run_shared(topic, work)
+        else:
+            self._run_fixed(self._numbers(topic), work, until_caught_up=until_caught_up)
+
+    def _numbers(self, topic: TopicDescription) -> Sequence[int]:
         wanted = self._options.partitions
-        numbers = range(topic.partitions) if wanted is None else wanted
-        self._expected = len(numbers)
-        threads = [
-            threading.Thread(
-                target=self._guarded,
-                args=(admin, topic.log_id(number), until_caught_up),
-                name=f"partition-{number}",
-            )
-            for number in numbers
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(JOIN_SECONDS)
-        if self._failure is not None:
-            raise self._failure
+        if wanted is None:
+            return range(topic.partitions)
+        if isinstance(wanted, Turn):
+            return wanted.of(topic.partitions)
+        for number in wanted:
+            topic.log_id(number)
+        return wanted
+
+    def _run_fixed(
+        self, numbers: Sequence[int], work: Callable[[Holding], None], *, until_caught_up: bool
+    ) -> None:
+        """Folds these; what ends one early ends the process: no partition may lie idle unseen."""
+        self._holdings = [Holding(number, work, self._stop) for number in numbers]
+        self._starting = ""
+        if not numbers and not until_caught_up:
+            LOG.info("no partition is this process's", turn=str(self._options.partitions))
+            self._stop.wait()
+        while running := [one for one in self._holdings if not one.over]:
+            if self._error() is not None:
+                self._stop.set()
+            running[0].ended(JOIN_SECONDS)
+        if (error := self._error()) is not None:
+            raise error
+
+    def _error(self) -> BaseException | None:
+        return next((one.error for one in self._holdings if one.error is not None), None)
+
+    def _run_shared(self, topic: TopicDescription, work: Callable[[Holding], None]) -> None:
+        """Folds what the group gives, for as long as it gives it."""
+        options = self._options
+        self._sharing = sharing = Sharing(work)
+        self._starting = "joining the others"
+        log, name = topic.log_id(0), options.topics.transactions
+        with Membership(options.kafka, options.group, name, log, sharing) as membership:
+            try:
+                while not self._stop.is_set():
+                    membership.step(JOIN_SECONDS)
+                    sharing.step()
+                    self._starting = _standing_trouble(membership)
+                    self._metrics.group_member.set(membership.joined)
+                    self._metrics.rebalances.inc(sharing.changes())
+            finally:
+                sharing.end(PATIENCE_SECONDS)
+                self._metrics.group_member.set(0)
+
+    def _trouble(self) -> str:
+        if self._sharing is not None:
+            return self._sharing.trouble
+        return next((one.trouble for one in self._holdings if one.trouble), "")
+
+    def _say(self, trouble: str) -> None:
+        self._starting = trouble
 
     def _describe(self) -> tuple[Admin, TopicDescription]:
         options = self._options
@@ -128,25 +183,36 @@ class Committer:
         )
         return admin, topic
 
-    def _guarded(self, admin: Admin, log: LogId, until_caught_up: bool) -> None:  # noqa: FBT001 - a thread's argument
-        """Runs one partition; what ends it early ends the process: no partition may lie idle unseen."""
+    def _guarded(
+        self,
+        admin: Admin,
+        topic: TopicDescription,
+        until_caught_up: bool,  # noqa: FBT001 - a thread's argument
+        holding: Holding,
+    ) -> None:
+        """Folds one partition, and counts what ends it."""
         try:
-            self._run_partition(admin, log, until_caught_up=until_caught_up)
-        except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
-            if isinstance(error, GapError):
-                self._metrics.gap.labels(str(log.partition)).set(1)
-            if self._failure is None:
-                self._failure = error
-            self._stop.set()
+            self._fold(admin, topic, holding, until_caught_up=until_caught_up)
+        except FencedError:
+            self._metrics.fenced.inc()
+            raise
+        except GapError:
+            self._metrics.gap.labels(str(holding.partition)).set(1)
+            raise
 
-    def _run_partition(self, admin: Admin, log: LogId, *, until_caught_up: bool) -> None:
-        options = self._options
-        make = partial(Reporter, options.kafka, options.group, log, options.topics, timeout_s=REPORT_SECONDS)
-        reporter = self._persist(make)
+    def _fold(
+        self, admin: Admin, topic: TopicDescription, holding: Holding, *, until_caught_up: bool
+    ) -> None:
+        """One partition, from the takeover to its end."""
+        options, partition = self._options, holding.partition
+        # Not the description's own: a topic may have got more partitions since.
+        log = LogId(topic.cluster_id, topic.topic_id, partition)
+        retry = partial(self._persist, stop=holding.stop, say=lambda text: holding.tell(lambda: text))
+        reporter = retry(partial(self._reporter, admin, log, holding))
         if reporter is None:
             return
         with reporter:
-            reader = self._persist(partial(self._reader, admin, log))
+            reader = retry(partial(self._reader, admin, log))
             if reader is None:
                 return
             with reader:
@@ -157,20 +223,29 @@ class Committer:
                     options.pace,
                     self._metrics,
                 )
-                self._committers[log.partition] = committer
-                self._metrics.watch(log.partition, committer.standing, lambda: reader.known_end)
-                if len(self._committers) == self._expected:
-                    self._starting = ""
+                holding.tell(lambda: committer.trouble)
+                self._metrics.watch(partition, committer.standing, lambda: reader.known_end)
                 LOG.info(
-                    "folding",
-                    partition=log.partition,
-                    topic=options.topics.transactions,
-                    offset=reader.position,
+                    "folding", partition=partition, topic=options.topics.transactions, offset=reader.position
                 )
                 try:
-                    committer.run(self._stop, reader.end_offset() if until_caught_up else None)
+                    committer.run(holding.stop, reader.end_offset() if until_caught_up else None)
                 finally:
-                    self._metrics.forget(log.partition)
+                    self._metrics.forget(partition)
+
+    def _reporter(self, admin: Admin, log: LogId, holding: Holding) -> Reporter:
+        options = self._options
+        outcomes = describe(admin, options.topics.outcomes)
+        if outcomes.partitions <= log.partition:
+            message = (
+                f"it has {outcomes.partitions} partitions, the outcomes of {log.partition} have no place"
+            )
+            hint = f"kafka-topics.sh --alter --topic {outcomes.name} --partitions {log.partition + 1} or more"
+            raise RetryError(message, where=outcomes.name, hint=hint)
+        held = _holds(holding)
+        return Reporter(
+            options.kafka, options.group, log, options.topics, timeout_s=REPORT_SECONDS, held=held
+        )
 
     def _reader(self, admin: Admin, log: LogId) -> PartitionReader:
         options = self._options
@@ -203,19 +278,31 @@ class Committer:
         )
         return table
 
-    def _persist(self, attempt: Callable[[], T]) -> T | None:
+    def _persist(
+        self, attempt: Callable[[], T], stop: threading.Event, say: Callable[[str], None]
+    ) -> T | None:
         """Makes the attempt again while the brokers are not reachable; None if told to stop meanwhile."""
         backoff = Backoff()
-        while not self._stop.is_set():
+        while not stop.is_set():
             try:
                 return attempt()
             except RetryError as error:
-                self._starting = str(error)
+                say(str(error))
                 LOG.warning("not reachable, trying again", error=str(error), pause_s=backoff.next_pause)
-                self._stop.wait(backoff.pause())
+                stop.wait(backoff.pause())
         return None
 
 
 def _end_of(admin: Admin, topic: str, partition: int) -> int:
     """The offset after the partition's last message, settled or not."""
     return watermarks(admin, topic, partition, read_committed=False).end
+
+
+def _holds(holding: Holding) -> Callable[[], bool]:
+    return lambda: not holding.lost.is_set()
+
+
+def _standing_trouble(membership: Membership) -> str:
+    if not membership.connected:
+        return "the broker is not reachable"
+    return "" if membership.joined else "joining the others"

@@ -21,13 +21,20 @@ PLAIN = "text/plain; charset=utf-8"
 class HealthServer:
     """Serves health and metrics on `port` (0: any free one, see `port`) until closed.
 
-    `ready` says why the committer isn't ready, or nothing where it is.
+    `trouble` says why the committer isn't ready, or nothing where it is; `role` what it does then.
     """
 
-    def __init__(self, host: str, port: int, metrics: Metrics, ready: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        metrics: Metrics,
+        trouble: Callable[[], str],
+        role: Callable[[], str],
+    ) -> None:
         pages: dict[str, Callable[[], tuple[HTTPStatus, str, bytes]]] = {
             "/livez": lambda: (HTTPStatus.OK, PLAIN, b"alive\n"),
-            "/readyz": lambda: _readiness(ready()),
+            "/readyz": lambda: _readiness(trouble(), role()),
             "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry)),
         }
         self._server = ThreadingHTTPServer((host, port), _handler(pages))
@@ -50,10 +57,10 @@ class HealthServer:
         self._thread.join()
 
 
-def _readiness(reason: str) -> tuple[HTTPStatus, str, bytes]:
+def _readiness(reason: str, role: str) -> tuple[HTTPStatus, str, bytes]:
     if reason:
         return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, f"{reason}\n".encode()
-    return HTTPStatus.OK, PLAIN, b"ready\n"
+    return HTTPStatus.OK, PLAIN, f"{role}\n".encode()
 
 
 def _handler(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import click
 from lakefold.errors import SettingError
 from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.output import print_json
+from lakefold.placing import fixed, shares
 
 if TYPE_CHECKING:
     from lakefold.settings import Settings
@@ -19,13 +21,23 @@ if TYPE_CHECKING:
     from lakefold_committer.metrics import Metrics
 
 PACE = ("group_max_entries", "group_max_bytes", "group_max_wait")
-WORK = ("partitions", "group", "roots", "http_host", "http_port", "topic_partitions", "topic_replication")
+WORK = (
+    "partitions",
+    "ordinal",
+    "group",
+    "roots",
+    "http_host",
+    "http_port",
+    "topic_partitions",
+    "topic_replication",
+)
 
 
 @click.command(
     epilog=examples(
         "lakefold committer --root /data/tables",
         "lakefold committer --until-caught-up --http-port 0",
+        "lakefold committer --partitions shared",
         "lakefold committer --config committer.toml --print-config",
     )
 )
@@ -37,7 +49,9 @@ def command(settings: Settings, *, until_caught_up: bool, print_config: bool, as
     """Fold proposals in the order of the log, publish versions, report what became of each.
 
     Goes on where it or another committer left off: the tables and the group's stamped offset say where. The
-    newest committer of a group wins: an older one on the same partitions stops with exit code 5.
+    newest committer of a group wins: an older one on the same partitions stops with exit code 5. With
+    `--partitions shared` any number of committers share the partitions out among each other: they move when
+    one comes or goes, and one that is left over stands by.
     SIGTERM or Ctrl-C finishes the group in flight and leaves. While a broker or a store is away it keeps
     trying, and /readyz says why it isn't ready. Serves /livez, /readyz and /metrics on --http-port. Prints
     what it did when it leaves.
@@ -45,6 +59,9 @@ def command(settings: Settings, *, until_caught_up: bool, print_config: bool, as
     if print_config:
         print_json(settings.printable())
         return
+    if until_caught_up and shares(settings):
+        message = "what is shared has no end: others may fold it, or give it to this process later"
+        raise SettingError(message, where="--until-caught-up", hint="name the partitions")
     from lakefold_committer.daemon import Committer, Options
     from lakefold_committer.metrics import Metrics
     from lakefold_log.admin import KafkaConfig
@@ -54,7 +71,8 @@ def command(settings: Settings, *, until_caught_up: bool, print_config: bool, as
         kafka=KafkaConfig(settings.brokers(), settings.kafka),
         topics=Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic),
         roots=settings.roots,
-        partitions=settings.partitions,
+        partitions=fixed(settings, socket.gethostname()),
+        share=shares(settings),
         group=settings.group,
         topic_partitions=settings.topic_partitions,
         topic_replication=settings.topic_replication,
@@ -78,7 +96,13 @@ def _health(settings: Settings, metrics: Metrics, committer: Committer) -> Healt
     from lakefold_committer.health import HealthServer
 
     try:
-        return HealthServer(settings.http_host, settings.http_port, metrics, lambda: committer.trouble)
+        return HealthServer(
+            settings.http_host,
+            settings.http_port,
+            metrics,
+            lambda: committer.trouble,
+            lambda: committer.role,
+        )
     except OSError as error:
         message = f"port {settings.http_port} can't be served: {error.strerror}"
         raise SettingError(message, where="http_port", hint="choose another, or 0 for none") from error

@@ -7,6 +7,7 @@ says so, and goes on where it was.
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -91,6 +92,8 @@ class PartitionReader:
         self._isolation = isolation
         self._admin = Admin(config)
         self._guard = TopicGuard(self._admin, topic, log, every_s=verify_every_s)
+        self._in_use = threading.Lock()
+        self._known_end = 0
         self._lost_place = False
         self._failure: LakefoldError | None = None
         self._prove_topic()
@@ -113,6 +116,12 @@ class PartitionReader:
         """
         self._guard.step()
         self._raise_failure()
+        with self._in_use:
+            messages = self._next(max_messages, timeout_s)
+            self._hear_of_the_end()
+        return messages
+
+    def _next(self, max_messages: int, timeout_s: float) -> list[Message]:
         messages: list[Message] = []
         deadline = time.monotonic() + timeout_s
         raw = self._consumer.poll(timeout_s)
@@ -158,13 +167,22 @@ class PartitionReader:
 
         Entries of transactions that are still open count.
         """
+        # The client lets one thread in at a time: others would wait for a poll, and for the next one.
+        if self._in_use.acquire(blocking=False):
+            try:
+                self._hear_of_the_end()
+            finally:
+                self._in_use.release()
+        return max(self._known_end, self.position)
+
+    def _hear_of_the_end(self) -> None:
         try:
             place = TopicPartition(self.topic, self.log.partition)
             found: tuple[int, int] | None = self._consumer.get_watermark_offsets(place, cached=True)
         except (RuntimeError, KafkaException):
             # The reader was closed, or has not been told of the partition yet.
             found = None
-        return self.position if found is None else max(found[1], self.position)
+        self._known_end = 0 if found is None else found[1]
 
     def close(self) -> None:
         """Leave the broker. Nothing is committed."""

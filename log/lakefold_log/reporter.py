@@ -27,7 +27,7 @@ from lakefold_log.topics import describe, settings_of, watermarks
 from lakefold_table.errors import FencedError, RetryError, StopError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -73,12 +73,20 @@ class Reporter:
     """Reports about one partition, `log` of the transactions topic; for one thread.
 
     Making one fences every other reporter for this group and partition and ends what it left open, so that
-    the stamp read afterwards is final. `timeout_s` bounds each call. Raises `RetryError` where no broker
+    the stamp read afterwards is final. `timeout_s` bounds each call. `held` is asked before anything is
+    reported or taken over; once it says False, `FencedError` is raised. Raises `RetryError` where no broker
     answers, `MissingTopicError` where a topic is not there, `InvalidError` where the ACLs refuse.
     """
 
     def __init__(
-        self, config: KafkaConfig, group: str, log: LogId, topics: Topics, *, timeout_s: float = 30.0
+        self,
+        config: KafkaConfig,
+        group: str,
+        log: LogId,
+        topics: Topics,
+        *,
+        timeout_s: float = 30.0,
+        held: Callable[[], bool] = lambda: True,
     ) -> None:
         self.topics = topics
         self.log = log
@@ -86,6 +94,7 @@ class Reporter:
         self._config = config
         self._group = group
         self._timeout_s = timeout_s
+        self._held = held
         self._admin = Admin(config, timeout_s=min(_QUESTION_S, timeout_s))
         self._where = f"{topics.outcomes}/{log.partition}"
         describe(self._admin, topics.outcomes).log_id(log.partition)
@@ -150,6 +159,7 @@ class Reporter:
         return self.outcomes_offset
 
     def _transact(self, report: _Report, deadline: float) -> None:
+        self._prove_held()
         session = self._session
         name = f"{self._instance}-{next(self._numbers)}"
         mark = (report.next_offset, report.stamp.metadata(report.next_offset, report=name))
@@ -195,6 +205,7 @@ class Reporter:
 
     def _take_over(self, deadline: float) -> _Mark:
         """A new session; returns the group's offset as it stands when nobody else reports any more."""
+        self._prove_held()
         name = f"lakefold-{self._group}-{self.log.topic_id}-{self.log.partition}"
         self._session = Session(self._config, name, self._group, self._where, deadline)
         try:
@@ -206,6 +217,12 @@ class Reporter:
             self._session.close()
             raise
         return mark
+
+    def _prove_held(self) -> None:
+        if not self._held():
+            raise FencedError(
+                "the partition was given to another process", where=self._where, hint="this one lets go of it"
+            )
 
     def _hangs(self) -> bool:
         """Whether outcomes are held back although the session has settled what was open."""

@@ -88,6 +88,7 @@ def test_no_partition_has_two_committers() -> None:
             assert each["spec"]["strategy"] == {"type": "Recreate"}
             flags = [arg for arg in pod_of(each)["containers"][0]["args"] if arg.startswith("--partitions=")]
             partitions = read_settings({"partitions": flags[0].partition("=")[2]} if flags else {}).partitions
+            assert not isinstance(partitions, str)
             assert partitions is not None or len(deployments) == 1
             claimed += partitions or ()
         assert len(claimed) == len(set(claimed))

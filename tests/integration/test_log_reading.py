@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,28 @@ def test_knows_without_a_question_how_much_it_has_not_read(bootstrap: str, topic
         until(lambda: reader.known_end == 50, "the client to hear of the end", seconds=PATIENCE_S)
         assert reader.position == 2
     assert reader.known_end == 2
+
+
+def test_says_how_much_it_has_not_read_while_it_waits_for_more(
+    bootstrap: str, topic_names: TopicNames
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    own.propose(0)
+    over = threading.Event()
+    with own.reader() as reader:
+
+        def wait() -> None:
+            while not over.is_set():
+                reader.poll(1, 5.0)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        until(lambda: reader.position == 1, "the message", seconds=PATIENCE_S)
+        began = time.monotonic()
+        assert [reader.known_end for _ in range(100)] == [1] * 100
+        assert time.monotonic() - began < 4.0
+        over.set()
+        waiting.join()
 
 
 def test_comes_in_batches_and_never_more_than_asked_for(bootstrap: str, topic_names: TopicNames) -> None:

@@ -1,0 +1,261 @@
+"""Committers that share the partitions: whichever comes, goes, dies or sleeps, nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+import pytest
+from confluent_kafka.admin import NewPartitions
+
+from lakefold_log.admin import Admin, KafkaConfig
+from lakefold_log.outcomes import read_outcomes
+from lakefold_log.partition import partition_of
+from lakefold_log.producer import Proposer
+from lakefold_log.topics import Topics, ensure_topics
+from lakefold_table.entry import Committed, Position
+from lakefold_table.uri import canonical
+from tests.integration.committers import CommitterProcess, running_committer
+from tests.proposals import append, creation, ids_in, rows
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+    from tests.integration.conftest import TopicNames
+
+PARTITIONS = 4
+SESSION_SECONDS = 6.0
+"""The shortest session that a broker grants by its defaults."""
+PATIENCE_SECONDS = 90.0
+OWNED = re.compile(r'^lakefold_lag_entries\{partition="(\d+)"\}', re.MULTILINE)
+
+
+class Bench:
+    """Topics with several partitions, a table in each, committers that share them, and what was sent."""
+
+    def __init__(self, bootstrap: str, names: TopicNames, root: Path, partitions: int = PARTITIONS) -> None:
+        self.config = KafkaConfig(bootstrap)
+        self.topics = Topics(names.transactions, names.outcomes, names.dead_letters)
+        self.sent: dict[int, list[Position]] = {}
+        self._partitions = partitions
+        self._bootstrap = bootstrap
+        self._names = names
+        self._root = root
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        ensure_topics(Admin(self.config), self.topics, partitions=self._partitions)
+        self.proposer = self._stack.enter_context(Proposer(self.config, self.topics))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def start(self, *extra: str) -> CommitterProcess:
+        """A committer process that goes with the bench."""
+        return self._stack.enter_context(running_committer(self._bootstrap, self._names, self._root, *extra))
+
+    def join(self, *extra: str) -> CommitterProcess:
+        """A committer that shares the partitions."""
+        quick = ["--kafka", f"session.timeout.ms={SESSION_SECONDS * 1000:.0f}"]
+        quick += ["--kafka", "topic.metadata.refresh.interval.ms=1000"]
+        return self.start("--partitions", "shared", *quick, *extra)
+
+    def table(self, partition: int, partitions: int = PARTITIONS) -> str:
+        """The URI of a table whose proposals go to this partition."""
+        names = (canonical(str(self._root / f"table-{number}")) for number in range(1000))
+        return next(uri for uri in names if partition_of(uri, partitions) == partition)
+
+    def create(self, *partitions: int) -> None:
+        """Proposes a table for each of them."""
+        for partition in partitions:
+            self._note(self.proposer.send_wait(creation(self.table(partition))))
+
+    def append(self, partition: int, batch: int) -> Position:
+        """Proposes a batch of one row."""
+        uri = self.table(partition)
+        position = self.proposer.send_wait(append(uri, rows([batch]), 1, "app", batch))
+        self._note(position)
+        return position
+
+    def answered(self, partition: int) -> Counter[Position]:
+        """How often each position of it was answered."""
+        found = read_outcomes(self.config, self.topics, partition, 0)
+        return Counter(outcome.position for _, outcome in found)
+
+    def wait_for(self, *positions: Position) -> float:
+        """Waits until all of these are answered; returns how many seconds that took."""
+        began = time.monotonic()
+        waiting = list(positions)
+
+        def answered() -> bool:
+            while waiting and waiting[0] in self.answered(waiting[0].log.partition):
+                del waiting[0]
+            return not waiting
+
+        until(answered, f"answers to {positions}", seconds=PATIENCE_SECONDS, every=0.1)
+        return time.monotonic() - began
+
+    def check(self) -> None:
+        """Each position has one answer, all of them were committed, and no row is lost or doubled."""
+        for partition, sent in self.sent.items():
+            self.wait_for(sent[-1])
+            found = [one for _, one in read_outcomes(self.config, self.topics, partition, 0)]
+            assert [one.position for one in found] == sent
+            assert {type(one.result) for one in found} == {Committed}
+            assert ids_in(self.table(partition)) == list(range(len(sent) - 1))
+
+    def _note(self, position: Position) -> None:
+        self.sent.setdefault(position.log.partition, []).append(position)
+
+
+class Writer(threading.Thread):
+    """Appends to every table of the bench, one after the other, until it is told to stop."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(name="writer")
+        self._bench = bench
+        self._over = threading.Event()
+        self.batches = 0
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Sends a row to each table, again and again."""
+        try:
+            while not self._over.wait(0.02):
+                for partition in range(PARTITIONS):
+                    self._bench.append(partition, self.batches)
+                self.batches += 1
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self.join()
+        assert self.error is None
+        assert self.batches
+
+
+@pytest.fixture
+def bench(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Iterator[Bench]:
+    with Bench(bootstrap, topic_names, tmp_path) as made:
+        yield made
+
+
+def owned(committer: CommitterProcess) -> set[int]:
+    """The partitions that it folds."""
+    return {int(number) for number in OWNED.findall(committer.get("/metrics")[1])}
+
+
+def roles(committers: list[CommitterProcess]) -> list[str]:
+    """What `/readyz` says of each, sorted."""
+    return sorted(one.get("/readyz")[1].strip() for one in committers)
+
+
+def until_owned(*shares: tuple[CommitterProcess, int]) -> None:
+    """Waits until each folds so many partitions, and no two the same."""
+
+    def settled() -> bool:
+        parts = [owned(committer) for committer, _ in shares]
+        whole = set().union(*parts)
+        return [len(part) for part in parts] == [count for _, count in shares] and len(whole) == sum(
+            map(len, parts)
+        )
+
+    until(settled, f"{[count for _, count in shares]} partitions", seconds=PATIENCE_SECONDS)
+
+
+def test_two_share_and_one_takes_over_what_the_other_had_when_it_is_killed(bench: Bench) -> None:
+    first, second = bench.join(), bench.join()
+    until_owned((first, 2), (second, 2))
+    bench.create(*range(PARTITIONS))
+    bench.wait_for(*(sent[0] for sent in bench.sent.values()))
+    with Writer(bench) as writer:
+        until(lambda: writer.batches > 3, "some batches")
+        second.kill()
+        until_owned((first, PARTITIONS))
+    bench.check()
+    assert first.stop() == 0
+
+
+def test_one_that_comes_and_one_that_is_told_to_go_hand_over_while_writers_write(bench: Bench) -> None:
+    first = bench.join()
+    until_owned((first, PARTITIONS))
+    bench.create(*range(PARTITIONS))
+    bench.wait_for(*(sent[0] for sent in bench.sent.values()))
+    with Writer(bench) as writer:
+        second = bench.join()
+        until_owned((first, 2), (second, 2))
+        batches = writer.batches
+        until(lambda: writer.batches > batches + 3, "some batches")
+        assert first.stop() == 0
+        began = time.monotonic()
+        until_owned((second, PARTITIONS))
+        assert time.monotonic() - began < SESSION_SECONDS, "the others wait for the session to run out"
+    bench.check()
+
+
+def test_one_that_sleeps_through_its_session_does_no_harm_and_joins_again(bench: Bench) -> None:
+    first, second = bench.join(), bench.join()
+    until_owned((first, 2), (second, 2))
+    bench.create(*range(PARTITIONS))
+    bench.wait_for(*(sent[0] for sent in bench.sent.values()))
+    with Writer(bench) as writer:
+        until(lambda: writer.batches > 3, "some batches")
+        second.process.send_signal(signal.SIGSTOP)
+        until_owned((first, PARTITIONS))
+        batches = writer.batches
+        until(lambda: writer.batches > batches + 3, "some batches")
+        second.process.send_signal(signal.SIGCONT)
+        until_owned((first, 2), (second, 2))
+    bench.check()
+    assert (first.stop(), second.stop()) == (0, 0)
+
+
+def test_one_that_is_given_nothing_stands_by_and_more_partitions_are_followed(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    with Bench(bootstrap, topic_names, tmp_path, partitions=1) as bench:
+        both = [bench.join() for _ in range(2)]
+        until(
+            lambda: roles(both) == ["ready", "standby"], "one that folds and one that stands by", seconds=90
+        )
+        client = Admin(bench.config).client
+        for topic in (bench.topics.outcomes, bench.topics.transactions):
+            client.create_partitions([NewPartitions(topic, 2)])[topic].result()
+        until_owned(*((one, 1) for one in both))
+        until(lambda: roles(both) == ["ready", "ready"], "two that fold")
+
+
+def test_what_somebody_else_takes_over_is_left_to_it_and_taken_back_later(bench: Bench) -> None:
+    sharing = bench.join()
+    until_owned((sharing, PARTITIONS))
+    bench.create(0, 1)
+    bench.wait_for(*(sent[0] for sent in bench.sent.values()))
+    foreign = bench.start("--partitions", "1")
+    foreign.wait_until_ready()
+    bench.wait_for(bench.append(0, 0), bench.append(1, 0))
+    assert owned(sharing) == {0, 2, 3}
+    assert sharing.get("/readyz")[0] == 503
+    until_owned((sharing, PARTITIONS))
+    bench.append(1, 1)
+    assert foreign.process.wait(60) == 5
+    bench.check()
+    assert sharing.stop() == 0
