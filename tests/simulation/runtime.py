@@ -174,6 +174,10 @@ class Hub:
                 raise self.failure
         return True
 
+    def clock(self) -> float:
+        """The simulated seconds since the beginning."""
+        return self.now
+
     def stop(self) -> None:
         """Kill whatever still runs."""
         for task in list(self.by_greenlet.values()):

@@ -17,7 +17,7 @@ from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import versions_at
 from tests.simulation import foreign
 from tests.simulation.model import OUTSIDE
-from tests.simulation.store import LATEST_PUT_S, LONGEST_PAUSE_S, Troubles
+from tests.simulation.store import LONGEST_PAUSE_S, Troubles
 from tests.simulation.world import MOST_STEPS, World, transcript
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Mixture:
     foreign_s: float
     upgrade: bool
     harsh: bool
+    cheap_size: bool
     troubles: Troubles
     lose_reports: float
     pace: Pace = field(repr=False)
@@ -75,6 +76,7 @@ class Mixture:
             foreign_s=random.choice([0.3, 2.0, 20.0, 1e9]),
             upgrade=random.random() < 1 / 5,
             harsh=random.random() < 1 / 5,
+            cheap_size=random.random() < 1 / 2,
             troubles=Troubles(
                 refuse=some(),
                 lose_stored=some(),
@@ -108,7 +110,7 @@ class Scenario:
         world, mixture = self.world, self.mixture
         with world.begun():
             self.hub.tell("world", str(mixture))
-            world.store.troubles = mixture.troubles
+            world.store.troubles, world.store.cheap_size = mixture.troubles, mixture.cheap_size
             world.broker.lose = world.broker.refuse = mixture.lose_reports
             self._begin("producer", self._produce)
             self._begin("operator", self._operate)
@@ -226,22 +228,17 @@ class Scenario:
             world._stored(uri, versions_at(uri).path(version), None)
 
     def _clean_up(self, uri: str, numbers: list[int]) -> None:
-        """Removes versions that nobody can be waiting for: not within what a clean-up waits (README)."""
+        """Removes old versions, but the newest one of ours and those with answers that were not reported."""
         world = self.world
         line = world.ledger.line(uri)
         if line.marks is None:
             return
         open_ones = [
             version
-            for version, state in line.states.items()
-            if any(offset not in world.ledger.reported for offset in line.recorded.get(version, ()))
+            for version, offsets in line.recorded.items()
+            if any(offset not in world.ledger.reported for offset in offsets)
         ]
-        young = [
-            one
-            for one in numbers
-            if world.born[uri, one] > self.hub.now - 2 * (LATEST_PUT_S + LONGEST_PAUSE_S)
-        ]
-        keep = min([line.marks.version, *open_ones, *young])
+        keep = min([line.marks.version, *open_ones])
         storage, versions = MemoryStorage(uri), versions_at(uri)
         gone = [number for number in numbers if number < keep]
         for number in gone:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentParser
-from itertools import count
 from multiprocessing import Pool
 from random import Random
-from typing import TYPE_CHECKING
 
 from tests.simulation.scenario import FailedError, play
 from tests.simulation.world import transcript
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 TELL_EVERY_S = 10.0
 CHUNK = 10
@@ -52,14 +47,16 @@ def one(seed: int, *, told: bool) -> int:
 def many(first: int, seeds: int | None, seconds: float | None, jobs: int) -> int:
     """Plays seeds from the first one on until so many are played, the time is over, or one fails."""
     begun = told = time.monotonic()
-    numbers = count(first) if seeds is None else iter(range(first, first + seeds))
     played = steps = 0
     with Pool(jobs) as pool:
-        for seed, more, failure in pool.imap_unordered(outcome, limited(numbers, begun, seconds), CHUNK):
-            played, steps, now = played + 1, steps + more, time.monotonic()
-            if failure:
-                say(f"{failure}\n\nseed {seed} failed, after {played - 1} that went well")
-                return 1
+        while played != seeds and (seconds is None or time.monotonic() - begun < seconds):
+            most = CHUNK * jobs if seeds is None else min(CHUNK * jobs, seeds - played)
+            for more, failure in pool.map(outcome, range(first + played, first + played + most), 1):
+                if failure:
+                    say(f"{failure}\n\nafter {played} that went well")
+                    return 1
+                played, steps = played + 1, steps + more
+            now = time.monotonic()
             if now - told > TELL_EVERY_S:
                 told = now
                 say(f"{played} seeds from {first} on, {steps} steps, {steps / (now - begun):.0f} a second")
@@ -67,20 +64,12 @@ def many(first: int, seeds: int | None, seconds: float | None, jobs: int) -> int
     return 0
 
 
-def limited(numbers: Iterable[int], begun: float, seconds: float | None) -> Iterator[int]:
-    """The numbers until the time is over."""
-    for number in numbers:
-        if seconds is not None and time.monotonic() - begun > seconds:
-            return
-        yield number
-
-
-def outcome(seed: int) -> tuple[int, int, str]:
-    """The seed, how many steps it took, and what failed."""
+def outcome(seed: int) -> tuple[int, str]:
+    """How many steps the seed took, and what failed."""
     try:
-        return seed, play(seed).hub.steps, ""
+        return play(seed).hub.steps, ""
     except FailedError as error:
-        return seed, 0, str(error)
+        return 0, str(error)
 
 
 def say(text: str) -> None:

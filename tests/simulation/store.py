@@ -57,6 +57,7 @@ class Store:
     stored: Callable[[str, str, Process | None], None]
     alike: Callable[[str, str, Process], None]
     troubles: Troubles = field(default_factory=Troubles)
+    cheap_size: bool = True
     away: dict[str, float] = field(default_factory=dict)
     full: dict[str, float] = field(default_factory=dict)
 
@@ -95,9 +96,8 @@ class Store:
 class SimulatedStorage:
     """A `Storage` for one table and one process."""
 
-    cheap_size: Final = True
-
     def __init__(self, store: Store, process: Process, uri: str) -> None:
+        self.cheap_size = store.cheap_size
         self._store = store
         self._process = process
         self._memory = MemoryStorage(uri)

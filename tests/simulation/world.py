@@ -190,7 +190,7 @@ class World:
 
     def _open(self, process: Process, uri: str, branch: str) -> OwnedTable:
         del branch
-        versions = Versions(self.store.of(process, uri), FORMAT.folder, FORMAT.detect)
+        versions = Versions(self.store.of(process, uri), FORMAT.folder, FORMAT.detect, clock=self.hub.clock)
         return OwnedTable(FORMAT, versions, uri, check_sizes=True)
 
     # What happens at the end.
