@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold import Folded, Table, Terms, fold
-from lakefold_committer.opening import own_marks
 from lakefold_committer.owned import OwnedTable
+from lakefold_committer.stored import own_marks
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.entry import Entry, LogId, Position

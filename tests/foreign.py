@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_committer.opening import read_state
+from lakefold_committer.stored import read_state
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.manifests.codec import FOOTER, LENGTH, MAGIC, MAJOR, MINOR
@@ -34,8 +34,12 @@ def commit(
     change: Callable[[Manifest], object] | None = None,
     *,
     to: int | None = None,
+    metadata: bool = False,
 ) -> int:
-    """Another client's next version of the table at `uri`, or its version `to`; returns its number."""
+    """Another client's next version of the table at `uri`, or its version `to`; returns its number.
+
+    `metadata`: an `update_config` that says it changes the table's metadata.
+    """
     versions = versions_at(uri)
     newest = versions.latest()
     state = read_state(FORMAT, versions, newest)
@@ -49,6 +53,8 @@ def commit(
     transaction = Transaction(read_version=newest, uuid=f"foreign-{head.version}")
     if operation:
         getattr(transaction, operation).SetInParent()
+    if metadata:
+        transaction.update_config.table_metadata_updates.SetInParent()
     data = file_as_others_write(head, transaction if operation else None)
     versions.storage.put_if_absent(versions.path(head.version), [data])
     return head.version

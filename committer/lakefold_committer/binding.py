@@ -7,16 +7,37 @@ which the table's position means nothing: a condition of the log.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefold_table.entry import Invalid
+from lakefold_table.entry import Invalid, Position
 from lakefold_table.errors import GapError
+from lakefold_table.marks import Move, Why
 
 if TYPE_CHECKING:
-    from lakefold_table.entry import LogId, Position
+    from collections.abc import Callable
+
+    from lakefold_table.entry import LogId
     from lakefold_table.marks import Marks
 
 ACCEPT = "`lakefold committer --accept-new-log` goes on with the log that is there now"
+DETACHED = Invalid(
+    "the table was detached from the log", "`lakefold adopt` binds it again, then send the proposal again"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """What `--accept-new-log` says of a partition: tables may come to `log`, of `topic`, from another one.
+
+    `lost`: below this offset entries are gone that may have had no answer (0: none are). `home`: in which
+    partition of this topic the entries of a table stand, by its URI and the partition that it had before.
+    """
+
+    log: LogId
+    topic: str
+    lost: int
+    home: Callable[[str, int], int]
 
 
 def misplaced(marks: Marks, at: Position) -> Invalid | None:
@@ -26,8 +47,10 @@ def misplaced(marks: Marks, at: Position) -> Invalid | None:
     could take the table away from its own partition.
     """
     bound = marks.position
-    if bound is None or at.log.is_file:
+    if at.log.is_file:
         return None
+    if bound is None:
+        return DETACHED if marks.detached else None
     if _is_other_topic(bound, at):
         return Invalid(
             f"the table is bound to topic {bound.topic}, this entry stands in {at.topic}",
@@ -41,13 +64,15 @@ def misplaced(marks: Marks, at: Position) -> Invalid | None:
     return None
 
 
-def check_log(marks: Marks, at: Position, uri: str) -> None:
+def check_log(marks: Marks, at: Position, uri: str, accept: Acceptance | None = None) -> None:
     """Raises `GapError` where the table was folded from another log of this topic's name.
 
     The topic was made anew, or the brokers are others. Another topic or partition is a condition of the entry
-    (`misplaced`).
+    (`misplaced`), another partition of the new log too where that is accepted.
     """
     bound = marks.position
+    if accept is not None and bound is not None and bound.log.partition != at.log.partition:
+        return
     if bound is None or at.log.is_file or _is_other_topic(bound, at) or _is_same_topic(bound.log, at.log):
         return
     raise GapError(
@@ -72,6 +97,28 @@ def check_reach(marks: Marks, log: LogId, end: int, uri: str) -> None:
         where=uri,
         hint=f"bring them back at their old offsets; {ACCEPT}",
     )
+
+
+def accepted(marks: Marks, by: Acceptance, end: int, uri: str) -> Move | None:
+    """The move by which a table comes to a log that isn't the one it was folded from, or has lost entries.
+
+    None where nothing has to be accepted: it is bound to this log up to an offset that the log holds, to
+    none, or to what is a condition of the entry. `end`: the offset after the log's last message.
+    """
+    bound = marks.position
+    here = Position(by.log, marks.offset_of(by.log), by.topic)
+    if bound is None or _is_other_topic(bound, here):
+        return None
+    if not _is_same_topic(bound.log, by.log):
+        at_home = by.home(uri, bound.log.partition) == by.log.partition
+        return Move(Why.NEW_LOG, bound, here) if at_home else None
+    if bound.log != by.log:
+        return None
+    if bound.offset >= end:
+        return Move(Why.LOST, bound, Position(by.log, end - 1, by.topic))
+    if bound.offset < by.lost - 1:
+        return Move(Why.LOST, bound, Position(by.log, by.lost - 1, by.topic))
+    return None
 
 
 def told(position: Position) -> str:

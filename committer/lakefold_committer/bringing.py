@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_committer.opening import read_state
+from lakefold_committer.stored import read_state
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, PlaceError, VersionExpiredError
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import is_under

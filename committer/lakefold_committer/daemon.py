@@ -7,7 +7,7 @@ parts are made in it and passed on.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,16 +19,16 @@ from lakefold_committer.holding import Holding
 from lakefold_committer.lines import open_line
 from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Pace, Tables
-from lakefold_committer.proofs import Proofs
-from lakefold_committer.proving import proven_offset
+from lakefold_committer.proving import prove
 from lakefold_committer.redeeming import Claims
 from lakefold_committer.sharing import Sharing
 from lakefold_committer.turns import Turn
+from lakefold_committer.witness import OutcomesWitness
 from lakefold_log.admin import Admin, KafkaConfig
 from lakefold_log.consumer import PartitionReader
 from lakefold_log.members import Membership
 from lakefold_log.reporter import Reporter
-from lakefold_log.topics import Topics, describe, ensure_topics, watermarks
+from lakefold_log.topics import Topics, describe, ensure_topics
 from lakefold_table.entry import Invalid, LogId
 from lakefold_table.errors import FencedError, GapError, RetryError
 from lakefold_table.lance.table import LanceFormat
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.metrics import Metrics
     from lakefold_committer.owned import OwnedTable
+    from lakefold_committer.proofs import Proofs
     from lakefold_log.topics import TopicDescription
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class Options:
     """What a committer process is told. Bytes and seconds.
 
     `partitions`: which it folds, None for all. `share`: those that the group's members share out instead.
+    `accept_new_log`: go on where a log is another one than the proven one, or lost entries.
     """
 
     kafka: KafkaConfig
@@ -64,6 +66,7 @@ class Options:
     partitions: tuple[int, ...] | Turn | None = None
     share: bool = False
     group: str = "lakefold"
+    accept_new_log: bool = False
     topic_partitions: int = 1
     topic_replication: int = 1
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -212,14 +215,15 @@ class Committer:
         if reporter is None:
             return
         with reporter:
-            reader = retry(partial(self._reader, admin, log))
-            if reader is None:
+            begun = retry(partial(self._begin, admin, log, reporter))
+            if begun is None:
                 return
+            reader, proofs = begun
             with reader:
                 committer = PartitionCommitter(
                     reader,
                     reporter,
-                    self._tables(admin, log, reader.position),
+                    self._tables(proofs),
                     options.pace,
                     self._metrics,
                 )
@@ -247,15 +251,19 @@ class Committer:
             options.kafka, options.group, log, options.topics, timeout_s=REPORT_SECONDS, held=held
         )
 
-    def _reader(self, admin: Admin, log: LogId) -> PartitionReader:
+    def _begin(self, admin: Admin, log: LogId, reporter: Reporter) -> tuple[PartitionReader, Proofs]:
+        """A reader at the offset that is proven, and what proves tables from there on."""
         options = self._options
-        start = proven_offset(admin, options.group, options.topics.transactions, log)
-        return PartitionReader(options.kafka, options.topics.transactions, log, start, group=options.group)
+        topic, accept = options.topics.transactions, options.accept_new_log
+        proofs = prove(admin, options.group, topic, log, accept_new_log=accept)
+        witness = OutcomesWitness(options.kafka, admin, options.topics, log.partition)
+        proofs = replace(proofs, witness=witness, outcomes_offset=lambda: reporter.outcomes_offset)
+        start, group = proofs.answered, options.group
+        reader = PartitionReader(options.kafka, topic, log, start, group=group, verify_all=True)
+        return reader, proofs
 
-    def _tables(self, admin: Admin, log: LogId, answered: int) -> Tables:
-        options = self._options
-        proofs = Proofs(log, partial(_end_of, admin, options.topics.transactions, log.partition), answered)
-        claims = Claims(options.storage_options)
+    def _tables(self, proofs: Proofs) -> Tables:
+        claims = Claims(self._options.storage_options)
         return Tables(LanceFormat(), self._refusal, partial(self._open, proofs), claims)
 
     def _refusal(self, uri: str) -> Invalid | None:
@@ -276,6 +284,9 @@ class Committer:
             version=table.table.version,
             table_id=table.table.marks.table_id,
         )
+        if table.table.move is not None:
+            move = table.table.move
+            LOG.warning("accepted", table=uri, why=move.why, before=str(move.before), after=str(move.after))
         return table
 
     def _persist(
@@ -291,11 +302,6 @@ class Committer:
                 LOG.warning("not reachable, trying again", error=str(error), pause_s=backoff.next_pause)
                 stop.wait(backoff.pause())
         return None
-
-
-def _end_of(admin: Admin, topic: str, partition: int) -> int:
-    """The offset after the partition's last message, settled or not."""
-    return watermarks(admin, topic, partition, read_committed=False).end
 
 
 def _holds(holding: Holding) -> Callable[[], bool]:

@@ -17,7 +17,7 @@ from lakefold_log import record as names
 from lakefold_log.record import Batches, Record, encode_record
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Result
 from lakefold_table.format import Accepted, Observed, Stamps
-from lakefold_table.marks import RULES, Marks, table_id_of, uuid_form
+from lakefold_table.marks import RULES, Marks, Move, table_id_of, uuid_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,18 +37,23 @@ class Table:
     """A table as the fold sees it: its newest version (None: no table) and what that remembers of the log.
 
     `pending`: refusals given since that version and not reported yet. The next version records them, since
-    its marks will cover their positions.
+    its marks will cover their positions. `move`: the last move of the marks, where no version says so yet.
     """
 
     uri: str
     state: State | None = None
     marks: Marks = field(default_factory=Marks)
     pending: tuple[Outcome, ...] = ()
+    move: Move | None = None
 
     @property
     def version(self) -> int:
         """The newest version, 0 where there is none."""
         return 0 if self.state is None else self.state.version
+
+    def moving(self, move: Move) -> Table:
+        """As it is folded next, after a move; the next version says so."""
+        return replace(self, marks=self.marks.moved(move), move=move)
 
     def reported(self) -> Table:
         """After all outcomes so far have been reported."""
@@ -61,11 +66,13 @@ class Terms:
 
     `epoch` is the owner's. `must_publish`: the owner hasn't published under its epoch yet, so a version is
     made even if every entry is refused. `answers`: what was answered to positions folded before, by offset.
+    `outcomes_offset`: how far the outcomes are known, so that those of later versions stand behind it.
     """
 
     epoch: int
     must_publish: bool = False
     answers: Mapping[int, Result] = field(default_factory=dict)
+    outcomes_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +94,18 @@ def fold(
     them can't share a version with those before it: then there are outcomes for those before it, and it is
     folded with what comes after them.
     """
-    elsewhere = misplaced(table.marks, group[0].position)
-    if elsewhere is not None:
-        outcomes = _outcomes(group, [elsewhere] * len(group), table.marks.table_id)
-        return Folded(table, outcomes, None)
     covered = table.marks.offset_of(group[0].position.log)
     folding = _Folding(table_format.draft(table.state, observed), table, terms, covered)
+    elsewhere = misplaced(table.marks, group[0].position)
+    if elsewhere is not None:
+        results = [
+            elsewhere if folding.is_new(one.position) else folding.answered_before(one) for one in group
+        ]
+        return Folded(table, _outcomes(group, results, table.marks.table_id), None)
     results = list(folding.answers(group))
     group = group[: len(results)]
-    if folding.changes or (terms.must_publish and table.state is not None):
+    must_publish = terms.must_publish or table.move is not None
+    if folding.changes or (must_publish and table.state is not None):
         return folding.publish(group, results)
     outcomes = _outcomes(group, results, table.marks.table_id)
     refused = tuple(outcome for outcome in outcomes if folding.is_new(outcome.position))
@@ -138,7 +148,7 @@ class _Folding:
     def _answer(self, entry: Entry) -> Result | None:
         """What becomes of one entry; None where that is for the next version to say."""
         if not self.is_new(entry.position):
-            return self._answered_before(entry)
+            return self.answered_before(entry)
         seen = self._keys.seen(entry)
         verdict = seen or entry.fault or self._draft.add(entry)
         if isinstance(verdict, Invalid):
@@ -174,6 +184,8 @@ class _Folding:
             operations_since=since,
             operations=operations,
         )
+        if base.move is not None:
+            marks = marks.dated(_time(first))
         if new_entries:
             marks = marks.at(last.position)
         outcomes = _outcomes(group, results, table_id)
@@ -181,14 +193,14 @@ class _Folding:
         record = self._record(news, first, last)
         stamps = Stamps(
             marks.encode(),
-            self._properties(record, table_id, time_us),
+            {**self._properties(record, table_id, time_us), **self._asides(marks, record.log.partition)},
             _version_uuid(table_id, record),
             time_us,
         )
         state, publication = self._draft.finish(stamps)
         return Folded(Table(base.uri, state, marks), outcomes, publication)
 
-    def _answered_before(self, entry: Entry) -> Result:
+    def answered_before(self, entry: Entry) -> Result:
         """The answer given when this position was folded; a file log says Duplicate for Committed."""
         answer = self._terms.answers.get(entry.position.offset)
         if entry.position.log.is_file and (answer is None or isinstance(answer, Committed)):
@@ -232,6 +244,13 @@ class _Folding:
             names.POSITIONS: _range_text(record),
             names.RECORD: encode_record(record),
         }
+
+    def _asides(self, marks: Marks, partition: int) -> dict[str, str]:
+        """What the version tells beside its entries: inputs that a replay takes from here."""
+        told = {} if self._table.move is None else {names.MOVE: marks.moves[-1].encode()}
+        if self._terms.outcomes_offset is not None:
+            told[names.OUTCOMES] = f"{partition}@{self._terms.outcomes_offset}"
+        return told
 
 
 def _time(entry: Entry) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.opening import own_properties, read_deed
+from lakefold_committer.stored import own_properties, read_deed
 from lakefold_log.record import decode_record
 from lakefold_table.errors import DamagedError, VersionExpiredError
 from lakefold_table.format import Observed

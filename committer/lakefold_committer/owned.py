@@ -14,7 +14,8 @@ from lakefold_committer.branching import record_branch
 from lakefold_committer.bringing import Bringer
 from lakefold_committer.fold import Folded, Table, Terms, fold
 from lakefold_committer.observing import answers_before, observe
-from lakefold_committer.opening import check_rules, open_table, own_marks, read_newest
+from lakefold_committer.opening import check_rules, open_table
+from lakefold_committer.stored import own_marks, read_newest
 from lakefold_log.record import is_own
 from lakefold_table.errors import FencedError, RetryError
 from lakefold_table.versions import Published
@@ -118,7 +119,8 @@ class OwnedTable:
 
     def _folded(self, group: Sequence[Entry]) -> Folded:
         log = group[0].position.log
-        check_log(self._table.marks, group[0].position, self._table.uri)
+        accept = None if self._proofs is None else self._proofs.accept
+        check_log(self._table.marks, group[0].position, self._table.uri, accept)
         self._table, observed = observe(self._format, self._versions, self._bringer, self._table, group)
         covered = self._table.marks.offset_of(log)
         before = [entry.position.offset for entry in group if entry.position.offset <= covered]
@@ -126,6 +128,7 @@ class OwnedTable:
             epoch=self._epoch,
             must_publish=self._must_publish(log, anything_new=len(before) < len(group)),
             answers=self._answers_before(log, before),
+            outcomes_offset=self._outcomes_offset(log),
         )
         return fold(self._format, self._table, group, observed, terms)
 
@@ -138,6 +141,11 @@ class OwnedTable:
         if branch and not self._recorded:
             record_branch(self._versions.storage, branch, self._roots)
             self._recorded = True
+
+    def _outcomes_offset(self, log: LogId) -> int | None:
+        """How far the outcomes of this log are known; None where nobody can tell."""
+        told = self._proofs is not None and self._proofs.log == log and self._proofs.outcomes_offset
+        return told() if told else None
 
     def _must_publish(self, log: LogId, *, anything_new: bool) -> bool:
         """Whether a version is made even if every entry is refused.

@@ -2,27 +2,63 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from lakefold_committer.binding import ACCEPT
+import structlog
+
+from lakefold_committer.binding import ACCEPT, Acceptance
+from lakefold_committer.proofs import Proofs
 from lakefold_log import stamp as stamps
-from lakefold_log.topics import watermarks
+from lakefold_log.partition import partition_of
+from lakefold_log.topics import describe, watermarks
 from lakefold_table.errors import GapError
 
 if TYPE_CHECKING:
     from lakefold_log.admin import Admin
+    from lakefold_log.stamp import Stamp
     from lakefold_table.entry import LogId
 
 
-def proven_offset(admin: Admin, group: str, topic: str, log: LogId) -> int:
-    """The offset from which entries are not yet proven answered: the stamped one, else where the log starts.
+LOG = structlog.get_logger("lakefold.committer")
 
-    Raises `GapError` naming both positions where the stamp is for another log, or where entries that nothing
-    proves answered are gone; `RetryError` where no broker answers.
+
+def prove(admin: Admin, group: str, topic: str, log: LogId, *, accept_new_log: bool = False) -> Proofs:
+    """From which offset entries are not yet proven answered: the stamped one, else where the log starts.
+
+    It is `answered` of what is returned. Raises `GapError` naming both
+    positions where the stamp is for another log, or where entries that nothing proves answered are gone; with
+    `accept_new_log` that is taken as it is. Raises `RetryError` where no broker answers.
     """
-    where = f"{topic}/{log.partition}"
     found = stamps.read(admin, group, topic, log.partition)
     start, end = watermarks(admin, topic, log.partition, read_committed=False)
+    lost = 0
+    try:
+        offset = _proven(found, start, end, group, log, f"{topic}/{log.partition}")
+    except GapError as gap:
+        if not accept_new_log:
+            raise
+        LOG.warning("accepting another log than the proven one", gap=str(gap), partition=log.partition)
+        is_short = found is not None and _is_for(found[1], log) and found[0] > end
+        offset = end if is_short else start
+        lost = 0 if is_short else start
+    accept = None
+    if accept_new_log:
+        accept = Acceptance(log, topic, lost, partial(_home, describe(admin, topic).partitions))
+    return Proofs(log, partial(_end_of, admin, topic, log.partition), offset, accept)
+
+
+def _home(partitions: int, uri: str, before: int) -> int:
+    """The partition that writers send to: they follow the marks where there is such a partition."""
+    return before if before < partitions else partition_of(uri, partitions)
+
+
+def _end_of(admin: Admin, topic: str, partition: int) -> int:
+    """The offset after the partition's last message, settled or not."""
+    return watermarks(admin, topic, partition, read_committed=False).end
+
+
+def _proven(found: tuple[int, Stamp] | None, start: int, end: int, group: str, log: LogId, where: str) -> int:
     this = f"this log is cluster {log.cluster_id}, topic id {log.topic_id}"
     if found is None:
         if start > 0:
@@ -34,7 +70,7 @@ def proven_offset(admin: Admin, group: str, topic: str, log: LogId) -> int:
             )
         return start
     offset, stamp = found
-    if (stamp.cluster_id, stamp.topic_id) != (log.cluster_id, log.topic_id):
+    if not _is_for(stamp, log):
         raise GapError(
             f"group {group} answered up to offset {offset} of cluster {stamp.cluster_id}, topic id "
             f"{stamp.topic_id}; {this}, offsets {start} up to {end}",
@@ -49,3 +85,7 @@ def proven_offset(admin: Admin, group: str, topic: str, log: LogId) -> int:
             hint=f"bring them back at their old offsets; {ACCEPT}",
         )
     return offset
+
+
+def _is_for(stamp: Stamp, log: LogId) -> bool:
+    return (stamp.cluster_id, stamp.topic_id) == (log.cluster_id, log.topic_id)

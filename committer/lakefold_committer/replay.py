@@ -20,12 +20,13 @@ from lakefold_committer.fold import Folded, Table, Terms, fold
 from lakefold_committer.grouping import first_group
 from lakefold_committer.lines import line_of
 from lakefold_committer.observing import observe
-from lakefold_committer.opening import own_marks, own_properties, provable, read_deed, read_state
+from lakefold_committer.provable import provable
 from lakefold_committer.recalling import Recalling
 from lakefold_committer.redeeming import Claims
 from lakefold_committer.relog import EntriesGoneError, redeemed
 from lakefold_committer.replayed import Case, Replayed, Verdict, gone_of, group_of, judged
-from lakefold_log.record import TABLE_ID, decode_record
+from lakefold_committer.stored import own_marks, own_properties, read_deed, read_state
+from lakefold_log.record import decode_record
 from lakefold_table.errors import (
     DamagedError,
     InvalidError,
@@ -121,7 +122,7 @@ class _Replay:
             return Replayed(version, Verdict.NOT_COMPARED, notes=(str(error),))
         if record is None:
             raise DamagedError(f"version {version} has lost its record", where=self._uri)
-        return self._own(Case(version, stored, record, properties.get(TABLE_ID, "")))
+        return self._own(Case.of(version, stored, record, properties))
 
     def _foreign(self, version: int) -> Replayed:
         """A version of another client: taken as it is."""
@@ -140,6 +141,9 @@ class _Replay:
 
     def _own(self, case: Case) -> Replayed:
         """A version that a committer made: folded again where that can be done."""
+        if case.move is not None and case.move.why.by_verb:
+            self._go_on(case.version)
+            return case.told(Verdict.MOVED, f"{case.move.why}: {case.move}")
         if case.record.rules != RULES:
             self._go_on(case.version)
             return case.told(Verdict.OTHER_RULES, f"made under rules {case.record.rules}, these are {RULES}")
@@ -192,6 +196,8 @@ class _Replay:
         """The version made again on this base, and the table after it (None where none came of it)."""
         pending, group = group_of(case, base, entries)
         table = replace(base, pending=pending)
+        if case.move is not None:
+            table = table.moving(case.move)
         committed = [one for one in group if one.position.offset in case.record.committed]
         if len(first_group(committed, self._format, None, table.state)) < len(committed):
             apart = Difference("entries", "in one version", "of kinds that share none")
@@ -219,7 +225,7 @@ class _Replay:
         self, case: Case, table: Table, group: Sequence[Entry], observed: Observed
     ) -> tuple[Folded, Recalling]:
         """Folded once; once more without what it takes in and the record says was refused."""
-        terms = Terms(case.record.epoch, must_publish=True)
+        terms = Terms(case.record.epoch, must_publish=True, outcomes_offset=case.outcomes_offset)
         answers = case.answers
         recalling = Recalling(answers, self._sizes)
         folded: Folded | None = None

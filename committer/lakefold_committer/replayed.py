@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from lakefold_table.marks import table_id_of
+from lakefold_log.record import MOVE, OUTCOMES, TABLE_ID
+from lakefold_table.errors import DamagedError
+from lakefold_table.marks import Move, table_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +26,7 @@ class Verdict(StrEnum):
     SAME = "same"
     DIFFERENT = "different"
     FOREIGN = "foreign"
+    MOVED = "moved"
     OTHER_RULES = "other rules"
     NOT_COMPARED = "not compared"
     GONE = "gone"
@@ -50,12 +53,27 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A version that is to be made again: its file, its record, the table's id that it carries."""
+    """A version that is to be made again: its file, its record, the table's id that it carries.
+
+    `move`: how the table came to the log that it was folded from. `outcomes_offset`: as the fold knew it.
+    """
 
     version: int
     stored: bytes
     record: Record
     table_id: str
+    move: Move | None = None
+    outcomes_offset: int | None = None
+
+    @classmethod
+    def of(cls, version: int, stored: bytes, record: Record, properties: Mapping[str, str]) -> Case:
+        """By the properties of the version's transaction. Raises `DamagedError`."""
+        try:
+            move = Move.decode(properties[MOVE]) if MOVE in properties else None
+            offset = int(properties[OUTCOMES].partition("@")[2]) if OUTCOMES in properties else None
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DamagedError(f"version {version} tells of its log what can't be read: {error!r}") from error
+        return cls(version, stored, record, properties.get(TABLE_ID, ""), move, offset)
 
     @property
     def answers(self) -> Mapping[int, Result]:

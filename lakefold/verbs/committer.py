@@ -38,14 +38,22 @@ WORK = (
         "lakefold committer --root /data/tables",
         "lakefold committer --until-caught-up --http-port 0",
         "lakefold committer --partitions shared",
+        "lakefold committer --accept-new-log",
         "lakefold committer --config committer.toml --print-config",
     )
 )
 @settings_options(*KAFKA, *TOPICS, *WORK, *STORE, *PACE)
 @click.option("--until-caught-up", is_flag=True, help="Fold to the end that the log has now, then leave.")
+@click.option(
+    "--accept-new-log",
+    is_flag=True,
+    help="Go on where a log was made anew or has lost entries; each table's marks keep a record of it.",
+)
 @click.option("--print-config", is_flag=True, help="Print the effective settings, secrets masked, and leave.")
 @json_option
-def command(settings: Settings, *, until_caught_up: bool, print_config: bool, as_json: bool) -> None:
+def command(
+    settings: Settings, *, until_caught_up: bool, accept_new_log: bool, print_config: bool, as_json: bool
+) -> None:
     """Fold proposals in the order of the log, publish versions, report what became of each.
 
     Goes on where it or another committer left off: the tables and the group's stamped offset say where. The
@@ -74,6 +82,7 @@ def command(settings: Settings, *, until_caught_up: bool, print_config: bool, as
         partitions=fixed(settings, socket.gethostname()),
         share=shares(settings),
         group=settings.group,
+        accept_new_log=accept_new_log,
         topic_partitions=settings.topic_partitions,
         topic_replication=settings.topic_replication,
         storage_options=settings.storage_options,

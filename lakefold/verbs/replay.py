@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DAMAGED = 4
 PROGRESS_SECONDS = 5.0
-QUIET = frozenset({"same", "foreign"})
+QUIET = frozenset({"same", "foreign", "moved"})
 """Verdicts that --check keeps to itself, unless there is something to note."""
 
 
@@ -64,9 +64,9 @@ def command(
     """Fold the log of TABLE again, in memory, and compare each version with what is stored, byte for byte.
 
     One line a version, oldest first: same, different (field by field), foreign (another client made it),
-    other rules (an older release made it), not compared (with what is missing: the version it was built on,
-    its entries in the log, a file that decided), gone. Nothing is written. Exit code 4 where any version is
-    different.
+    moved (adopt, rebind or detach made it), other rules (an older release made it), not compared (with what
+    is missing: the version it was built on, its entries in the log, a file that decided), gone. Nothing is
+    written. Exit code 4 where any version is different.
 
     Data files are not looked at, so those that were cleaned up since don't matter. Entries that no version
     records are not judged again: refusals that were reported before the next version came. The outcomes topic

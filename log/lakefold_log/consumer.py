@@ -70,6 +70,7 @@ class Message:
 class PartitionReader:
     """Reads partition `log.partition` of `topic` from `start_offset` on; for one thread.
 
+    `verify_all`: hand out no message before it is known that it came from the proven topic; for who folds.
     Raises `GapError` where the topic is not the one that `log` names, or doesn't reach to `start_offset` or
     back to it; `RetryError` where no broker answers; `MissingTopicError` where there is no topic.
     """
@@ -84,6 +85,7 @@ class PartitionReader:
         isolation: str = "read_committed",
         group: str = "lakefold",
         verify_every_s: float = 5.0,
+        verify_all: bool = False,
     ) -> None:
         self.topic = topic
         self.log = log
@@ -94,6 +96,7 @@ class PartitionReader:
         self._guard = TopicGuard(self._admin, topic, log, every_s=verify_every_s)
         self._in_use = threading.Lock()
         self._known_end = 0
+        self._verify_all = verify_all
         self._lost_place = False
         self._failure: LakefoldError | None = None
         self._prove_topic()
@@ -131,9 +134,25 @@ class PartitionReader:
                 if max_messages > 1:
                     for more in self._consumer.consume(max_messages - 1, 0):
                         self._take(more, messages)
-                return messages
+                return self._proven(messages)
             self._raise_failure()
             raw = self._consumer.poll(max(0.0, deadline - time.monotonic()))
+        return messages
+
+    def _proven(self, messages: list[Message]) -> list[Message]:
+        """The messages once the topic they came from is known to be the proven one; none where that waits.
+
+        The client goes on in a topic that was made anew without a word. A topic's id never comes back: if it
+        is the proven one after these came, they came from the proven one.
+        """
+        if self._verify_all:
+            try:
+                self._guard.verify()
+            except RetryError as error:
+                self.last_error = str(error)
+                self.position = messages[0].offset
+                self._assign(self.position)
+                return []
         return messages
 
     def seek(self, offset: int) -> None:
@@ -143,7 +162,7 @@ class PartitionReader:
         self.position, self._lost_place, self._failure = offset, False, None
 
     def verify_topic(self) -> None:
-        """Ask now whether the topic is still the proven one (about a millisecond); before each publication.
+        """Ask now whether the topic is still the proven one (about a millisecond).
 
         Raises `GapError` where it is another one, or gone; `RetryError` where that can't be told now.
         """

@@ -30,6 +30,10 @@ FIRST_FRAGMENT_ID = "lakefold.first-fragment-id"
 FIRST_ROW_ID = "lakefold.first-row-id"
 POSITIONS = "lakefold.positions"
 RECORD = "lakefold.record"
+MOVE = "lakefold.move"
+"""How the table came from one position to another, where the version is the first one that knows it."""
+OUTCOMES = "lakefold.outcomes"
+"""PARTITION@OFFSET: outcomes of later versions stand at or behind this offset of the outcomes topic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,8 @@ class Deed:
 
     `operation` is the format's name for the kind of operation, `properties` those of the version's own
     transaction. `begins_clone`: the marks after it are those of another table. `footprint`: what it touched,
-    as the format's conflict rules ask. `told_in`: as of `State`.
+    as the format's conflict rules ask. `told_in`: as of `State`. `keeps_metadata`: the table's metadata after
+    it are those of before, so far as can be told.
     """
 
     version: int
@@ -140,6 +141,7 @@ class Deed:
     begins_clone: bool
     footprint: object
     told_in: str = ""
+    keeps_metadata: bool = False
 
 
 class Naming(Protocol):

@@ -2,7 +2,7 @@
 
 Marks lie in the table's metadata under keys that begin with `lakefold.`, readable by any client, and travel
 with every version. They are bounded: at most 10,000 apps and 32 intervals of batch ids an app, 256 uuids, 64
-file logs; apps that have been silent for 90 days of log time are forgotten.
+file logs, 16 moves from one log to another; apps that have been silent for 90 days of log time are forgotten.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections import deque
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ TABLE_ID = "lakefold.table-id"
 MARK = "lakefold.mark"
 FILE_LOGS = "lakefold.file-logs"
 UUIDS = "lakefold.uuids"
+MOVES = "lakefold.logs"
 APP = "lakefold.app."
 
 RULES = 3
@@ -39,6 +41,7 @@ MAX_APP_ID = 256
 MAX_INTERVALS = 32
 MAX_UUIDS = 256
 MAX_FILE_LOGS = 64
+MAX_MOVES = 16
 MAX_RECENT_BATCHES = 16
 SILENT_APP_US = 90 * 24 * 3600 * 1_000_000
 
@@ -140,11 +143,58 @@ class GrowingMark:
         return AppMark(tuple(self._intervals), self.forgotten_below, tuple(self._recent), self._time_us)
 
 
+class Why(StrEnum):
+    """Why a table follows its log from another position on than the one after the last that was folded.
+
+    The first two come about while folding, where `--accept-new-log` says so; the others by verbs.
+    """
+
+    NEW_LOG = "new log accepted"
+    LOST = "loss accepted"
+    ADOPTED = "adopted"
+    REBOUND = "rebound"
+    DETACHED = "detached"
+    RESTORED = "restored"
+
+    @property
+    def by_verb(self) -> bool:
+        """Whether a verb of an operator's made the version that says so, and no entry."""
+        return self not in {Why.NEW_LOG, Why.LOST}
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A table's move from one position to another, of the same log or not, that no entry made.
+
+    `before`: the last position that was folded (None: none was). `after`: the position that counts as the
+    last one from then on, offset -1 for a log from its start; None: the table follows no log. `time_us`: the
+    log time of the first entry folded then, or the time of the verb.
+    """
+
+    why: Why
+    before: Position | None
+    after: Position | None
+    time_us: int = 0
+
+    def __str__(self) -> str:
+        return f"from {self.before or 'no log'} to {self.after or 'no log'}"
+
+    def encode(self) -> str:
+        """As text, for a version's properties."""
+        return _compact(_move_json(self))
+
+    @classmethod
+    def decode(cls, text: str) -> Move:
+        """The move whose `encode` this is. Raises `ValueError`, `KeyError` or `TypeError` otherwise."""
+        return _move_of(json.loads(text))
+
+
 @dataclass(frozen=True, slots=True)
 class Marks:
     """All that one version remembers. `version` is the version that these marks were made for.
 
-    `position`: the last position folded from the Kafka log the table is bound to (None: not bound).
+    `position`: the last position folded from the Kafka log the table is bound to (None: not bound). `moves`:
+    how it came to that log, oldest first.
     `operations`: for each kind of operation the newest version that was one, complete after
     `operations_since`.
     """
@@ -155,6 +205,7 @@ class Marks:
     epoch: int = 0
     rules: int = RULES
     position: Position | None = None
+    moves: tuple[Move, ...] = ()
     operations_since: int = 0
     operations: Mapping[str, int] = field(default_factory=dict)
     file_logs: tuple[tuple[str, int], ...] = ()
@@ -165,7 +216,18 @@ class Marks:
         """The last offset folded from this log, -1 where none was."""
         if log.is_file:
             return dict(self.file_logs).get(log.topic_id, -1)
-        return self.position.offset if self.position is not None and self.position.log == log else -1
+        past = (move.before for move in reversed(self.moves))
+        found = (one.offset for one in (self.position, *past) if one is not None and one.log == log)
+        return next(found, -1)
+
+    @property
+    def detached(self) -> bool:
+        """Whether the table was bound to a log, and is to follow none any more."""
+        return self.position is None and bool(self.moves)
+
+    def moved(self, move: Move) -> Marks:
+        """After a move."""
+        return replace(self, position=move.after, moves=(*self.moves, move)[-MAX_MOVES:])
 
     def at(self, position: Position) -> Marks:
         """With this position as the last one folded from its log."""
@@ -175,6 +237,10 @@ class Marks:
         others = tuple(known for known in self.file_logs if known[0] != name)
         return replace(self, file_logs=(*others, (name, position.offset))[-MAX_FILE_LOGS:])
 
+    def dated(self, time_us: int) -> Marks:
+        """With this as the time of the last move."""
+        return replace(self, moves=(*self.moves[:-1], replace(self.moves[-1], time_us=time_us)))
+
     def encode(self) -> dict[str, str]:
         """The marks as entries of the table's metadata."""
         position = self.position
@@ -183,13 +249,15 @@ class Marks:
             "branch": self.branch,
             "epoch": self.epoch,
             "rules": self.rules,
-            "log": None if position is None else _position_json(position),
+            "log": _position_json(position),
             "operations_since": self.operations_since,
             "operations": dict(sorted(self.operations.items())),
         }
         encoded = {TABLE_ID: self.table_id, MARK: _compact(mark)}
         if self.file_logs:
             encoded[FILE_LOGS] = _compact(self.file_logs)
+        if self.moves:
+            encoded[MOVES] = _compact([_move_json(move) for move in self.moves])
         if self.uuids:
             encoded[UUIDS] = _compact(self.uuids)
         encoded.update((APP + app_id, mark.encoded) for app_id, mark in self.apps.items())
@@ -230,7 +298,8 @@ def _decoded(metadata: Mapping[str, str]) -> Marks:
         version=_whole(mark["version"]),
         epoch=_whole(mark["epoch"]),
         rules=_whole(mark["rules"]),
-        position=None if log is None else _position_of(log),
+        position=_position_of(log),
+        moves=tuple(_move_of(move) for move in json.loads(metadata.get(MOVES, "[]"))),
         operations_since=_whole(mark["operations_since"]),
         operations={kind: _whole(version) for kind, version in mark["operations"].items()},
         file_logs=_pairs(metadata.get(FILE_LOGS, "[]")),
@@ -260,7 +329,23 @@ def _text(value: object) -> str:
     return value
 
 
-def _position_json(position: Position) -> dict[str, Any]:
+def _move_json(move: Move) -> dict[str, Any]:
+    return {
+        "why": move.why,
+        "before": _position_json(move.before),
+        "after": _position_json(move.after),
+        "time_us": move.time_us,
+    }
+
+
+def _move_of(value: Mapping[str, Any]) -> Move:
+    before, after = _position_of(value["before"]), _position_of(value["after"])
+    return Move(Why(value["why"]), before, after, _whole(value["time_us"]))
+
+
+def _position_json(position: Position | None) -> dict[str, Any] | None:
+    if position is None:
+        return None
     return {
         "cluster_id": position.log.cluster_id,
         "topic_id": position.log.topic_id,
@@ -270,7 +355,9 @@ def _position_json(position: Position) -> dict[str, Any]:
     }
 
 
-def _position_of(value: Mapping[str, Any]) -> Position:
+def _position_of(value: Mapping[str, Any] | None) -> Position | None:
+    if value is None:
+        return None
     log = LogId(_text(value["cluster_id"]), _text(value["topic_id"]), _whole(value["partition"]))
     return Position(log, _whole(value["offset"]), _text(value["topic"]))
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import lance
 
-from lakefold_committer.opening import own_properties
 from lakefold_committer.owned import OwnedTable
+from lakefold_committer.stored import own_properties
 from lakefold_log.record import decode_record
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Rejected

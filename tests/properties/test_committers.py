@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from lakefold_committer.grouping import Limits, groups_of
-from lakefold_committer.opening import own_properties, read_state
+from lakefold_committer.stored import own_properties, read_state
 from lakefold_log.record import decode_record
 from lakefold_table.entry import Committed, Duplicate, Entry, Outcome
 from lakefold_table.errors import RetryError, StopError

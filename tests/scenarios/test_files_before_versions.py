@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from lakefold_committer.opening import read_state
 from lakefold_committer.owned import OwnedTable
+from lakefold_committer.stored import read_state
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import DamagedError, RetryError
 from lakefold_table.lance.rows.deletions import decode_deletions, deletion_path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.opening import read_state
+from lakefold_committer.stored import read_state
 from lakefold_table.lance.state import LanceState
 from tests.folding import FORMAT, versions_at
 from tests.foreign import commit, roll_back, wipe

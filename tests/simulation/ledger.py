@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.opening import own_marks
+from lakefold_committer.stored import own_marks
 from lakefold_log.record import decode_record, is_own
 from lakefold_table.entry import Committed, Duplicate, Outcome, Result
 from lakefold_table.lance.invariants import Step, faults

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from lakefold_committer.fold import Table
-from lakefold_committer.opening import open_table, own_marks, read_state
+from lakefold_committer.opening import open_table
+from lakefold_committer.stored import own_marks, read_state
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, StopError
@@ -136,13 +137,6 @@ def test_a_version_wiped_long_ago_behind_a_gap_cannot_be_proven(uri: str) -> Non
         open_it(uri)
     assert caught.value.where == uri
     assert "restore the version" in caught.value.hint
-
-
-def test_a_committer_s_version_that_was_cleaned_up_cannot_be_proven(uri: str) -> None:
-    commit(uri)
-    drop(uri, 1, 2, 3)
-    with pytest.raises(StopError, match="version 3 is gone"):
-        open_it(uri)
 
 
 def test_older_versions_may_be_cleaned_up(uri: str) -> None:

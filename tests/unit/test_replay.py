@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.opening import read_state
 from lakefold_committer.owned import OwnedTable
 from lakefold_committer.replay import replay
 from lakefold_committer.replayed import Verdict
+from lakefold_committer.stored import read_state
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import InvalidError, NotATableError
 from lakefold_table.lance.state import LanceState

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_committer.differences import differences
-from lakefold_committer.opening import read_state
 from lakefold_committer.replay import replay
 from lakefold_committer.replayed import Verdict
+from lakefold_committer.stored import read_state
 from lakefold_log.record import RECORD
 from lakefold_table.lance.manifests.codec import encode_file
 from lakefold_table.lance.manifests.fragments import Fragments

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from lakefold_table.format import Observed, Sharing
     from lakefold_table.lance.conflicts import Footprint
 
+REWRITE_METADATA = frozenset({Kind.RESTORE, Kind.CLONE, Kind.OVERWRITE, Kind.UNKNOWN})
+"""Kinds of operation after which the table's metadata may be another version's, another table's or gone."""
 LEAVING_INDICES = frozenset(
     {
         Kind.APPEND,
@@ -75,7 +77,10 @@ class LanceFormat:
         footprint = published_footprint(transaction, index_section(data, head, where))
         properties = {} if transaction is None else dict(transaction.transaction_properties)
         kind = footprint.kind
-        return Deed(head.version, kind.value, properties, kind is Kind.CLONE, footprint, told_in)
+        keeps = transaction is not None and kind not in REWRITE_METADATA
+        if transaction is not None and kind is Kind.UPDATE_CONFIG:
+            keeps = not transaction.update_config.HasField("table_metadata_updates")
+        return Deed(head.version, kind.value, properties, kind is Kind.CLONE, footprint, told_in, keeps)
 
     def check_writable(self, state: LanceState, where: str = "") -> None:
         """Raises `InvalidError` where the table uses features that a writer must know and we don't."""

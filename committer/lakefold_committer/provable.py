@@ -1,0 +1,132 @@
+"""Which marks of a table count: those of the newest version that a committer made (positions-grow).
+
+Marks travel with every version, but a foreign client may have rolled them back (a Restore) or wiped them (a
+metadata replace), and a clone carries those of another table. So from the newest version one walks back to
+the one that a committer made itself. Of the versions on that way only what they did is kept, so a long way
+takes time, but no memory.
+
+Where that version was cleaned up meanwhile, three things can prove marks still. Others' versions right behind
+it that can't have touched the metadata carry its marks as they were. Else the stamp says up to where entries
+were answered, and older marks say which keys were folded at the least: keys missing there lie in versions
+that a Restore took away with their rows. Where marks were wiped, keys can't be told any more: nothing is
+guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakefold_committer.fold import Table
+from lakefold_committer.stored import own_marks, own_properties, read_deed, read_state
+from lakefold_log.record import is_own
+from lakefold_table.errors import DamagedError, StopError, VersionExpiredError
+from lakefold_table.marks import decode_marks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold_committer.proofs import Proofs
+    from lakefold_table.format import AnyFormat, Deed, State
+    from lakefold_table.marks import Marks
+    from lakefold_table.versions import Versions
+
+
+def provable(
+    table_format: AnyFormat, versions: Versions, newest: State, uri: str, proofs: Proofs | None = None
+) -> Table:
+    """The newest state with the marks that count. Raises `StopError` where none can be proven."""
+    if is_own(newest.properties, newest.version):
+        return Table(uri, newest, own_marks(newest, uri))
+    if newest.is_clone:
+        return Table(uri, newest)
+    carried = _carried_marks(newest)
+    claimed = newest.version if carried is None else max(carried.version, 1)
+    later: list[Deed] = []
+    for version in range(newest.version - 1, claimed - 1, -1):
+        try:
+            older = read_deed(table_format, versions, version)
+        except VersionExpiredError as error:
+            proven = _proven_otherwise(table_format, versions, newest, carried, version, later, proofs)
+            if proven is None:
+                raise _unprovable(version, uri) from error
+            return Table(uri, newest, proven)
+        if is_own(older.properties, version):
+            return _carried(table_format, versions, version, later[::-1], newest, uri)
+        if older.begins_clone:
+            return Table(uri, newest)
+        later.append(older)
+    return _unmarked(table_format, versions, newest, uri)
+
+
+def _carried_marks(newest: State) -> Marks | None:
+    """The marks that a foreign version carries, whatever they are worth; None where there are none."""
+    try:
+        return decode_marks(newest.metadata)
+    except DamagedError:
+        return None
+
+
+def _proven_otherwise(
+    table_format: AnyFormat,
+    versions: Versions,
+    newest: State,
+    carried: Marks | None,
+    gone: int,
+    later: Sequence[Deed],
+    proofs: Proofs | None,
+) -> Marks | None:
+    """The marks where version `gone` is the first one missing on the way to the one that they name.
+
+    `later`: what the versions between that one and the newest did.
+    """
+    if carried is None or not carried.version or carried.version >= newest.version:
+        return None
+    behind = [*later, read_deed(table_format, versions, newest.version)]
+    if gone == carried.version and all(deed.keeps_metadata for deed in behind):
+        return carried
+    bound = carried.position
+    if proofs is None or bound is None or bound.log != proofs.log or carried.branch != newest.branch:
+        return None
+    return replace(carried, position=replace(bound, offset=max(bound.offset, proofs.answered - 1)))
+
+
+def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: str) -> Table:
+    """A table whose newest version has no marks of its own: never folded, or a foreign client wiped them."""
+    numbers = [number for number in versions.numbers() if number < newest.version]
+    for number in reversed(numbers):
+        if own_properties(versions, number) is not None:
+            between = [
+                _older(table_format, versions, version, uri) for version in range(number + 1, newest.version)
+            ]
+            return _carried(table_format, versions, number, between, newest, uri)
+    return Table(uri, newest)
+
+
+def _carried(
+    table_format: AnyFormat,
+    versions: Versions,
+    own: int,
+    between: Sequence[Deed],
+    newest: State,
+    uri: str,
+) -> Table:
+    """The newest version with the marks of the committer's version `own`, knowing what came between."""
+    state = read_state(table_format, versions, own)
+    return Table(uri, table_format.following(state, newest, between), own_marks(state, uri))
+
+
+def _older(table_format: AnyFormat, versions: Versions, version: int, uri: str) -> Deed:
+    try:
+        return read_deed(table_format, versions, version)
+    except VersionExpiredError as error:
+        raise _unprovable(version, uri) from error
+
+
+def _unprovable(version: int, uri: str) -> StopError:
+    return StopError(
+        f"version {version} is gone, so the table's marks can't be proven: a foreign client committed after "
+        "the last version that a committer made, and that one was cleaned up",
+        where=uri,
+        hint="restore the version, or bind the table anew: lakefold adopt",
+    )

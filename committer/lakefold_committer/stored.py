@@ -1,0 +1,75 @@
+"""Versions as they are stored: whole, what they did, and what a committer wrote into its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_log.record import is_own
+from lakefold_table.errors import DamagedError, PlaceError
+from lakefold_table.lance.manifests.codec import head_length, head_transaction
+from lakefold_table.marks import Marks, decode_marks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakefold_table.format import AnyFormat, Deed, State
+    from lakefold_table.versions import Versions
+
+START_BYTES = 64 * 1024
+
+
+def read_state(table_format: AnyFormat, versions: Versions, version: int) -> State:
+    """One version, whole."""
+    path, data, uri = versions.path(version), versions.read(version), versions.storage.uri
+    state: State = table_format.decode(path, data, uri)
+    if state.told_in:
+        state = table_format.decode(path, data, uri, _content(versions, state.told_in))
+    return state
+
+
+def read_deed(table_format: AnyFormat, versions: Versions, version: int) -> Deed:
+    """What one version did."""
+    path, data, uri = versions.path(version), versions.read(version), versions.storage.uri
+    deed = table_format.deed(path, data, uri)
+    if deed.told_in:
+        deed = table_format.deed(path, data, uri, _content(versions, deed.told_in))
+    return deed
+
+
+def _content(versions: Versions, path: str) -> bytes | None:
+    """A file beside the versions; None where it is gone, or the store takes no such path."""
+    try:
+        return versions.storage.get(path)
+    except (FileNotFoundError, PlaceError):
+        return None
+
+
+def read_newest(table_format: AnyFormat, versions: Versions, version: int) -> State:
+    """The newest version, which others are built on and told of: no power cut may take it away any more."""
+    state = read_state(table_format, versions, version)
+    versions.storage.make_durable([versions.path(version)])
+    return state
+
+
+def own_properties(versions: Versions, version: int) -> Mapping[str, str] | None:
+    """The properties of a version a committer made, from the head of its file; None for a foreign one."""
+    start = versions.read_start(version, START_BYTES)
+    length = head_length(start)
+    if len(start) == START_BYTES < length:
+        start = versions.read_start(version, length)
+    transaction = head_transaction(start)
+    if transaction is None or not is_own(transaction.transaction_properties, version):
+        return None
+    return transaction.transaction_properties
+
+
+def own_marks(state: State, uri: str) -> Marks:
+    """The marks of a version that a committer made. Raises `DamagedError` where they are not there."""
+    marks = decode_marks(state.metadata, uri)
+    if marks is None or marks.version != state.version:
+        raise DamagedError(
+            f"version {state.version} was made by a committer, but has no marks of its own",
+            where=uri,
+            hint="its file was changed: restore it",
+        )
+    return marks

@@ -1,0 +1,104 @@
+"""What the outcomes topic tells of a table: the newest version that was reported.
+
+A table that was set back to a backup looks like any other. Only the outcomes, which lie elsewhere, know that
+it had been further. Each outcome is read once for all tables, and only as far back as a table asks for.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakefold_committer.lines import root_of
+from lakefold_committer.proofs import Told
+from lakefold_log.outcomes import read_outcomes
+from lakefold_log.topics import describe, watermarks
+from lakefold_table.entry import Committed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakefold_log.admin import Admin, KafkaConfig
+    from lakefold_log.topics import Topics
+    from lakefold_table.entry import Outcome
+
+ANYBODY = ""
+
+
+@dataclass
+class Reported:
+    """Of some outcomes the highest version of each table, from any offset on.
+
+    `heights`: by table and table id, for each outcome that no later one of the same exceeds, its offset and
+    what it tells; offsets ascend and versions descend, so there is mostly one.
+    """
+
+    heights: dict[tuple[str, str], list[tuple[int, Told]]] = field(default_factory=dict)
+
+    def add(self, offset: int, outcome: Outcome) -> None:
+        """Takes in the outcome at `offset`, which lies behind all others."""
+        if not isinstance(outcome.result, Committed):
+            return
+        told = Told(outcome.result.version, outcome.position, outcome.table_id)
+        for table_id in {outcome.table_id, ANYBODY}:
+            heights = self.heights.setdefault((root_of(outcome.table, outcome.branch), table_id), [])
+            while heights and heights[-1][1].version <= told.version:
+                heights.pop()
+            heights.append((offset, told))
+
+    def put_before(self, older: Reported) -> None:
+        """Takes in what outcomes tell that lie before all of these."""
+        for name, before in older.heights.items():
+            heights = self.heights.setdefault(name, [])
+            least = heights[0][1].version if heights else -1
+            heights[:0] = [one for one in before if one[1].version > least]
+
+    def newest(self, uri: str, table_id: str, since: int) -> Told | None:
+        """The highest version of the table that was told at or behind offset `since`."""
+        heights = self.heights.get((uri, table_id), ())
+        return next((told for offset, told in heights if offset >= since), None)
+
+
+class OutcomesWitness:
+    """The witness of one partition (`proofs.Witness`), for any thread."""
+
+    def __init__(self, config: KafkaConfig, admin: Admin, topics: Topics, partition: int) -> None:
+        self._config, self._admin, self._topics, self._partition = config, admin, topics, partition
+        self._lock = threading.Lock()
+        self._reported = Reported()
+        self._topic_id = ""
+        self._low = self._high = -1
+
+    def newest_committed(self, uri: str, table_id: str, since: int) -> Told | None:
+        """See `proofs.Witness`. Raises `RetryError` where no broker answers."""
+        with self._lock:
+            self._read(since)
+            return self._reported.newest(uri, table_id, since)
+
+    def _read(self, since: int) -> None:
+        """Reads what isn't known yet of the outcomes from `since` on."""
+        topic = self._topics.outcomes
+        topic_id = describe(self._admin, topic).topic_id
+        start, end = watermarks(self._admin, topic, self._partition)
+        first = min(max(since, start), end)
+        if topic_id != self._topic_id or self._low < 0:
+            self._reported, self._topic_id = Reported(), topic_id
+            self._low = self._high = first
+        if first < self._low:
+            older = Reported()
+            self._take(older, self._outcomes(first), self._low)
+            self._reported.put_before(older)
+            self._low = first
+        if end > self._high:
+            self._take(self._reported, self._outcomes(self._high), end)
+            self._high = end
+
+    def _outcomes(self, first: int) -> Iterable[tuple[int, Outcome]]:
+        return read_outcomes(self._config, self._topics, self._partition, first)
+
+    def _take(self, into: Reported, outcomes: Iterable[tuple[int, Outcome]], end: int) -> None:
+        for offset, outcome in outcomes:
+            if offset >= end:
+                break
+            into.add(offset, outcome)

@@ -1,0 +1,285 @@
+"""Logs that were made anew or lost entries, tables set back or cleaned up: who stops, and how one goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import lance
+import pytest
+from confluent_kafka import TopicPartition
+
+from lakefold_committer.daemon import Committer, Options
+from lakefold_committer.metrics import Metrics
+from lakefold_log.producer import Proposer
+from lakefold_log.topics import ensure_topics
+from lakefold_table.entry import Committed, Duplicate, Outcome
+from lakefold_table.errors import GapError, StopError
+from lakefold_table.marks import Why, decode_marks
+from lakefold_table.uri import canonical
+from tests.integration.committers import committer_arguments
+from tests.integration.own_log import PATIENCE_S, OwnLog
+from tests.proposals import append, creation, ids_in, rows
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import LogId
+    from lakefold_table.marks import Marks
+    from tests.integration.conftest import TopicNames
+
+
+@dataclass
+class Stage:
+    """A log, a table that is folded from it, and who folds it: in this process, up to the log's end."""
+
+    bootstrap: str
+    names: TopicNames
+    own: OwnLog
+    root: Path
+
+    @property
+    def path(self) -> Path:
+        """Where the table lies."""
+        return self.root / "table"
+
+    @property
+    def uri(self) -> str:
+        """Its name."""
+        return canonical(self.path)
+
+    @property
+    def log(self) -> LogId:
+        """The log as it is now."""
+        return ensure_topics(self.own.admin, self.own.topics).log_id(0)
+
+    @property
+    def marks(self) -> Marks:
+        """The marks as they stand in the newest version's metadata."""
+        metadata = lance.dataset(str(self.path)).metadata
+        marks = decode_marks({key: str(value) for key, value in metadata.items()})
+        assert marks is not None
+        return marks
+
+    def options(self, *, accept: bool = False) -> Options:
+        """What the committer is told."""
+        return Options(
+            self.own.config,
+            self.own.topics,
+            (canonical(self.root),),
+            group=self.own.group,
+            accept_new_log=accept,
+        )
+
+    def send(self, *envelopes: Envelope) -> None:
+        """Proposals into the log."""
+        with Proposer(self.own.config, self.own.topics) as proposer:
+            for envelope in envelopes:
+                proposer.send_wait(envelope, 0)
+
+    def batch(self, number: int, read: int = 1) -> Envelope:
+        """One row, whose id is the batch's number."""
+        return append(self.uri, rows([number]), read, "app", number)
+
+    def fold(self, *, accept: bool = False, group: str = "") -> dict[str, int]:
+        """Folds to the end; what came of it, by kind."""
+        metrics = Metrics()
+        options = self.options(accept=accept)
+        Committer(replace(options, group=group or options.group), metrics).run(until_caught_up=True)
+        return {kind: count for kind, count in metrics.summary().items() if count}
+
+    def begin(self, *batches: int) -> None:
+        """The table, with these batches folded into it one by one."""
+        self.send(creation(self.uri))
+        self.fold()
+        for number in batches:
+            self.send(self.batch(number))
+            self.fold()
+
+    def make_again(self) -> None:
+        """Deletes the transactions topic and makes another of its name."""
+        before, name = self.log, self.own.topics.transactions
+        self.own.admin.client.delete_topics([name])[name].result()
+        until(lambda: self.log != before, "the topic to be another one", seconds=PATIENCE_S)
+
+    def lose_up_to(self, offset: int) -> None:
+        """The log's first entries are gone."""
+        place = TopicPartition(self.own.topics.transactions, 0, offset)
+        self.own.admin.client.delete_records([place])[place].result()
+
+    def outcomes(self) -> list[Outcome]:
+        """All that was ever reported."""
+        return self.own.answers()
+
+    def replay(self) -> dict[int, str]:
+        """The verdict on each version."""
+        command = [sys.executable, "-m", "lakefold", "replay", self.uri, "--json"]
+        command += ["--bootstrap-servers", self.bootstrap]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
+        return {one["version"]: one["verdict"] for one in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.fixture
+def stage(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Stage:
+    return Stage(bootstrap, topic_names, OwnLog.make(bootstrap, topic_names), tmp_path)
+
+
+def test_a_topic_made_again_while_nobody_looked(stage: Stage) -> None:
+    stage.begin(1, 2)
+    old = stage.log
+    stage.make_again()
+    new = stage.log
+    stage.send(stage.batch(2, read=3), stage.batch(3, read=3))
+    with pytest.raises(GapError) as caught:
+        stage.fold()
+    for log in (old, new):
+        assert f"cluster {log.cluster_id}, topic id {log.topic_id}" in caught.value.message
+    assert f"{stage.own.topics.transactions}/0@2" in caught.value.message
+    command = [*committer_arguments(stage.bootstrap, stage.names, stage.root), "--http-port", "0"]
+    done = subprocess.run([*command, "--until-caught-up"], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, b"--accept-new-log" in done.stderr) == (5, True)
+    assert ids_in(stage.uri) == [1, 2]
+
+    assert stage.fold(accept=True) == {"duplicate": 1, "committed": 1, "versions": 1}
+    assert ids_in(stage.uri) == [1, 2, 3]
+    (move,) = stage.marks.moves
+    assert move.why is Why.NEW_LOG
+    assert move.before is not None
+    assert move.after is not None
+    assert (move.before.log, move.before.offset, move.after.log) == (old, 2, new)
+    stage.send(stage.batch(4, read=3))
+    assert stage.fold() == {"committed": 1, "versions": 1}
+    assert [one.result for one in stage.outcomes()][-3] == Duplicate(3)
+    assert stage.replay() == {1: "not compared", 2: "not compared", 3: "not compared", 4: "same", 5: "same"}
+
+
+@contextmanager
+def folding(stage: Stage) -> Iterator[tuple[list[BaseException], Metrics]]:
+    """A committer that goes on, and what ended it."""
+    errors: list[BaseException] = []
+    metrics = Metrics()
+    committer = Committer(stage.options(), metrics)
+
+    def run() -> None:
+        try:
+            committer.run()
+        except StopError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield errors, metrics
+    finally:
+        committer.stop()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def test_a_topic_made_again_while_it_is_folded(stage: Stage) -> None:
+    stage.begin(1)
+    with folding(stage) as (errors, metrics):
+        stage.send(stage.batch(2))
+        until(lambda: ids_in(stage.uri) == [1, 2], "the second batch", seconds=PATIENCE_S)
+        version = lance.dataset(str(stage.path)).version
+        stage.make_again()
+        # More than was read of the old one: a reader that doesn't look at the topic's id would go on here.
+        stage.send(*(stage.batch(number, read=3) for number in range(10, 16)))
+        until(lambda: errors, "the committer to stop", seconds=PATIENCE_S)
+    assert isinstance(errors[0], GapError)
+    assert metrics.registry.get_sample_value("lakefold_gap", {"partition": "0"}) == 1
+    assert lance.dataset(str(stage.path)).version == version
+
+
+def test_entries_that_were_lost_before_they_were_folded(stage: Stage) -> None:
+    stage.begin(1)
+    stage.send(stage.batch(2), stage.batch(3), stage.batch(4))
+    stage.lose_up_to(4)
+    with pytest.raises(GapError, match="answered up to offset 2, the log holds 4 up to 5"):
+        stage.fold()
+    assert stage.fold(accept=True) == {"committed": 1, "versions": 1}
+    assert ids_in(stage.uri) == [1, 4]
+    assert [
+        (one.why, one.before and one.before.offset, one.after and one.after.offset)
+        for one in stage.marks.moves
+    ] == [(Why.LOST, 1, 3)]
+    with pytest.raises(GapError, match="starts at offset 4, and nothing proves"):
+        stage.fold(group="another")
+
+
+def test_a_log_that_ends_before_a_table_s_marks(stage: Stage) -> None:
+    """As after a restore of the brokers' disks. Here the table is one that was folded further elsewhere."""
+    stage.begin(1, 2, 3)
+    kept = stage.root / "kept"
+    shutil.copytree(stage.path, kept)
+    ahead = stage.marks.position
+    assert ahead is not None
+    shutil.rmtree(stage.path)
+    stage.make_again()
+    stage.send(creation(stage.uri))
+    stage.fold()
+    shutil.rmtree(stage.path)
+    shutil.copytree(kept, stage.path)
+    _claim_log(stage, stage.log)
+    stage.send(stage.batch(4))
+    with pytest.raises(GapError, match=r"was folded to .*/0@3, .* that log ends before offset 2"):
+        stage.fold()
+    assert stage.fold(accept=True) == {"invalid": 1, "versions": 1}
+    stage.send(stage.batch(5))
+    assert stage.fold() == {"committed": 1, "versions": 1}
+    assert ids_in(stage.uri) == [1, 2, 3, 5]
+
+
+def _claim_log(stage: Stage, log: LogId) -> None:
+    """Rewrites the topic's id in the table's marks, as long as the old one."""
+    (newest, *_) = sorted((stage.path / "_versions").iterdir())
+    old = stage.marks.position
+    assert old is not None
+    data = newest.read_bytes()
+    assert old.log.topic_id.encode() in data
+    newest.write_bytes(data.replace(old.log.topic_id.encode(), log.topic_id.encode()))
+
+
+def test_a_table_from_a_backup_is_not_folded_on(stage: Stage) -> None:
+    stage.begin(1)
+    backup = stage.root / "backup"
+    shutil.copytree(stage.path, backup)
+    for number in (2, 3):
+        stage.send(stage.batch(number))
+        stage.fold()
+    shutil.rmtree(stage.path)
+    shutil.copytree(backup, stage.path)
+    stage.send(stage.batch(4))
+    with pytest.raises(StopError, match=r"stands at version 2, .* but version 4 was reported"):
+        stage.fold()
+    assert ids_in(stage.uri) == [1]
+
+
+def test_old_versions_cleaned_up_while_nobody_folded(stage: Stage) -> None:
+    stage.begin(1, 2)
+    dataset = lance.dataset(str(stage.path))
+    dataset.delete("id = 1")
+    dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+    assert [one["version"] for one in dataset.versions()] == [4]
+    stage.send(stage.batch(2, read=4), stage.batch(3, read=4))
+    assert stage.fold() == {"duplicate": 1, "committed": 1, "versions": 1}
+    dataset = lance.dataset(str(stage.path))
+    for _ in range(3):
+        dataset.delete("id = 99")
+        dataset = lance.dataset(str(stage.path))
+    dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+    stage.send(stage.batch(3, read=8), stage.batch(4, read=8))
+    assert stage.fold() == {"duplicate": 1, "committed": 1, "versions": 1}
+    assert ids_in(stage.uri) == [2, 3, 4]
+    assert isinstance(stage.outcomes()[-1].result, Committed)

@@ -1,0 +1,171 @@
+"""What the outcomes tell of a table, and a table that is behind it: set back to a backup, or wiped."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakefold_committer.fold import Table
+from lakefold_committer.opening import open_table
+from lakefold_committer.owned import OwnedTable
+from lakefold_committer.proofs import Proofs, Told
+from lakefold_committer.stored import own_properties
+from lakefold_committer.witness import ANYBODY, Reported
+from lakefold_log.record import OUTCOMES
+from lakefold_table.entry import Committed, Invalid, Outcome, Position
+from lakefold_table.errors import StopError
+from lakefold_table.storage.memory import MemoryStorage
+from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, versions_at
+from tests.foreign import commit, wipe
+
+NAME = "witness"
+HERE = f"memory://{NAME}/t"
+AT = Position(LOG, 0, "transactions")
+
+
+@dataclass
+class Outcomes:
+    """An outcomes topic in memory, with a message before each outcome that is none."""
+
+    reported: Reported = field(default_factory=Reported)
+    end: int = 0
+    asked: list[int] = field(default_factory=list)
+
+    def report(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            self.reported.add(self.end + 1, outcome)
+            self.end += 2
+
+    def newest_committed(self, uri: str, table_id: str, since: int) -> Told | None:
+        """See `lakefold_committer.proofs.Witness`."""
+        self.asked.append(since)
+        return self.reported.newest(uri, table_id, since)
+
+
+@pytest.fixture
+def outcomes() -> Iterator[Outcomes]:
+    yield Outcomes()
+    MemoryStorage.forget(NAME)
+
+
+def proofs(outcomes: Outcomes) -> Proofs:
+    return Proofs(LOG, lambda: 100, witness=outcomes, outcomes_offset=lambda: outcomes.end)
+
+
+def fold_on(outcomes: Outcomes, first: int, count: int) -> None:
+    """Entries, each answered by a committer that has just opened the table."""
+    for offset in range(first, first + count):
+        table = OwnedTable(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs(outcomes))
+        envelope = append(f"f{offset}", app="a", batch=offset) if offset else creation()
+        outcomes.report(fold_at(table, [changed(envelope, lambda e: setattr(e, "table", HERE))], offset))
+
+
+def open_it(outcomes: Outcomes) -> Table:
+    return open_table(FORMAT, versions_at(HERE), HERE, proofs(outcomes))
+
+
+def clean_up(*numbers: int) -> None:
+    for number in numbers:
+        MemoryStorage(HERE).delete(versions_at(HERE).path(number))
+
+
+def test_a_version_tells_since_when_to_look(outcomes: Outcomes) -> None:
+    fold_on(outcomes, 0, 3)
+    properties = own_properties(versions_at(HERE), 3)
+    assert properties is not None
+    assert properties[OUTCOMES] == "0@4"
+    open_it(outcomes)
+    assert outcomes.asked[-1] == 4
+
+
+def test_a_table_set_back_is_not_folded_on(outcomes: Outcomes) -> None:
+    fold_on(outcomes, 0, 4)
+    clean_up(3, 4)
+    with pytest.raises(StopError) as caught:
+        open_it(outcomes)
+    assert "it stands at version 2, its marks at version 2 and transactions/0@1" in caught.value.message
+    assert "version 4 was reported, with transactions/0@3" in caught.value.message
+    assert "lakefold rebind" in caught.value.hint
+    assert caught.value.where == HERE
+
+
+def test_a_table_set_back_that_others_went_on_with(outcomes: Outcomes) -> None:
+    """Its number says nothing then."""
+    fold_on(outcomes, 0, 4)
+    clean_up(3, 4)
+    for _ in range(5):
+        commit(HERE, "delete")
+    with pytest.raises(StopError, match="stands at version 7, its marks at version 2"):
+        open_it(outcomes)
+
+
+def test_versions_that_were_cleaned_up_are_no_sign_of_a_backup(outcomes: Outcomes) -> None:
+    fold_on(outcomes, 0, 4)
+    for _ in range(2):
+        commit(HERE, "delete")
+    clean_up(1, 2, 3, 4)
+    assert open_it(outcomes).marks.version == 4
+    clean_up(5)
+    assert open_it(outcomes).marks.version == 4
+
+
+def test_wiped_marks_whose_versions_are_gone(outcomes: Outcomes) -> None:
+    """The table looks as if nobody had ever folded it; an old batch would be folded twice."""
+    fold_on(outcomes, 0, 3)
+    commit(HERE, "update_config", wipe)
+    assert open_it(outcomes).marks.version == 3
+    clean_up(1, 2, 3)
+    with pytest.raises(
+        StopError, match=r"has no marks, but transactions/0@2, .* was folded into its version 3"
+    ):
+        open_it(outcomes)
+
+
+def test_what_others_were_told_says_nothing(outcomes: Outcomes) -> None:
+    fold_on(outcomes, 0, 2)
+    table_id = open_it(outcomes).marks.table_id
+    far = Committed(99)
+    outcomes.report(
+        [
+            Outcome(AT, "memory://other/t", far, table_id=table_id),
+            Outcome(AT, HERE, far, table_id="that lay here before"),
+            Outcome(AT, HERE, far, table_id=table_id, branch="b"),
+            Outcome(AT, HERE, Invalid("no")),
+        ]
+    )
+    assert open_it(outcomes).version == 2
+    outcomes.report([Outcome(AT, HERE, far, table_id=table_id)])
+    with pytest.raises(StopError, match="version 99 was reported"):
+        open_it(outcomes)
+
+
+def test_the_outcomes_of_another_partition_are_not_asked(outcomes: Outcomes) -> None:
+    fold_on(outcomes, 0, 2)
+    asked = len(outcomes.asked)
+    stray = replace(proofs(outcomes), log=replace(LOG, partition=3))
+    open_table(FORMAT, versions_at(HERE), HERE, stray)
+    assert len(outcomes.asked) == asked
+
+
+HEIGHTS = st.lists(st.integers(1, 9), max_size=12)
+
+
+@given(HEIGHTS, HEIGHTS, st.integers(0, 25))
+def test_reported_gives_the_highest_from_any_offset_on(
+    older: list[int], newer: list[int], since: int
+) -> None:
+    def told(versions: list[int], first: int) -> Reported:
+        found = Reported()
+        for number, version in enumerate(versions):
+            found.add(first + number, Outcome(AT, HERE, Committed(version), table_id="id"))
+        return found
+
+    both = told(newer, len(older))
+    both.put_before(told(older, 0))
+    highest = max([*older, *newer][since:], default=None)
+    for table_id in ("id", ANYBODY):
+        found = both.newest(HERE, table_id, since)
+        assert (None if found is None else found.version) == highest
+    assert both.newest(HERE, "another", 0) is None
