@@ -15,6 +15,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.entry import Entry, LogId, Position
 from lakefold_table.format import Observed
+from lakefold_table.lance.manifests.codec import decode_file
 from lakefold_table.lance.state import LanceState
 from lakefold_table.lance.table import LanceFormat
 from lakefold_table.storage.memory import MemoryStorage
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Outcome, Result
     from lakefold_table.lance.operations import Kind
 
@@ -123,6 +125,13 @@ class MemoryTable:
         """The newest version."""
         assert isinstance(self.table.state, LanceState)
         return self.table.state
+
+    @property
+    def made(self) -> Transaction:
+        """The newest version's own transaction, whole, as its file holds it."""
+        transaction = decode_file(self.files[self.state.scheme.path(self.state.version)]).transaction
+        assert transaction is not None
+        return transaction
 
     def fold(
         self, *envelopes: Envelope, terms: Terms = TERMS, sizes: Mapping[str, int | None] | None = None

@@ -6,6 +6,7 @@ that can't be reached raises.
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 from lakefold_committer.stored import read_state
@@ -17,6 +18,7 @@ from lakefold_table.versions import Versions
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from lakefold_table.entry import Position
     from lakefold_table.format import AnyFormat, NewFile, State
     from lakefold_table.storage.base import Storage
 
@@ -55,6 +57,18 @@ class Bringer:
             return storage.sizes(paths)
         except PlaceError:
             return {path: _size(storage, path) for path in paths}
+
+    def listed(self, wanted: Mapping[Position, Iterable[Sequence[str]]]) -> Mapping[Position, array[int]]:
+        """The sizes of files that are listed in portions, in their order; -1 where one is not there."""
+        if not self._check_sizes:
+            return {}
+        found: dict[Position, array[int]] = {}
+        for position, portions in wanted.items():
+            found[position] = sizes = array("q")
+            for paths in portions:
+                there = self.sizes(paths)
+                sizes.extend(-1 if size is None else size for size in map(there.__getitem__, paths))
+        return found
 
     def contents(self, wanted: Mapping[str, int]) -> Mapping[str, bytes | None]:
         """The bytes of each file, None where it isn't there or has more bytes than are wanted of it."""

@@ -35,6 +35,7 @@ def observe(
         bringer.contents(needs.contents),
         bringer.schemas(needs.schemas),
         bringer.states(needs.states),
+        bringer.listed(needs.listed),
     )
 
 

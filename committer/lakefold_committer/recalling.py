@@ -14,6 +14,7 @@ from lakefold_committer.fold import cut
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.format import Accepted, Observed
 from lakefold_table.lance.draft import LanceDraft
+from lakefold_table.lance.manifests.packed import unpacked
 from lakefold_table.lance.table import LanceFormat
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class _Draft(LanceDraft):
             return super().add(entry)
         if offset in self._recalling.given:
             return answer
-        return self._refused(entry, answer)
+        return self._refused(unpacked(entry), answer)
 
     def _refused(self, entry: Entry, answer: Rejected | Invalid) -> Accepted | Rejected | Invalid | None:
         needs = self._recalling.needs(self._before, [entry])

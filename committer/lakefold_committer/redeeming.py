@@ -17,7 +17,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from lakefold_log.claims import FOLDER, is_claims_envelope, path_of
-from lakefold_log.envelope import UnknownKind, classify, parsed
+from lakefold_log.envelope import UnknownKind, classify, parsed_packed
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Undecodable
 from lakefold_table.errors import InvalidError, LakefoldError, StopError
 from lakefold_table.storage import open_storage
@@ -106,7 +106,7 @@ def _redeemed(entry: Entry, storage: Storage) -> Entry | Invalid:
     if isinstance(data, Invalid):
         return data
     try:
-        envelope = parsed(data)
+        envelope, packed = parsed_packed(data)
     except DecodeError as error:
         return Invalid(f"the claimed file is no Envelope: {error}", "write lakefold.log.v1.Envelope")
     if envelope.HasField("claim"):
@@ -117,7 +117,11 @@ def _redeemed(entry: Entry, storage: Storage) -> Entry | Invalid:
     found = classify(envelope, envelope.table.encode(), entry.position, entry.time_us, len(data))
     if isinstance(found, UnknownKind):
         raise StopError(found.message, where=str(found.position), hint=found.hint)
-    return Invalid(found.message, found.hint) if isinstance(found, Undecodable) else found
+    return (
+        Invalid(found.message, found.hint)
+        if isinstance(found, Undecodable)
+        else replace(found, packed=packed)
+    )
 
 
 def _bytes_of(claim: Claim, storage: Storage) -> bytes | Invalid:

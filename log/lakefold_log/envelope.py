@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -20,7 +20,11 @@ from lakefold_protos.lakefold import log_pb2
 from lakefold_table.entry import Entry, Position, Undecodable
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.expansion import check_expansion
+from lakefold_table.lance.manifests.packed import packed_transaction, without
 from lakefold_table.uri import canonical
+
+if TYPE_CHECKING:
+    from lakefold_table.lance.manifests.packed import Packed
 
 # The other direction is a module of its own, free of IO, for the fold; whoever reads the log finds both here.
 __all__ = [
@@ -85,6 +89,22 @@ def parsed(data: bytes) -> log_pb2.Envelope:
     """The envelope that these bytes are. Raises `DecodeError` where they are none, or take much memory."""
     check_expansion(data, log_pb2.Envelope)
     return log_pb2.Envelope.FromString(data)
+
+
+def parsed_packed(data: bytes) -> tuple[log_pb2.Envelope, Packed | None]:
+    """As `parsed`; the fragments of a plain Append stay encoded, and the envelope has none of them."""
+    try:
+        rest, within = without(data, range(len(data)), log_pb2.Envelope.LANCE_FIELD_NUMBER)
+        found = None if within is None else packed_transaction(data, within)
+        if found is None:
+            return parsed(data), None
+        envelope = parsed(rest)
+    except DecodeError:
+        return parsed(data), None
+    if envelope.WhichOneof("proposal") is not None:
+        return parsed(data), None
+    envelope.lance.CopyFrom(found[0])
+    return envelope, found[1]
 
 
 def classify(

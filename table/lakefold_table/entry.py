@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.lance.manifests.packed import Packed
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,7 +54,8 @@ class Entry:
 
     `time_us` is the log's time in microseconds since 1970 (LogAppendTime; a file log: `proposed_at`).
     `size` is the envelope's size in bytes. The proposal itself is `envelope.lance`, or lies where
-    `envelope.claim` says. `fault`: why what was claimed could not be brought.
+    `envelope.claim` says. `packed`: the fragments of an Append, where they are kept encoded; the proposal
+    then lists none. `fault`: why what was claimed could not be brought.
     """
 
     position: Position
@@ -61,6 +63,7 @@ class Entry:
     envelope: Envelope
     size: int
     fault: Invalid | None = None
+    packed: Packed | None = None
 
     @property
     def app_id(self) -> str:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lakefold_table.entry import Entry, Invalid, Rejected
+    from lakefold_table.entry import Entry, Invalid, Position, Rejected
     from lakefold_table.storage.base import Buffer
 
 ALONE = ""
@@ -24,8 +25,9 @@ ALONE = ""
 class Needs:
     """What the shell must bring before some entries can be folded.
 
-    `sizes`: paths, relative to the table's root, whose size decides. `contents`: files whose bytes decide,
-    each with the most bytes it may have; a path in the table, or the whole URI of a file elsewhere.
+    `sizes`: paths, relative to the table's root, whose size decides; `listed`: more of them for an entry that
+    has so many that they are read in portions, once. `contents`: files whose bytes decide, each with the most
+    bytes it may have; a path in the table, or the whole URI of a file elsewhere.
     `schemas`: older versions whose schema decides. `states`: whole versions, each by the root of its table
     (empty: this table) and its number. `operations_since`: what all versions after this one did must be
     known.
@@ -36,6 +38,7 @@ class Needs:
     schemas: frozenset[int] = frozenset()
     states: frozenset[tuple[str, int]] = frozenset()
     operations_since: int | None = None
+    listed: Mapping[Position, Iterable[Sequence[str]]] = field(default_factory=dict)
 
     @classmethod
     def all_of(cls, several: Iterable[Needs]) -> Needs:
@@ -45,7 +48,9 @@ class Needs:
         schemas: set[int] = set()
         states: set[tuple[str, int]] = set()
         since: list[int] = []
+        listed: dict[Position, Iterable[Sequence[str]]] = {}
         for one in several:
+            listed.update(one.listed)
             sizes |= one.sizes
             if one.schemas or one.states:
                 schemas |= one.schemas
@@ -56,7 +61,12 @@ class Needs:
                 for path, most in one.contents.items():
                     contents[path] = max(most, contents.get(path, 0))
         return cls(
-            frozenset(sizes), contents, frozenset(schemas), frozenset(states), min(since, default=None)
+            frozenset(sizes),
+            contents,
+            frozenset(schemas),
+            frozenset(states),
+            min(since, default=None),
+            listed,
         )
 
 
@@ -66,13 +76,15 @@ class Observed:
 
     `sizes`: None for a file that is not there. `contents`: None for a file that is not there or is larger
     than what was asked for. `schemas`: the schema of an older version, None for a version that is gone.
-    `states`: whole versions, None for one that is gone.
+    `states`: whole versions, None for one that is gone. `listed`: sizes in the order of what was listed for
+    an entry, -1 for a file that is not there.
     """
 
     sizes: Mapping[str, int | None] = field(default_factory=dict)
     contents: Mapping[str, bytes | None] = field(default_factory=dict)
     schemas: Mapping[int, object] = field(default_factory=dict)
     states: Mapping[tuple[str, int], object] = field(default_factory=dict)
+    listed: Mapping[Position, array[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Observed
-from lakefold_table.lance.manifests.codec import decode_head, encode_file, head_transaction
+from lakefold_table.lance.manifests.codec import decode_file, decode_head, encode_file, head_transaction
 from lakefold_table.lance.manifests.fragments import fragments_of
 from lakefold_table.marks import MARK, decode_marks
 from tests.folding import FORMAT, MemoryTable, append, changed, created, creation, entries, reserve
@@ -172,6 +172,6 @@ def test_whatever_is_sent_is_answered(data: bytes, there: bool) -> None:  # noqa
     state = FORMAT.decode(folded.publication.path, made)
     head, transaction = decode_head(made)
     assert state.head == folded.table.state.head  # type: ignore[union-attr]
-    assert (head.version, transaction) == (state.version, state.transaction)
+    assert (head.version, transaction) == (state.version, decode_file(made).transaction)
     assert list(state.fragments) == list(folded.table.state.fragments)  # type: ignore[union-attr]
     assert decode_record(state.properties) is not None

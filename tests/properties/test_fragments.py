@@ -85,7 +85,7 @@ def check_unlike(before: Fragments, after: Fragments) -> None:
     for one, other in ((before, after), (after, before)):
         known = {fragment.SerializeToString(deterministic=True) for fragment in other}
         expected = [each for each in one if each.SerializeToString(deterministic=True) not in known]
-        assert one.unlike(other) == expected
+        assert [DataFragment.FromString(record) for record in one.unlike(other)] == expected
 
 
 @given(st.data())

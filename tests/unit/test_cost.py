@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import sys
 import tracemalloc
+from array import array
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lakefold_committer.fold import Table, fold
+from lakefold_log.envelope import encode, parsed_packed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_table.entry import Committed
 from lakefold_table.format import Observed
+from lakefold_table.lance.invariants.step import AT_ONCE
 from lakefold_table.lance.manifests.chunks import MAX_CHUNK_BYTES
 from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deletions import ARRAY, encode_deletions
 from lakefold_table.lance.state import LanceState
 from tests.folding import FORMAT, TERMS, URI, append, created, entry
+from tests.properties.hostile import forget_peak, peak
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.manifests.fragments import Fragments
 
 SMALL, LARGE = 20, 100_000
+STEPS_PER_FRAGMENT = 400
 MANY_BYTES = 6 * MAX_CHUNK_BYTES
 FIRST_ROW = encode_deletions(Bitmap([0]), ARRAY)
 CHANGES = pytest.mark.parametrize("change", ["append", "delete", "remove"])
@@ -123,6 +129,42 @@ def test_a_version_of_a_large_table_shares_all_but_few_bytes(change: str) -> Non
     shared = {id(chunk.encoded) for chunk in before.chunks}
     assert sum(len(chunk.encoded) for chunk in after.chunks if id(chunk.encoded) not in shared) < MANY_BYTES
     assert peak < MANY_BYTES < after.size / 2
+
+
+def claimed(fragments: int) -> bytes:
+    """An envelope too large for a message, as it lies beside its table."""
+    return encode(append("claimed", read=2, fragments=fragments))
+
+
+def committed(table: Table, data: bytes) -> int:
+    """Folds such an envelope, all its files looked at; the bytes of its version."""
+    envelope, packed = parsed_packed(data)
+    one = replace(entry(envelope, 9), packed=packed)
+    needs = FORMAT.needs(table.state, [one])
+    sizes = {key: array("q", (1000 for paths in files for _ in paths)) for key, files in needs.listed.items()}
+    assert [len(found) for found in sizes.values()] == [packed.count if packed else 0]
+    result = fold(FORMAT, table, [one], Observed(listed=sizes), TERMS)
+    assert isinstance(result.outcomes[0].result, Committed)
+    assert result.publication is not None
+    return sum(map(len, result.publication.buffers))
+
+
+def test_each_fragment_of_a_large_proposal_takes_few_steps() -> None:
+    """A million of them take seconds: nothing is done twice, and most of it not one by one."""
+    table = grown(SMALL)
+    few, many = claimed(AT_ONCE), claimed(3 * AT_ONCE)
+    committed(table, few)
+    counted = [steps(partial(committed, table, data)) for data in (few, many)]
+    assert (counted[1] - counted[0]) / (2 * AT_ONCE) < STEPS_PER_FRAGMENT
+
+
+def test_a_large_proposal_takes_memory_by_the_bytes_of_its_version() -> None:
+    """By the kernel's own account: what is decoded lies where Python doesn't count."""
+    table, data = grown(SMALL), claimed(LARGE)
+    committed(table, claimed(1))
+    before = forget_peak()
+    size = committed(table, data)
+    assert peak() - before < 3 * size
 
 
 def deleting(table: Table, count: int) -> Callable[[], object]:

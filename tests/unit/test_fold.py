@@ -103,9 +103,7 @@ def test_a_refused_entry_changes_nothing_and_takes_no_neighbour_with_it() -> Non
     assert kinds == [Invalid, Committed, Invalid, Committed, Invalid]
     assert [results(folded)[n] for n in (1, 3)] == [rows(2, 0), rows(2, 1)]
     assert table.state.head.max_fragment_id == 1
-    assert table.state.transaction is not None
-    merged = table.state.transaction.append.fragments
-    assert [one.files[0].path for one in merged] == ["f-0.lance", "g-0.lance"]
+    assert [one.files[0].path for one in table.made.append.fragments] == ["f-0.lance", "g-0.lance"]
     assert set(dict(table.table.marks.uuids)) == {"creation", "f", "g"}
 
 

@@ -12,7 +12,7 @@ from lakefold_reader.snapshot import table_of
 from lakefold_reader.source import read_step, source_on
 from lakefold_reader.tail import tail_of
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.manifests.codec import encode_file
+from lakefold_table.lance.manifests.codec import decode_file, encode_file
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, column
@@ -66,7 +66,7 @@ def test_columns_that_are_their_own_parents(source: Source, parent: int) -> None
 @pytest.mark.parametrize("files", [0, 1])
 def test_an_append_that_its_version_does_not_hold(source: Source, files: int) -> None:
     """Its own files are named otherwise in the list of fragments, or none are."""
-    state = FORMAT.decode(source.versions.path(2), source.versions.read(2))
+    state = decode_file(source.versions.read(2))
     assert state.transaction is not None
     fragments = list(state.fragments)
     for fragment in fragments:

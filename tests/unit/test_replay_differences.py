@@ -11,9 +11,8 @@ from lakefold_committer.replay import replay
 from lakefold_committer.replayed import Verdict
 from lakefold_committer.stored import read_state
 from lakefold_log.record import RECORD
-from lakefold_table.lance.manifests.codec import encode_file
+from lakefold_table.lance.manifests.codec import decode_file, encode_file
 from lakefold_table.lance.manifests.fragments import Fragments
-from lakefold_table.lance.state import LanceState
 from lakefold_table.storage.memory import MemoryStorage
 from tests.changing import MemoryRows
 from tests.folding import (
@@ -41,8 +40,7 @@ def _forgotten() -> Iterator[None]:
 def tamper(version: int, change: Callable[[Manifest, Transaction], object], *, without: bool = False) -> None:
     """Writes the version's file again with a change; `without` its fragments."""
     versions = versions_at(HERE)
-    state = read_state(FORMAT, versions, version)
-    assert isinstance(state, LanceState)
+    state = decode_file(versions.read(version))
     assert state.transaction is not None
     change(state.head, state.transaction)
     fragments = Fragments() if without else state.fragments

@@ -6,9 +6,11 @@ transaction, built on the version before.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import Manifest
+from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.format import ALONE, Accepted, Observed, Publication, Stamps
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
@@ -20,6 +22,7 @@ from lakefold_table.lance.judged import affected_rows, known_version, proposed_f
 from lakefold_table.lance.manifests.codec import encode_file
 from lakefold_table.lance.manifests.features import Flag, flags_of, set_flag
 from lakefold_table.lance.manifests.naming import Scheme
+from lakefold_table.lance.manifests.packed import unpacked
 from lakefold_table.lance.merging import did, merged, sharing_beside
 from lakefold_table.lance.operations import Kind, clone, kind_of, overwrite
 from lakefold_table.lance.operations.change import NOTHING, Change, Proposal
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Entry
     from lakefold_table.lance.conflicts import Footprint
 
@@ -71,13 +73,15 @@ class LanceDraft:
 
         None where it shares no version with those that were added before.
         """
+        if entry.packed is not None and self._transactions:
+            entry = unpacked(entry)
         envelope = entry.envelope
         kind = kind_of(envelope.lance)
         fault = envelope_fault(envelope, kind)
         if fault is not None:
             return fault
         if self._state is not None:
-            change = self._next(envelope, kind, self._state)
+            change = self._next(entry, kind, self._state)
         else:
             change = self._clone(envelope) if kind is Kind.CLONE else self._creation(envelope)
         if not isinstance(change, Change):
@@ -128,12 +132,13 @@ class LanceDraft:
         head.reader_feature_flags, head.writer_feature_flags = flags_of(
             head, deletions=fragments.has_deletions
         )
-        buffers = encode_file(head, fragments, table.index_section, transaction)
+        packed = table.packed if len(self._transactions) == 1 else None
+        buffers = encode_file(head, fragments, table.index_section, transaction, packed)
         state = LanceState(
             head,
             fragments,
             table.index_section,
-            transaction,
+            _remembered(transaction),
             self._next_history(),
             table.columns,
             self._scheme,
@@ -204,8 +209,9 @@ class LanceDraft:
         self._begins_clone = True
         return Change(envelope.lance, rows_added=cloned.rows)
 
-    def _next(self, envelope: Envelope, kind: Kind, state: LanceState) -> Change | Rejected | Invalid:
+    def _next(self, entry: Entry, kind: Kind, state: LanceState) -> Change | Rejected | Invalid:
         """What a proposal built on an older version comes to on this one."""
+        envelope = entry.envelope
         if envelope.HasField("create"):
             return Rejected(_exists_already(state))
         if kind is Kind.CLONE:
@@ -227,9 +233,12 @@ class LanceDraft:
         late = _too_old(known, state)
         if late is not None:
             return Rejected(late)
-        changed = self._meanings.fault(transaction, known) if self._meanings else None
+        told = transaction if entry.packed is None else entry.packed.told(transaction)
+        changed = self._meanings.fault(told, known) if self._meanings else None
         rebase = verdict if isinstance(verdict, Rebase) else NOTHING
-        change = changed or RULES[kind].change(self._table, Proposal(envelope, rows, rebase))
+        sizes = self._table.observed.listed.get(entry.position)
+        proposal = Proposal(envelope, rows, rebase, entry.packed, sizes)
+        change = changed or RULES[kind].change(self._table, proposal)
         if isinstance(change, Rejected) and rebase.merges:
             return Rejected(self._history.named(change.conflict, ours, known))
         return change
@@ -280,8 +289,21 @@ class LanceDraft:
     def _together(self) -> Transaction:
         """One transaction for all entries so far."""
         if self._merged is None:
-            self._merged = merged(self._transactions, self._table.proposed, self._table.replaced)
+            parts, proposed, packed = self._transactions, self._table.proposed, self._table.packed
+            if packed is not None and len(parts) > 1:
+                parts = [packed.whole(parts[0]), *parts[1:]]
+                proposed = [*chain.from_iterable(packed.records()), *proposed]
+            self._merged = merged(parts, proposed, self._table.replaced)
         return self._merged
+
+
+def _remembered(transaction: Transaction) -> Transaction:
+    """A version's transaction as its state keeps it: an Append without its fragments, which may be many."""
+    if not transaction.HasField("append"):
+        return transaction
+    transaction.append.ClearField("fragments")
+    # Anew, since what is cleared keeps its memory.
+    return Transaction.FromString(transaction.SerializeToString(deterministic=True))
 
 
 def _exists_already(state: LanceState) -> Conflict:

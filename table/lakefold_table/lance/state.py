@@ -37,8 +37,9 @@ class LanceState:
     """One version of the table.
 
     `head` is the manifest without fragments (not to be changed); `index_section` its index section.
-    `transaction` is what made this version, None where that isn't known. `scheme` is how the
-    table names its versions. `file_version` is that of its data files, None where nothing tells it yet.
+    `transaction` is what made this version (an Append without its fragments), None where that isn't known.
+    `scheme` is how the table names its versions. `file_version` is that of its data files, None where nothing
+    tells it yet.
     """
 
     head: Manifest

@@ -62,7 +62,7 @@ class LanceFormat:
         transaction file that such a version names (`LanceState.told_in`).
         """
         where = f"{uri}/{path}"
-        file = decode_file(data, where)
+        file = decode_file(data, where, whole=False)
         if file.transaction is None:
             file = replace(file, transaction=transaction_of(told))
         return state_of(file, _scheme(path, file.head.version, where), where)
@@ -88,11 +88,13 @@ class LanceFormat:
 
     def needs(self, state: LanceState | None, entries: Sequence[Entry]) -> Needs:
         """What the operations of these entries ask for, and what is needed to judge old read versions."""
+        listed = {entry.position: entry.packed.paths() for entry in entries if entry.packed is not None}
         asked = Needs.all_of(
             RULES[kind].needs(state, entry.envelope)
             for entry in entries
             if (kind := kind_of(entry.envelope.lance)) in RULES
         )
+        asked = replace(asked, listed=listed)
         if state is None:
             return asked
         return Needs.all_of((asked, _needs_to_judge(state, entries), _needs_of_indices(state, entries)))

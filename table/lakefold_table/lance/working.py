@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_table.format import NewFile, Observed
+    from lakefold_table.lance.manifests.chunks import Chunk
+    from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.lance.operations.change import Change
     from lakefold_table.lance.schemas.columns import Columns
     from lakefold_table.lance.schemas.data_files import FileVersion
@@ -37,8 +39,9 @@ class Working:
     """The table as the next entry finds it. Only `take` and `create` change it.
 
     `head` is the manifest without fragments, `version` the number of the version in the making. `new` are the
-    fragments added so far, `proposed` each of them as its entry proposed it, encoded. `before` are the files
-    to write before the version is put, by path.
+    fragments added so far, `proposed` each of them as its entry proposed it, encoded. `packed`: fragments
+    that the first entry brought so, which are not among them. `before` are the files to write before the
+    version is put, by path.
     """
 
     def __init__(self, state: LanceState | None, observed: Observed) -> None:
@@ -49,6 +52,8 @@ class Working:
         self.columns = columns_of((), None) if state is None else state.columns
         self.new: list[Numbered] = []
         self.proposed: list[bytes] = []
+        self.packed: Packed | None = None
+        self._chunks: Sequence[Chunk] = ()
         self.before: dict[str, NewFile] = {}
         self.new_file_versions: set[FileVersion] = set()
         self._index_section = b"" if state is None else state.index_section
@@ -96,7 +101,8 @@ class Working:
     def taken(self, ids: Collection[int]) -> set[int]:
         """Those of the ids that fragments bear, as the entries so far left them, new ones among them."""
         there = self._live.taken(ids) - self._removed
-        return there | {one.id for one in self.new}.intersection(ids)
+        new = {one.id for one in self.new}.union(*(chunk.ids for chunk in self._chunks))
+        return there | new.intersection(ids)
 
     @property
     def replaced(self) -> Mapping[int, DataFragment]:
@@ -171,13 +177,14 @@ class Working:
             self._take_indices(change.indices)
         if change.whole is not None:
             self._live, self._replaced, self._removed, self.new = change.whole, {}, set(), []
+            self._chunks = ()
             self.numbering.continue_on(change.whole)
         self._replace(change)
         self.before.update((file.path, file) for file in change.before)
         self.numbering.use_row_ids(change.row_ids)
         if change.reserved:
             return 0, self.numbering.reserve(change.reserved), change.reserved
-        taken = self._add(change.added)
+        taken = self._add(change.added) if change.packed is None else self._add_packed(change.packed)
         if self._index_section and change.transaction.WhichOneof("operation") in SIFTING:
             self._take_indices(without_idle(self.indices, self.taken))
         return taken
@@ -186,7 +193,9 @@ class Working:
         """The complete list after all entries."""
         new = sorted(self.new, key=lambda one: one.id)
         replaced = {number: Numbered.of(one) for number, one in self._replaced.items()}
-        return self._live.changed(replaced, self._removed, new)
+        if not self._chunks:
+            return self._live.changed(replaced, self._removed, new)
+        return self._live.changed(replaced, self._removed).followed(self._chunks).added(new)
 
     def _replace(self, change: Change) -> None:
         """Puts fragments in the place of others; deletion files made for those are of no use any more."""
@@ -211,6 +220,12 @@ class Working:
         self._note_files(fragments)
         rows = sum(one.physical_rows - one.deleted_rows for one in numbered)
         return rows, numbered[0].id if numbered else 0, len(numbered)
+
+    def _add_packed(self, packed: Packed) -> tuple[int, int, int]:
+        """As `_add`, for the first entry of a version."""
+        self.packed, self._chunks = packed, self.numbering.number_packed(packed, self.version)
+        self._note_files(packed.kinds)
+        return sum(packed.rows), self._chunks[0].first_id, packed.count
 
     def _note_files(self, fragments: Iterable[DataFragment]) -> None:
         self.new_file_versions.update(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from operator import attrgetter, lt
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ def fragments_have_rows(step: Step) -> str:
     for one in step.fragments:
         if not 0 < one.physical_rows <= MAX_ROWS:
             return f"fragment {one.id} has {one.physical_rows} rows"
-        if one.deletion_file.num_deleted_rows >= one.physical_rows:
+        if one.HasField("deletion_file") and one.deletion_file.num_deleted_rows >= one.physical_rows:
             deleted = one.deletion_file.num_deleted_rows
             return f"fragment {one.id} has {one.physical_rows} rows, of which {deleted} are deleted"
     return ""
@@ -59,16 +60,20 @@ def fragments_have_rows(step: Step) -> str:
 
 def fields_lie_once(step: Step) -> str:
     """A field has one live file in a fragment, or which of two is read is chance."""
-    for one in step.fragments:
-        ids = [number for file in one.files for number in file.fields if number >= 0]
-        if len(set(ids)) < len(ids):
-            twice = {number for number in ids if ids.count(number) > 1}
-            return f"field ids {some(twice)} lie twice in fragment {one.id}"
+    for fragment, files in zip(step.fragments, step.files, strict=True):
+        ids = [number for file in files for number in file.fields]
+        if len(set(ids)) == len(ids):
+            continue
+        twice = {number for number, count in Counter(ids).items() if count > 1 and number >= 0}
+        if twice:
+            return f"field ids {some(twice)} lie twice in fragment {fragment.id}"
     return ""
 
 
 def fragments_keep_their_rows(step: Step) -> str:
     """A fragment is its rows: while it has its id, none comes, goes or gets another row id."""
+    if not step.earlier:
+        return ""
     for one in step.fragments:
         before = step.earlier.get(one.id)
         if before is None:
@@ -83,7 +88,7 @@ def fragments_keep_their_rows(step: Step) -> str:
 
 def deleted_rows_stay_deleted(step: Step) -> str:
     """A row comes back only by a Restore."""
-    if kind_of(step.after.transaction) is Kind.RESTORE:
+    if not step.earlier or kind_of(step.after.transaction) is Kind.RESTORE:
         return ""
     for one in step.fragments:
         before = step.earlier.get(one.id)

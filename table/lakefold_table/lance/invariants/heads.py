@@ -91,11 +91,11 @@ def bases_are_known(step: Step) -> str:
 
 
 def _used_bases(step: Step) -> Iterator[tuple[int, str]]:
-    for fragment in step.fragments:
-        for file in fragment.files:
+    for fragment, files in zip(step.fragments, step.files, strict=True):
+        for file in files:
             if file.HasField("base_id"):
                 yield file.base_id, f"data file {file.path}"
-        if fragment.deletion_file.HasField("base_id"):
+        if fragment.HasField("deletion_file") and fragment.deletion_file.HasField("base_id"):
             yield fragment.deletion_file.base_id, f"the deletion file of fragment {fragment.id}"
     for index in step.indices:
         if index.HasField("base_id"):

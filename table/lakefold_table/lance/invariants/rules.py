@@ -82,7 +82,8 @@ def check(before: LanceState | None, after: LanceState) -> None:
     Raises `DamagedError` where the version before broke the same already, else `StopError`: then the fault is
     ours, and nothing may be built on it.
     """
-    for one, fault in faults(Step.changed(before, after), CHEAP):
+    found = (pair for step in Step.changed(before, after) for pair in faults(step, CHEAP))
+    for one, fault in found:
         message = f"it would break {one.name}: {fault}"
         where = f"version {after.version}"
         if before is not None and broken(one, Step.whole(None, before)):

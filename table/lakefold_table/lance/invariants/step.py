@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from lakefold_protos.lance.table_pb2 import IndexSection
+from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection
 from lakefold_table.lance.manifests.fragments import Fragments
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from lakefold_protos.lance.table_pb2 import DataFragment, IndexMetadata
+    from lakefold_protos.lance.table_pb2 import DataFile, IndexMetadata
     from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
+
+AT_ONCE = 4096
+"""How many changed fragments are looked at together."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +35,19 @@ class Step:
     deletions: Mapping[int, Bitmap] | None = None
 
     @classmethod
-    def changed(cls, before: LanceState | None, after: LanceState) -> Step:
-        """Looks only at the fragments that are not the same in both; chunks that both share cost nothing."""
+    def changed(cls, before: LanceState | None, after: LanceState) -> Iterator[Step]:
+        """Looks only at the fragments that are not the same in both; chunks that both share cost nothing.
+
+        At some thousands at a time, each with the last one before, so that a change of any size takes no more
+        memory than they do; at least once.
+        """
         known = Fragments() if before is None else before.fragments
-        return cls(before, after, after.fragments.unlike(known))
+        fragments = map(DataFragment.FromString, after.fragments.unlike(known))
+        looked_at = list(islice(fragments, AT_ONCE))
+        yield cls(before, after, looked_at)
+        while more := list(islice(fragments, AT_ONCE)):
+            looked_at = [looked_at[-1], *more]
+            yield cls(before, after, looked_at)
 
     @classmethod
     def whole(
@@ -47,11 +60,17 @@ class Step:
         return cls(before, after, list(after.fragments), deletions)
 
     @cached_property
+    def files(self) -> Sequence[Sequence[DataFile]]:
+        """The data files of each of the fragments."""
+        return [list(one.files) for one in self.fragments]
+
+    @cached_property
     def earlier(self) -> Mapping[int, DataFragment]:
         """The fragments looked at as they were before, by id, where they were there."""
         if self.before is None:
             return {}
-        return self.before.fragments.get([one.id for one in self.fragments])
+        last = self.before.fragments.last_id
+        return self.before.fragments.get([number for one in self.fragments if (number := one.id) <= last])
 
     @cached_property
     def indices(self) -> Sequence[IndexMetadata]:

@@ -174,6 +174,16 @@ def chunks_of(fragments: Sequence[Numbered]) -> list[Chunk]:
     return chunks
 
 
+def new_chunks(fragments: Sequence[bytes], first_id: int, rows: Sequence[int]) -> Iterator[Chunk]:
+    """New chunks of encoded fragments with neighbouring ids and so many rows, none of which is deleted."""
+    at = 0
+    for part in cut(fragments):
+        encoded, end = encode_records(part), at + len(part)
+        tally = Tally(len(part), len(encoded), sum(rows[at:end]))
+        yield _chunk(encoded, range(first_id + at, first_id + end), tally)
+        at = end
+
+
 def parsed(encoded: bytes, before: int = -1) -> Chunk:
     """The chunk that these records are; `before` is the id of the fragment in front of them.
 

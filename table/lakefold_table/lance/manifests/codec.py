@@ -19,11 +19,13 @@ from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.chunks import CHUNK_BYTES
 from lakefold_table.lance.manifests.expansion import check_expansion, most_parts
 from lakefold_table.lance.manifests.fragments import Fragments, Gathering
+from lakefold_table.lance.manifests.packed import without_fragments
 from lakefold_table.lance.manifests.wire import runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.lance.manifests.wire import Run
     from lakefold_table.storage.base import Buffer
 
@@ -51,12 +53,15 @@ class ManifestFile:
     transaction: Transaction | None
 
 
-def decode_file(data: bytes, where: str = "") -> ManifestFile:
-    """Takes a whole manifest file apart. Raises `DamagedError` naming `where` and what is wrong."""
+def decode_file(data: bytes, where: str = "", *, whole: bool = True) -> ManifestFile:
+    """Takes a whole manifest file apart. Raises `DamagedError` naming `where` and what is wrong.
+
+    `whole`: False leaves the fragments of an Append out of its transaction.
+    """
     head, fragments = _decoded(data, _manifest_span(data, where), where)
     index = index_section(data, head, where)
     _parsed(IndexSection(), index, where, "index section")
-    return ManifestFile(head, fragments, index, _transaction(data, head, where))
+    return ManifestFile(head, fragments, index, _transaction(data, head, where, whole=whole))
 
 
 def decode_head(data: bytes, where: str = "") -> tuple[Manifest, Transaction | None]:
@@ -124,15 +129,25 @@ def head_length(start: bytes) -> int:
 
 
 def encode_file(
-    head: Manifest, fragments: Fragments, index_section: bytes, transaction: Transaction
+    head: Manifest,
+    fragments: Fragments,
+    index_section: bytes,
+    transaction: Transaction,
+    packed: Packed | None = None,
 ) -> list[Buffer]:
     """The buffers of a manifest file; the first is the transaction section. Changes `head`'s offsets.
 
+    `packed`: fragments of the transaction that it doesn't list. The first buffer is then all that stands in
+    front of them, its properties among it, which name the version.
+
     Raises `InvalidError` where a section grows larger than a protobuf message may be.
     """
-    transaction_bytes = transaction.SerializeToString(deterministic=True)
-    sections: list[Buffer] = [_length(len(transaction_bytes), "transaction") + transaction_bytes]
-    offset = len(sections[0])
+    encoded = [transaction.SerializeToString(deterministic=True)]
+    if packed is not None:
+        encoded = packed.section(transaction)
+    size = sum(map(len, encoded))
+    sections: list[Buffer] = [_length(size, "transaction") + encoded[0], *encoded[1:]]
+    offset = LENGTH.size + size
     head.transaction_section = 0
     head.ClearField("index_section")
     if index_section:
@@ -233,7 +248,7 @@ def _parsed(message: M, data: bytes, where: str, what: str) -> M:
     return message
 
 
-def _transaction(data: bytes, head: Manifest, where: str) -> Transaction | None:
+def _transaction(data: bytes, head: Manifest, where: str, *, whole: bool = True) -> Transaction | None:
     """The inline transaction: field 23, or the older field 21 (format facts, section 2)."""
     if head.HasField("transaction_section"):
         offset = head.transaction_section
@@ -241,6 +256,12 @@ def _transaction(data: bytes, head: Manifest, where: str) -> Transaction | None:
         offset = head.transaction_section_before_14
     else:
         return None
-    return _parsed(
-        Transaction(), _section(data, offset, where, "transaction section"), where, "transaction section"
-    )
+    section = _section(data, offset, where, "transaction section")
+    if not whole:
+        try:
+            told = without_fragments(section)
+        except DecodeError as error:
+            raise DamagedError(f"the transaction section can't be decoded: {error}", where=where) from error
+        if told is not None:
+            return told
+    return _parsed(Transaction(), section, where, "transaction section")

@@ -126,6 +126,16 @@ class Fragments:
         """
         return self.changed({}, (), fragments)
 
+    def followed(self, chunks: Sequence[Chunk]) -> Fragments:
+        """With these chunks behind the last one. Raises `ValueError` where their ids don't ascend."""
+        result, tally, last = list(self.chunks), self.tally, self.last_id
+        for chunk in chunks:
+            if chunk.first_id <= last:
+                raise ValueError(f"fragment {chunk.first_id} stands after fragment {last}: ids must ascend")
+            _push(result, chunk)
+            tally, last = tally.plus(chunk.tally), chunk.last_id
+        return Fragments(tuple(result), tally)
+
     def changed(
         self, replaced: Mapping[int, Numbered], removed: Collection[int] = (), added: Sequence[Numbered] = ()
     ) -> Fragments:
@@ -147,17 +157,16 @@ class Fragments:
             tally = tally.plus(chunk.tally)
         return Fragments(_spliced(self.chunks, parts, new), tally)
 
-    def unlike(self, other: Fragments) -> list[DataFragment]:
-        """The fragments that the other list doesn't have in the same bytes; shared chunks cost nothing."""
+    def unlike(self, other: Fragments) -> Iterator[bytes]:
+        """The encoded fragments that the other list doesn't have so; shared chunks cost nothing."""
         mine, theirs = _apart(self.chunks, other.chunks)
-        records: list[bytes] = []
+        first: Sequence[bytes] = ()
         if len(theirs) == 1 and mine and mine[0].encoded.startswith(theirs[0].encoded):
             # Only appended to, as most often: what lies in front need not be taken apart.
-            records += decode_records(mine[0].encoded[len(theirs[0].encoded) :])
+            first = decode_records(mine[0].encoded[len(theirs[0].encoded) :])
             mine, theirs = mine[1:], ()
         known = set(_records(theirs))
-        records += filterfalse(known.__contains__, _records(mine))
-        return [DataFragment.FromString(record) for record in records]
+        return chain(first, filterfalse(known.__contains__, _records(mine)))
 
     def _find(self, number: int) -> tuple[int, int] | None:
         """Where a fragment is: the index of its chunk, and its own in that."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 VERSIONS = "_versions"
 DATA = "data"
@@ -31,6 +31,7 @@ _USUAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 PLAIN = frozenset(string.ascii_letters + string.digits + " !$&'()+,-.:;=@_")
 """The characters that Lance clients leave as they are in the name of a file (tried)."""
 MAX_PATH, MAX_SEGMENT = 1000, 255
+_NAMES = re.compile(r"(?:(?!\.)[{}]{{1,{}}}\n)*".format(re.escape("".join(sorted(PLAIN))), MAX_SEGMENT))
 
 
 class Scheme(Enum):
@@ -140,6 +141,11 @@ def is_data_name(path: str) -> bool:
     file is there, and no client can open the table's rows.
     """
     return _USUAL.fullmatch(path) is not None or (is_inside(path) and PLAIN.issuperset(path))
+
+
+def are_data_names(paths: Sequence[str]) -> bool:
+    """Whether `is_data_name` holds for each of them; many times faster than to ask one by one."""
+    return _NAMES.fullmatch("".join(f"{path}\n" for path in paths)) is not None
 
 
 def index_path(uuid: bytes, path: str) -> str:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
 VARINT, FIXED64, DELIMITED, GROUP_START, GROUP_END, FIXED32 = range(6)
 TYPE_BITS = 3
@@ -59,6 +62,25 @@ def field_at(data: bytes, at: int, end: int) -> tuple[int, int, int]:
             raise DecodeError(f"a field of {size} bytes at {start} reaches beyond the message's end at {end}")
         return tag >> TYPE_BITS, start, start + size
     return tag >> TYPE_BITS, -1, _field_end(data, at, end, 0)[0]
+
+
+def varint(number: int) -> bytes:
+    """An unsigned number as protobuf writes it."""
+    out = bytearray()
+    while number > SEVEN_BITS:
+        out.append(number & SEVEN_BITS | MORE)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def varints(numbers: NDArray[np.uint64]) -> list[bytes]:
+    """Many unsigned numbers, each as `varint` writes it."""
+    sevens = numbers[:, None] >> np.arange(0, VARINT_BITS, 7, dtype=np.uint64)
+    digits = (sevens & np.uint64(SEVEN_BITS)).astype(np.uint8)
+    digits[:, :-1] |= np.where(sevens[:, 1:] > 0, np.uint8(MORE), np.uint8(0))
+    # The zeros behind a number fall away where numpy takes its digits for text; so does a number 0.
+    return [one or b"\0" for one in digits.view(f"S{digits.shape[1]}").ravel().tolist()]
 
 
 def _wanted_end(data: bytes, at: int, end: int, tag: int, longest: int) -> int:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.format import Needs
 from lakefold_table.lance.manifests.naming import data_path, is_inside
 from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.validity import file_fault, new_fragment_fault
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Iterable
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.entry import Invalid
+    from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.working import Working
@@ -26,6 +31,9 @@ def needs(_state: LanceState | None, envelope: Envelope) -> Needs:
 
 def change(table: Working, proposal: Proposal) -> Change | Invalid:
     """The fragments, which get the next free ids."""
+    packed = proposal.packed
+    if packed is not None:
+        return _packed_fault(table, packed, proposal.sizes) or Change(proposal.transaction, packed=packed)
     fragments = proposal.transaction.append.fragments
     return table.new_fragments_fault(fragments) or Change(proposal.transaction, added=fragments)
 
@@ -38,3 +46,48 @@ def own_files(fragments: Iterable[DataFragment]) -> Iterable[str]:
         for file in one.files
         if not file.HasField("base_id") and is_inside(file.path)
     )
+
+
+def _packed_fault(table: Working, packed: Packed, sizes: array[int] | None) -> Invalid | None:
+    """What is wrong with fragments that are sound in themselves, on this table: the same as one by one.
+
+    Where nothing is, none of them is decoded; else the first faulty one is looked for.
+    """
+    kinds_fit = all(new_fragment_fault(_sample(kind), table.columns, ()) is None for kind in packed.kinds)
+    files_fit = sizes is None or _as_said(packed, sizes)
+    if not (kinds_fit and files_fit):
+        fault = _first_fault(table, packed, sizes)
+        if fault is not None:
+            return fault
+    return table.numbering.room_fault(packed.count, sum(packed.rows))
+
+
+def _sample(kind: DataFragment) -> DataFragment:
+    """A fragment of this kind."""
+    sample = DataFragment()
+    sample.CopyFrom(kind)
+    sample.physical_rows = 1
+    for number, file in enumerate(sample.files):
+        file.path = f"{number}.lance"
+    return sample
+
+
+def _as_said(packed: Packed, sizes: array[int]) -> bool:
+    """Whether every file is there and has the size that the proposal says."""
+    said, found = np.frombuffer(packed.sizes, np.uint64), np.frombuffer(sizes, np.int64)
+    there = found >= 0
+    return bool((there & ((said == 0) | (said == found.astype(np.uint64)))).all())
+
+
+def _first_fault(table: Working, packed: Packed, sizes: array[int] | None) -> Invalid | None:
+    at = 0
+    for fragments in packed.fragments():
+        for one in fragments:
+            paths = [data_path(file.path) for file in one.files]
+            there = [] if sizes is None else sizes[at : at + len(paths)]
+            seen = {path: None if size < 0 else size for path, size in zip(paths, there, strict=False)}
+            fault = new_fragment_fault(one, table.columns, table.base_ids) or file_fault(one, seen)
+            if fault is not None:
+                return fault
+            at += len(paths)
+    return None

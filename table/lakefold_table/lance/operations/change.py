@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lakefold_table.lance.conflicts.verdicts import Rebase
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.format import NewFile
     from lakefold_table.lance.manifests.fragments import Fragments
+    from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.schemas.data_files import FileVersion
 
@@ -27,11 +29,15 @@ class Proposal:
 
     `affected_rows`: the row offsets that it deletes or moves, by fragment id, None where nobody says.
     `rebase`: what must be fitted to what came after its read version (format facts, section 5.5).
+    `packed`: the fragments of an Append that are kept encoded, and then not in the transaction; `sizes` those
+    of their files as the shell found them (-1: not there), None where it didn't look.
     """
 
     envelope: Envelope
     affected_rows: Mapping[int, Bitmap] | None = None
     rebase: Rebase = NOTHING
+    packed: Packed | None = None
+    sizes: array[int] | None = None
 
     @property
     def transaction(self) -> Transaction:
@@ -45,6 +51,7 @@ class Change:
 
     `transaction` is the proposal as it stands in the version it becomes part of, rebased; foreign writers
     check theirs against it. `added`: new fragments in order; what has no id, row ids or versions gets them.
+    `packed`: more new fragments, kept encoded, which the transaction doesn't list.
     `replaced`: fragments that are there, in their new form. `removed`: ids that go.
     `whole`: the list of fragments to begin with instead of the table's; the three above come on top.
     `head`: the manifest (without fragments) to go on with instead of the table's, `file_version` that of its
@@ -68,3 +75,4 @@ class Change:
     before: tuple[NewFile, ...] = ()
     rows_added: int | None = None
     rows_deleted: int | None = None
+    packed: Packed | None = None

@@ -10,23 +10,28 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from lakefold_table.entry import Invalid
+from lakefold_table.lance.manifests.chunks import new_chunks
 from lakefold_table.lance.manifests.fragments import Numbered
-from lakefold_table.lance.rows.rowids import lineage
+from lakefold_table.lance.manifests.wire import varint, varints
+from lakefold_table.lance.rows.rowids import lineage, lineages
 from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
+    from lakefold_table.lance.manifests.chunks import Chunk
     from lakefold_table.lance.manifests.fragments import Fragments
+    from lakefold_table.lance.manifests.packed import Packed
 
 MAX_FRAGMENT_ID = 2**32 - 2
 """The highest id given; behind 2^32 - 1 pylance can't count on (tried)."""
 MAX_STEP = 2**24
 """How far one proposal may move the highest id. Ids are never given back: a slip must not use them all up."""
 MAX_ROW_ID = 2**64 - 1
-SEVEN_BITS, MORE = 0x7F, 0x80
 
 
 class Numbering:
@@ -62,14 +67,11 @@ class Numbering:
     def fault(self, fragments: Sequence[DataFragment]) -> Invalid | None:
         """Why these fragments can't get or keep their ids; None where they can."""
         given = [fragment.id for fragment in fragments if fragment.id]
-        after = self._next + len(fragments) - len(given)
-        if after - 1 > MAX_FRAGMENT_ID:
-            return Invalid("the table has no fragment ids left", "copy it into a new table")
-        rows = sum(fragment.physical_rows for fragment in fragments)
-        if self._stable and self.next_row_id + rows > MAX_ROW_ID:
-            return Invalid("the table has no row ids left", "copy it into a new table")
-        if not given:
-            return None
+        fresh = len(fragments) - len(given)
+        full = self.room_fault(fresh, sum(fragment.physical_rows for fragment in fragments))
+        if full is not None or not given:
+            return full
+        after = self._next + fresh
         ids = set(given)
         taken = self._live.taken(ids) | {number for number in ids if self._next <= number < after}
         highest = min(self._next + MAX_STEP, MAX_FRAGMENT_ID)
@@ -79,6 +81,14 @@ class Numbering:
                 f"fragment ids {some(wrong or ids)} are taken, given twice or above {highest}",
                 "leave ids 0: they are given when folded",
             )
+        return None
+
+    def room_fault(self, fragments: int, rows: int) -> Invalid | None:
+        """Why so many fragments can't get new ids, or so many rows theirs; None where they can."""
+        if self._next + fragments - 1 > MAX_FRAGMENT_ID:
+            return Invalid("the table has no fragment ids left", "copy it into a new table")
+        if self._stable and self.next_row_id + rows > MAX_ROW_ID:
+            return Invalid("the table has no row ids left", "copy it into a new table")
         return None
 
     def ids_for(self, fragments: Sequence[DataFragment]) -> list[int]:
@@ -115,6 +125,20 @@ class Numbering:
         self._next = max([self._next, *(one.id + 1 for one in numbered)])
         return numbered
 
+    def number_packed(self, packed: Packed, version: int) -> list[Chunk]:
+        """The fragments with their ids, in their order, as `number` gives them."""
+        chunks: list[Chunk] = []
+        at = 0
+        for records in packed.records():
+            rows, first = packed.rows[at : at + len(records)], self.reserve(len(records))
+            encoded = list(map(bytes.__add__, id_fields(first, len(records)), records))
+            if self._stable:
+                encoded = list(map(bytes.__add__, encoded, lineages(self.next_row_id, rows, version)))
+                self.next_row_id += sum(rows)
+            chunks += new_chunks(encoded, first, rows)
+            at += len(records)
+        return chunks
+
     def _complete(self, fragment: DataFragment, plain: bytes, number: int, version: int) -> bytes:
         encoded = plain if fragment.id or not number else b"\x08" + varint(number) + plain
         if self._stable and not fragment.HasField("inline_row_ids"):
@@ -123,11 +147,7 @@ class Numbering:
         return encoded
 
 
-def varint(number: int) -> bytes:
-    """An unsigned number as protobuf writes it."""
-    out = bytearray()
-    while number > SEVEN_BITS:
-        out.append(number & SEVEN_BITS | MORE)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+def id_fields(first: int, count: int) -> list[bytes]:
+    """The encoded field `DataFragment.id` for each of so many neighbouring ids; 0 takes none."""
+    fields = [b"\x08" + encoded for encoded in varints(np.arange(first, first + count, dtype=np.uint64))]
+    return [b"", *fields[1:]] if not first and fields else fields

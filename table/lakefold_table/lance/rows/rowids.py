@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from lakefold_protos.lance.rowids_pb2 import RowIdSequence
 from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_table.lance.manifests.wire import varints
 from lakefold_table.lance.rows.row_versions import one_version
 from lakefold_table.lance.rows.segments import check_rows, damaged, length, numbers, parsed, segment_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -32,6 +34,23 @@ def lineage(first_row_id: int, rows: int, version: int) -> bytes:
         inline_created_at_versions=versions,
         inline_last_updated_at_versions=versions,
     ).SerializeToString(deterministic=True)
+
+
+def lineages(first_row_id: int, rows: Sequence[int], version: int) -> Iterator[bytes]:
+    """What `lineage` gives for each of some fragments, whose rows have neighbouring ids."""
+    ends = varints(np.cumsum(np.array([first_row_id, *rows], dtype=np.uint64)))
+    starts = [b"\x08" + one for one in ends[:-1]]
+    if not first_row_id and starts:
+        starts[0] = b""
+    versions: dict[int, bytes] = {}
+    for start, end, count in zip(starts, ends[1:], rows, strict=True):
+        if count not in versions:
+            fields = DataFragment.FromString(lineage(0, count, version))
+            fields.ClearField("inline_row_ids")
+            versions[count] = fields.SerializeToString(deterministic=True)
+        span = b"%s\x10%s" % (start, end)
+        size = len(span)
+        yield b"\x2a%c\x0a%c\x0a%c%s%s" % (size + 4, size + 2, size, span, versions[count])
 
 
 def count_row_ids(data: bytes, where: str = "") -> int:
