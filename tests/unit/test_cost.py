@@ -140,6 +140,7 @@ def committed(table: Table, data: bytes) -> int:
     """Folds such an envelope, all its files looked at; the bytes of its version."""
     envelope, packed = parsed_packed(data)
     one = replace(entry(envelope, 9), packed=packed)
+    assert isinstance(table.state, LanceState)
     needs = FORMAT.needs(table.state, [one])
     sizes = {key: array("q", (1000 for paths in files for _ in paths)) for key, files in needs.listed.items()}
     assert [len(found) for found in sizes.values()] == [packed.count if packed else 0]
