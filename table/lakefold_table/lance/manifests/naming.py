@@ -145,7 +145,8 @@ def is_data_name(path: str) -> bool:
 
 def are_data_names(paths: Sequence[str]) -> bool:
     """Whether `is_data_name` holds for each of them; many times faster than to ask one by one."""
-    return _NAMES.fullmatch("".join(f"{path}\n" for path in paths)) is not None
+    joined = "".join(f"{path}\n" for path in paths)
+    return joined.count("\n") == len(paths) and _NAMES.fullmatch(joined) is not None
 
 
 def index_path(uuid: bytes, path: str) -> str:
