@@ -18,10 +18,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import DamagedError, NotATableError, RetryError, StopError, VersionExpiredError
-from lakefold_table.storage.base import DoubtfulPutError, Put
+from lakefold_table.storage.base import DoubtfulPutError, Put, PutsTogether
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from lakefold_table.format import Naming, NewFile, Publication
     from lakefold_table.storage.base import Storage
@@ -133,8 +133,7 @@ class Versions:
         is_first = self._naming is None and not self.numbers()
         if not is_first:
             self._prove_newest(publication.version - 1)
-        for file in publication.before:
-            self._put_before(file)
+        self._put_before(publication.before)
         try:
             put = self.storage.put_if_absent(publication.path, publication.buffers)
         except DoubtfulPutError:
@@ -193,12 +192,24 @@ class Versions:
             "is there",
         )
 
-    def _put_before(self, file: NewFile) -> None:
+    def _put_before(self, files: Sequence[NewFile]) -> None:
+        if len(files) > 1 and isinstance(self.storage, PutsTogether):
+            puts = list(self.storage.put_together([(file.path, [file.data]) for file in files]))
+        else:
+            puts = [self._put(file) for file in files]
+        for file, put in zip(files, puts, strict=True):
+            if put is not Put.STORED:
+                self._check_there(file)
+
+    def _put(self, file: NewFile) -> Put:
+        """A put without an answer is looked after as if something had been there."""
         try:
-            if self.storage.put_if_absent(file.path, [file.data]) is Put.STORED:
-                return
+            return self.storage.put_if_absent(file.path, [file.data])
         except DoubtfulPutError:
-            pass
+            return Put.EXISTS
+
+    def _check_there(self, file: NewFile) -> None:
+        """Raises unless the file is there with these bytes."""
         try:
             there = self.storage.get(file.path)
         except FileNotFoundError as error:

@@ -14,7 +14,7 @@ from typing import cast
 
 import pytest
 
-from lakefold_table.errors import RetryError
+from lakefold_table.errors import InvalidError, LakefoldError, RetryError
 from lakefold_table.storage.base import Buffer, DoubtfulPutError, Put
 from lakefold_table.storage.durable import Calls, DurableFiles, platform_has_unnamed
 from lakefold_table.storage.local import LocalStorage
@@ -102,6 +102,37 @@ def test_a_power_cut_at_any_moment_leaves_the_whole_object_or_none(tmp_path: Pat
     assert store.put_if_absent("_versions/2.manifest", CONTENT) is Put.STORED
     assert {cut.may_survive("2.manifest") for cut in disk.cuts} == {None, WHOLE}
     assert disk.cuts[-1].must_survive(tmp_path / "lake/t/_versions/2.manifest", tmp_path) == WHOLE
+
+
+@both_modes
+def test_a_power_cut_leaves_each_of_several_objects_whole_or_not_at_all(
+    tmp_path: Path, *, unnamed: bool
+) -> None:
+    """What another client left there unsynced survives too, once all are told to be there."""
+    (tmp_path / "t" / "_deletions").mkdir(parents=True)
+    (tmp_path / "t" / "_deletions" / "0").write_bytes(b"by another client")
+    disk = ForgetfulDisk()
+    store = LocalStorage(tmp_path / "t", unnamed=unnamed, calls=cast("Calls", disk))
+    names = [f"_deletions/{number}" for number in range(20)] + ["_versions/x"]
+    puts = store.put_together([(name, CONTENT) for name in names])
+    assert puts == [Put.EXISTS] + [Put.STORED] * 20
+    for name in names[1:]:
+        assert {cut.may_survive(name.rpartition("/")[2]) for cut in disk.cuts} == {None, WHOLE}
+        assert disk.cuts[-1].must_survive(tmp_path / "t" / name, tmp_path) == WHOLE
+    assert disk.cuts[-1].must_survive(tmp_path / "t" / names[0], tmp_path) == b"by another client"
+    assert store.put_together([(name, [b"other"]) for name in names]) == [Put.EXISTS] * 21
+    assert store.get(names[1]) == WHOLE
+    assert store.put_together([]) == []
+
+
+def test_one_of_several_objects_that_can_t_be_stored_is_told(tmp_path: Path) -> None:
+    store = LocalStorage(tmp_path / "t")
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "a").write_bytes(b"no folder")
+    with pytest.raises(LakefoldError):
+        store.put_together([("b", CONTENT), ("a/c", CONTENT)])
+    with pytest.raises(InvalidError):
+        store.put_together([("b", CONTENT), ("../c", CONTENT)])
 
 
 @both_modes

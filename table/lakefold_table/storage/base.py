@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -119,5 +119,18 @@ class Storage(Protocol):
         Other writers (Lance clients on a local disk, a committer that died between publishing and syncing)
         may leave objects that all can see and a power cut still takes away. Call it before telling anybody
         outside the table that what they hold is done. Raises `FileNotFoundError` where an object is missing.
+        """
+        ...
+
+
+@runtime_checkable
+class PutsTogether(Protocol):
+    """A store that puts several objects faster than one after the other."""
+
+    def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
+        """As `put_if_absent` for each (its path, its buffers), in any order; tells how each of them ended.
+
+        When it returns, all of them survive a crash of the machine, those that were there before too. Where
+        it raises, any of them may be there.
         """
         ...

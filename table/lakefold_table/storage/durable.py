@@ -90,20 +90,21 @@ class DurableFiles:
         self._calls = calls
         self.unnamed = unnamed
 
-    def create(self, folder: str, name: str, buffers: Sequence[Buffer]) -> bool:
+    def create(self, folder: str, name: str, buffers: Sequence[Buffer], *, synced: bool = True) -> bool:
         """Store the joined buffers as `name`, durably. False where the name is taken: nothing was written.
 
-        Raises `DoubtfulPutError` where the file has its name, but the folder could not be synced.
+        `synced`: the name as well; else that is left to `sync_folder`. Raises `DoubtfulPutError` where the
+        file has its name, but the folder could not be synced.
         """
         with self._opened(folder, _FOLDER) as at:
             if self.unnamed:
                 try:
-                    return self._create_unnamed(at, name, buffers)
+                    return self._create_unnamed(at, name, buffers, synced=synced)
                 except OSError as error:
                     if error.errno not in _NO_UNNAMED:
                         raise
                     self.unnamed = False
-            return self._create_named(at, name, buffers)
+            return self._create_named(at, name, buffers, synced=synced)
 
     def replace(self, folder: str, name: str, buffers: Sequence[Buffer]) -> None:
         """Store the joined buffers as `name`, durably, in place of what had that name."""
@@ -151,21 +152,23 @@ class DurableFiles:
                 if made or level != root:
                     raise
 
-    def _create_unnamed(self, at: int, name: str, buffers: Sequence[Buffer]) -> bool:
+    def _create_unnamed(self, at: int, name: str, buffers: Sequence[Buffer], *, synced: bool) -> bool:
         with self._opened(".", _UNNAMED, dir_fd=at) as file:
             self._write(file, buffers)
             self._calls.fsync(file)
             # With a folder's descriptor this is linkat(AT_SYMLINK_FOLLOW), which /proc's links need.
-            return self._commit(file, f"/proc/self/fd/{file}", None, at, name)
+            return self._commit(file, f"/proc/self/fd/{file}", None, at, name, synced=synced)
 
-    def _create_named(self, at: int, name: str, buffers: Sequence[Buffer]) -> bool:
+    def _create_named(self, at: int, name: str, buffers: Sequence[Buffer], *, synced: bool) -> bool:
         with self._temporary(at, buffers) as (file, temporary):
             try:
-                return self._commit(file, temporary, at, at, name)
+                return self._commit(file, temporary, at, at, name, synced=synced)
             finally:
                 self._calls.unlink(temporary, dir_fd=at)
 
-    def _commit(self, file: int, source: str, source_at: int | None, at: int, name: str) -> bool:
+    def _commit(
+        self, file: int, source: str, source_at: int | None, at: int, name: str, *, synced: bool
+    ) -> bool:
         """Give the file its final name, and sync the folder that holds it. False where the name is taken."""
         links = os.fstat(file).st_nlink
         try:
@@ -174,6 +177,8 @@ class DurableFiles:
             # A file server that gets a request twice says "exists" of our own link (open(2) tells of it).
             if os.fstat(file).st_nlink == links:
                 return False
+        if not synced:
+            return True
         try:
             self._calls.fsync(at)
         except OSError as error:

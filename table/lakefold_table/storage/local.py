@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 # Without following a link (it may leave the root) and without waiting for a pipe's other end.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _KNOWN_FOLDERS: Final = 4096
+_SYNCING: Final = 8
+"""How many files are synced at one time: 200 took 60 to 90 ms so on ext4, one after the other 1.7 s."""
 # From this size on a new object's predecessor is worth forgetting.
 _LARGE: Final = 1 << 20
 
@@ -107,6 +110,15 @@ class LocalStorage:
                 self.make_durable([path])
         return Put.EXISTS
 
+    def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
+        """See `PutsTogether`: files that are synced at one time share a journal's commit, and a folder's."""
+        with ThreadPoolExecutor(max(1, min(len(objects), _SYNCING))) as pool:
+            puts = list(pool.map(self._put_unsynced, *zip(*objects, strict=True)))
+        for folder in dict.fromkeys(path.rpartition("/")[0] for path, _ in objects):
+            with _told(self._below + folder):
+                self._in_folder(folder, self._files.sync_folder)
+        return puts
+
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
         """See `Storage.put`."""
         folder, name = self._place(path)
@@ -142,6 +154,16 @@ class LocalStorage:
         for folder in folders:
             with _told(self._below + folder):
                 self._in_folder(folder, self._files.sync_folder)
+
+    def _put_unsynced(self, path: str, buffers: Sequence[Buffer]) -> Put:
+        """As `put_if_absent`; the name is not durable yet."""
+        folder, name = self._place(path)
+        with _told(self._below + path):
+            if self._in_folder(folder, lambda at: self._files.create(at, name, buffers, synced=False)):
+                return Put.STORED
+            with suppress(FileNotFoundError):
+                self._files.sync_file(self._below + path)
+        return Put.EXISTS
 
     def _found(self, path: str) -> os.stat_result | None:
         """What the file system says of an object, None where there is none."""

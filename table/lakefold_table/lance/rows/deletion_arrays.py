@@ -48,7 +48,9 @@ def read_column(data: bytes, most_rows: int, where: str = "") -> NDArray[np.uint
     import pyarrow as pa
 
     try:
-        with pa.ipc.open_file(pa.BufferReader(data)) as file:
+        # A few hundred bytes: handing them to other threads and waiting takes longer than to read them.
+        alone = pa.ipc.IpcReadOptions(use_threads=False)
+        with pa.ipc.open_file(pa.BufferReader(data), options=alone) as file:
             if file.num_record_batches != 1 or not file.schema.equals(
                 pa.schema([_field(pa)]), check_metadata=True
             ):
