@@ -33,7 +33,9 @@ TABLES: Final = {"kafka": ".", "storage_options": "_"}
 """The settings that are tables of options, and what parts the words of an option's name in each."""
 
 _MASK: Final = "***"
-_SECRET = re.compile(r"pass|secret|token|key|credential|account|signature|sas|jaas|auth", re.IGNORECASE)
+_SECRET = re.compile(
+    r"pass|secret|token|key|credential|account|signature|sas|jaas|auth|connection", re.IGNORECASE
+)
 _LOGIN_IN_URI = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")
 
 SHARED: Final = "shared"

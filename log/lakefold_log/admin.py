@@ -6,8 +6,8 @@ outside. Kafka has some 150 error codes; callers need to know which of four thin
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+import time
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from lakefold_log.codes import Local
+from lakefold_log.connecting import Connecting
 from lakefold_table.errors import FencedError, InvalidError, LakefoldError, RetryError, StopError
 
 if TYPE_CHECKING:
@@ -91,7 +92,13 @@ _REFUSED_FOR_GOOD = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     },
 )
-_BROKER_HINT = "see that a broker runs there; `lakefold up` starts a local one"
+_NO_ANSWER = frozenset({Local.TIMED_OUT, Local.TRANSPORT, Local.ALL_BROKERS_DOWN})
+_BROKER_HINT = (
+    "see that a broker runs there (`lakefold up` starts a local one), and that it speaks what "
+    "security.protocol says"
+)
+# How long an answer may take before it is asked why, and how often then.
+_LISTEN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,7 @@ class KafkaConfig:
     """Where the brokers are, and the user's own librdkafka options, handed on as they are.
 
     `options` may hold secrets, so that they never appear in a repr. Raises `InvalidError` where they name an
-    option that this package fixes itself.
+    option that this package fixes itself, or an address holds a login.
     """
 
     bootstrap_servers: str
@@ -111,6 +118,10 @@ class KafkaConfig:
             message = f"the kafka option {fixed[0]} is fixed by Lakefold"
             hint = "set bootstrap_servers" if "servers" in fixed[0] else "leave it out"
             raise InvalidError(message, where=f"kafka.{fixed[0]}", hint=hint)
+        if "@" in self.bootstrap_servers:
+            # Told to whoever reads a log, wherever the brokers are named.
+            hint = "name host:port,…; name and password are the kafka options sasl.username and sasl.password"
+            raise InvalidError("a broker's address holds no login", where="bootstrap_servers", hint=hint)
 
     def client(
         self, *, fixed: Mapping[str, Option], tuned: Mapping[str, Option] | None = None
@@ -177,6 +188,7 @@ class Admin:
     def __init__(self, config: KafkaConfig, *, timeout_s: float = 10.0) -> None:
         self.config = config
         self.timeout_s = timeout_s
+        self._was_answered = False
         with client_set_up(config.bootstrap_servers):
             # The answers carry the errors; librdkafka's own lines on stderr would only repeat them.
             self.client = AdminClient(config.client(fixed={"log_level": 0}))
@@ -184,14 +196,37 @@ class Admin:
     def answer(self, future: Future[T], doing: str, where: str = "") -> T:
         """Wait for one of the client's futures, no longer than the question itself may take."""
         with kafka_errors(doing, where or self.config.bootstrap_servers):
-            try:
-                return future.result(self.timeout_s + 1)
-            except FutureTimeoutError as caught:
-                raise self.no_answer(doing) from caught
+            return self.result(future, doing)
 
-    def no_answer(self, doing: str) -> RetryError:
+    def result(self, future: Future[T], doing: str) -> T:
+        """As `answer`, but what the brokers answer is raised as the client library has it.
+
+        Raises `RetryError` where no broker answers in time, and `InvalidError` as soon as it is clear that
+        none ever will: they let nobody in by this name, or their certificates aren't known here.
+        """
+        deadline = time.monotonic() + self.timeout_s + 1
+        connecting: Connecting | None = None
+        while not wait([future], _LISTEN_S).done:
+            if not self._was_answered:
+                connecting = connecting or Connecting(self.config)
+                connecting.check(doing)
+            if time.monotonic() > deadline:
+                raise self.no_answer(doing, connecting)
+        try:
+            found = future.result()
+        except KafkaException as caught:
+            if kafka_error(caught).code() in _NO_ANSWER:
+                raise self.no_answer(doing, connecting) from caught
+            self._was_answered = True
+            raise
+        self._was_answered = True
+        return found
+
+    def no_answer(self, doing: str, connecting: Connecting | None = None) -> RetryError:
         """The error where no broker answered in time."""
         message = f"{doing}: no answer within {self.timeout_s:g} s"
+        if connecting is not None and connecting.last:
+            message = f"{message}: {connecting.last}"
         return RetryError(message, where=self.config.bootstrap_servers, hint=_BROKER_HINT)
 
     def cluster_id(self) -> str:

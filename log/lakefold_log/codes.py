@@ -20,6 +20,7 @@ class Local(IntEnum):
     ALL_BROKERS_DOWN = -187
     INVALID_ARG = -186
     TIMED_OUT = -185
+    SSL = -181
     QUEUE_FULL = -184
     BAD_COMPRESSION = -198
     FAIL = -196

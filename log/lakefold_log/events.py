@@ -42,7 +42,7 @@ def make_topic(admin: Admin, name: str, partitions: int, *, wait_s: float = 30.0
         name
     ]
     try:
-        future.result(admin.timeout_s + 1)
+        admin.result(future, f"create topic {name}")
     except KafkaException as caught:
         error = kafka_error(caught)
         if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:

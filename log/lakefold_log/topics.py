@@ -7,7 +7,6 @@ the broker's, and nothing is thrown away that a replay needs.
 from __future__ import annotations
 
 import time
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -113,7 +112,7 @@ def describe(admin: Admin, name: str, *, wait_s: float = 0.0) -> TopicDescriptio
 
     def once() -> TopicDescription:
         futures = admin.client.describe_topics(TopicCollection([name]), request_timeout=admin.timeout_s)
-        answer = futures[name].result(admin.timeout_s + 1)
+        answer = admin.result(futures[name], f"describe topic {name}")
         return TopicDescription(
             name, admin.cluster_id(), topic_id_text(answer.topic_id), len(answer.partitions)
         )
@@ -129,6 +128,7 @@ def watermarks(
     Raises as `describe` does; a partition without a leader is waited for.
     """
     isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+    doing = f"ask for the offsets of {name}/{partition}"
 
     def once() -> Watermarks:
         place = TopicPartition(name, partition)
@@ -138,9 +138,9 @@ def watermarks(
             )
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
         ]
-        return Watermarks(*(future[place].result(admin.timeout_s + 1).offset for future in futures))
+        return Watermarks(*(admin.result(future[place], doing).offset for future in futures))
 
-    return _patiently(admin, once, f"ask for the offsets of {name}/{partition}", name, wait_s)
+    return _patiently(admin, once, doing, name, wait_s)
 
 
 def settings_of(admin: Admin, name: str) -> dict[str, str]:
@@ -187,7 +187,7 @@ def _create(admin: Admin, topic: NewTopic) -> None:
     except MissingTopicError:
         future = admin.client.create_topics([topic], request_timeout=admin.timeout_s)[topic.topic]
         try:
-            future.result(admin.timeout_s + 1)
+            admin.result(future, f"create topic {topic.topic}")
         except KafkaException as caught:
             error = kafka_error(caught)
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -209,8 +209,6 @@ def _patiently(admin: Admin, ask: Callable[[], T], doing: str, name: str, wait_s
     while True:
         try:
             return ask()
-        except FutureTimeoutError as caught:
-            raise admin.no_answer(doing) from caught
         except KafkaException as caught:
             error = kafka_error(caught)
             if error.code() not in _STALE:

@@ -46,6 +46,7 @@ _FILE_WITH_ONE_SLASH = re.compile(r"file:(/(?!/).*)", re.DOTALL | re.IGNORECASE)
 _OTHER_WITH_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 # A bucket, a host with a port, or (Azure) container@host. Never user:password, which has no place in a key.
 _AUTHORITY = re.compile(r"(?:[a-z0-9._-]+@)?[a-z0-9._-]+(?::[0-9]+)?")
+_LOGIN = re.compile(r"(?<=://)[^/@]*:[^/@]*(?=@)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _NOT_AS_THEY_ARE = re.compile(r"[%?#\\]| \Z")
 
@@ -82,7 +83,8 @@ def canonical(text: str | os.PathLike[str]) -> str:
         raise InvalidError("the table's name is empty", hint="give a path or a URI such as s3://lake/flights")
     if uri := _URI.fullmatch(text):
         scheme = uri[1].lower()
-        return _of_uri(text, _ALIASES.get(scheme, scheme), uri[2])
+        # What is refused is told, in logs too; a login is refused, and may be a real one.
+        return _of_uri(_LOGIN.sub("***", text), _ALIASES.get(scheme, scheme), uri[2])
     if local := _FILE_WITH_ONE_SLASH.fullmatch(text):
         return _of_uri(text, FILE, local[1])
     if short := _OTHER_WITH_ONE_SLASH.match(text):

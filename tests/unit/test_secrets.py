@@ -1,0 +1,106 @@
+"""A secret that was said in a wrong place, or with a wrong word beside it, is told nowhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold.cli import run
+from lakefold_log.admin import KafkaConfig
+from lakefold_table.errors import InvalidError
+from lakefold_table.uri import canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SECRET = "s3cr3t-a7"  # noqa: S105 - nobody's
+PRINT = ("committer", "--print-config", "--json")
+LOGIN = f"s3://key:{SECRET}@lake/flights"
+NOWHERE = ("--bootstrap-servers", "127.0.0.1:1")
+
+OPTIONS = [
+    "sasl.password",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.config",
+    "ssl.key.password",
+    "ssl.key.pem",
+    "ssl.keystore.password",
+]
+STORAGE = [
+    "aws_secret_access_key",
+    "aws_session_token",
+    "azure_storage_account_key",
+    "azure_storage_sas_key",
+    "connection_string",
+    "google_service_account_key",
+]
+
+
+def check(words: Sequence[str], code: int, capfd: pytest.CaptureFixture[str]) -> str:
+    """Runs a command line that ends so; gives what it printed, which doesn't hold the secret."""
+    assert run(words) == code
+    out, err = capfd.readouterr()
+    assert SECRET not in out + err
+    return f"{out}{err}"
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_options_of_kafka_are_masked(option: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert f'"{option}": "***"' in check([*PRINT, "--kafka", f"{option}={SECRET}"], 0, capfd)
+
+
+@pytest.mark.parametrize("option", STORAGE)
+def test_options_of_the_store_are_masked(option: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert f'"{option}": "***"' in check([*PRINT, "--storage-option", f"{option}={SECRET}"], 0, capfd)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ([*PRINT, "--kafka", SECRET], 2),
+        ([*PRINT, "--root", LOGIN], 2),
+        (["show", LOGIN, "--json"], 2),
+        (["status", "--bootstrap-servers", f"user:{SECRET}@127.0.0.1:1"], 2),
+        (["status", "--bootstrap-servers", f"SASL_SSL://user:{SECRET}@127.0.0.1:1", "--json"], 2),
+        (["status", *NOWHERE, "--kafka", f"sasl.pasword={SECRET}"], 2),
+        (["status", *NOWHERE, "--kafka", "security.protocol=SSL", "--kafka", f"ssl.key.pem={SECRET}"], 2),
+        (["status", *NOWHERE, "--kafka", f"sasl.jaas.config=x password={SECRET}"], 2),
+    ],
+)
+def test_a_wrong_command_line_is_told_without_it(
+    words: list[str], code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert "Hint" in check(words, code, capfd) or words[-2] == "--kafka"
+
+
+@pytest.mark.parametrize(
+    "text", [f'{{"sasl.password": "{SECRET}"', f"sasl.password={SECRET}", f'["{SECRET}"]']
+)
+def test_a_wrong_variable_is_told_without_it(
+    text: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LAKEFOLD_KAFKA", text)
+    assert "LAKEFOLD_KAFKA" in check(PRINT, 2, capfd)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f'[kafka]\nsasl.password = "{SECRET}', f'sasl_password = "{SECRET}"', f'kafka = "{SECRET}"'],
+)
+def test_a_wrong_file_is_told_without_it(
+    text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "settings.toml").write_text(text)
+    assert "settings.toml" in check([*PRINT, "--config", str(tmp_path / "settings.toml")], 2, capfd)
+
+
+def test_a_login_is_no_part_of_a_name_and_is_told_by_no_error() -> None:
+    with pytest.raises(InvalidError) as table:
+        canonical(LOGIN)
+    with pytest.raises(InvalidError) as brokers:
+        KafkaConfig(f"user:{SECRET}@broker:9092", {"sasl.password": SECRET})
+    assert SECRET not in f"{table.value!r} {brokers.value!r}"
+    assert "storage options" in table.value.hint
+    assert "sasl.password" in brokers.value.hint
