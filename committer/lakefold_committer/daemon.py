@@ -22,6 +22,7 @@ from lakefold_committer.parts import Pace, Tables
 from lakefold_committer.proving import prove
 from lakefold_committer.redeeming import Claims
 from lakefold_committer.sharing import Sharing
+from lakefold_committer.tracing import UNTOLD
 from lakefold_committer.turns import Turn
 from lakefold_committer.witness import OutcomesWitness
 from lakefold_log.admin import Admin, KafkaConfig
@@ -30,7 +31,7 @@ from lakefold_log.members import Membership
 from lakefold_log.reporter import Reporter
 from lakefold_log.topics import Topics, describe, ensure_topics
 from lakefold_table.entry import Invalid, LogId
-from lakefold_table.errors import FencedError, GapError, RetryError
+from lakefold_table.errors import FencedError, GapError, LakefoldError, RetryError
 from lakefold_table.lance.table import LanceFormat
 from lakefold_table.uri import is_under
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from lakefold_committer.metrics import Metrics
     from lakefold_committer.owned import OwnedTable
     from lakefold_committer.proofs import Proofs
+    from lakefold_committer.tracing import Tracing
     from lakefold_log.topics import TopicDescription
 
 T = TypeVar("T")
@@ -83,8 +85,9 @@ class Options:
 class Committer:
     """The process's work. `run` returns when all has stopped; any thread may ask for the rest."""
 
-    def __init__(self, options: Options, metrics: Metrics) -> None:
+    def __init__(self, options: Options, metrics: Metrics, tracing: Tracing = UNTOLD) -> None:
         self._options = options
+        self._tracing = tracing
         self._metrics = metrics
         self._stop = threading.Event()
         self._holdings: list[Holding] = []
@@ -193,14 +196,20 @@ class Committer:
         until_caught_up: bool,  # noqa: FBT001 - a thread's argument
         holding: Holding,
     ) -> None:
-        """Folds one partition, and counts what ends it."""
+        """Folds one partition; counts and tells what ends it."""
         try:
             self._fold(admin, topic, holding, until_caught_up=until_caught_up)
-        except FencedError:
-            self._metrics.fenced.inc()
-            raise
-        except GapError:
-            self._metrics.gap.labels(str(holding.partition)).set(1)
+        except LakefoldError as error:
+            event = "stopped"
+            if isinstance(error, FencedError):
+                event = "fenced"
+                self._metrics.fenced.inc()
+            elif isinstance(error, GapError):
+                event = "gap"
+                self._metrics.gap.labels(str(holding.partition)).set(1)
+            if event != "fenced" or not self._options.share:
+                # Where partitions are shared, who shares them says what comes of it.
+                LOG.warning(event, partition=holding.partition, error=str(error))
             raise
 
     def _fold(

@@ -1,11 +1,11 @@
-"""The part of requirements.lock that one extra needs, with its hashes: what the image installs.
+"""The part of requirements.lock that some extras need, with its hashes: what the image installs.
 
 There is one lock, for all extras (decision 0004). The image wants the committer's part of it only, and a
 second lock would be one that can disagree. The lock says beside each package who asked for it (`# via`),
 so the part is found without a resolver and without the network. Where somebody asks for a package by an
 extra of its own, the part may hold a little more than is needed, never less.
 
-    python pins.py committer --without pylance < requirements.lock > pins.txt
+    python pins.py committer otel --without pylance < requirements.lock > pins.txt
 
 It runs before anything is installed, so it needs nothing but Python.
 """
@@ -32,14 +32,16 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def asked_for(project: Mapping[str, Any], extra: str) -> set[str]:
-    """The packages that the project asks for by name, with `extra` and the extras it is made of.
+def asked_for(project: Mapping[str, Any], *extras: str) -> set[str]:
+    """The packages that the project asks for by name, with `extras` and the extras they are made of.
 
     Raises `KeyError` where the project has no such extra.
     """
     own = canonical(project["name"])
     found: set[str] = set()
-    wanted = [*project["dependencies"], *project["optional-dependencies"][extra]]
+    wanted = list(project["dependencies"])
+    for extra in extras:
+        wanted.extend(project["optional-dependencies"][extra])
     while wanted:
         requirement = wanted.pop()
         name = NAME.match(requirement)
@@ -47,8 +49,8 @@ def asked_for(project: Mapping[str, Any], extra: str) -> set[str]:
             raise ValueError(f"not a requirement: {requirement!r}")
         if canonical(name[0]) != own:
             found.add(canonical(name[0]))
-        elif extras := EXTRAS.match(requirement):
-            for one in extras[1].split(","):
+        elif named := EXTRAS.match(requirement):
+            for one in named[1].split(","):
                 wanted.extend(project["optional-dependencies"][one.strip()])
     return found
 
@@ -81,13 +83,13 @@ def _askers(pin: str) -> set[str]:
 def main() -> None:
     """Reads the lock from stdin, the project from the file beside it, and prints the part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("extra")
+    parser.add_argument("extras", nargs="+")
     parser.add_argument("--project", type=Path, default=Path("pyproject.toml"))
     parser.add_argument("--without", action="append", default=[], help="a package left out; repeatable")
     said = parser.parse_args()
     project = tomllib.loads(said.project.read_text(encoding="utf-8"))["project"]
     without = {canonical(name) for name in said.without}
-    sys.stdout.write(part_of(sys.stdin.read(), asked_for(project, said.extra), without))
+    sys.stdout.write(part_of(sys.stdin.read(), asked_for(project, *said.extras), without))
 
 
 if __name__ == "__main__":

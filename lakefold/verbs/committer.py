@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from contextlib import ExitStack
@@ -72,6 +73,7 @@ def command(
         raise SettingError(message, where="--until-caught-up", hint="name the partitions")
     from lakefold_committer.daemon import Committer, Options
     from lakefold_committer.metrics import Metrics
+    from lakefold_committer.tracing import tracing_from
     from lakefold_log.admin import KafkaConfig
     from lakefold_log.topics import Topics
 
@@ -91,10 +93,12 @@ def command(
         group_max_wait_s=settings.group_max_wait,
     )
     metrics = Metrics()
-    committer = Committer(options, metrics)
+    tracing = tracing_from(os.environ)
+    committer = Committer(options, metrics, tracing)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: committer.stop())
     with ExitStack() as stack:
+        stack.callback(tracing.close)
         if settings.http_port:
             stack.enter_context(_health(settings, metrics, committer))
         committer.run(until_caught_up=until_caught_up)

@@ -25,11 +25,12 @@ def names(part: str) -> set[str]:
 
 
 def test_the_image_takes_what_the_committer_asks_for_and_neither_spark_nor_checks() -> None:
-    taken = names(part_of(LOCK, asked_for(PROJECT, "committer"), {"pylance"}))
+    taken = names(part_of(LOCK, asked_for(PROJECT, "committer", "otel"), {"pylance"}))
     asked = [
         *PROJECT["dependencies"],
         *PROJECT["optional-dependencies"]["kafka"],
         *PROJECT["optional-dependencies"]["committer"],
+        *PROJECT["optional-dependencies"]["otel"],
     ]
     direct = {canonical(Requirement(each).name) for each in asked} - {"lakefold", "pylance"}
     assert direct <= taken
@@ -37,7 +38,7 @@ def test_the_image_takes_what_the_committer_asks_for_and_neither_spark_nor_check
         taken & {"pyspark", "pandas", "py4j", "pytest", "mypy", "duckdb", "pylance", "lance-namespace"}
         == set()
     )
-    assert len(taken) < 25
+    assert len(taken) < 35
 
 
 def test_every_pin_that_is_taken_keeps_its_hashes() -> None:
@@ -71,6 +72,8 @@ def test_an_extra_brings_the_extras_it_names() -> None:
         "optional-dependencies": {"x": ["p-q[y]", "B_c"], "y": ["d[e]; python_version > '3'"]},
     }
     assert asked_for(project, "x") == {"a", "b-c", "d"}
+    assert asked_for(project, "y", "x") == {"a", "b-c", "d"}
+    assert asked_for(project, "y") == {"a", "d"}
 
 
 def test_the_image_copies_what_is_there_and_lets_in_nothing_else() -> None:

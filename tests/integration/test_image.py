@@ -101,13 +101,21 @@ def _page(address: str) -> tuple[int, str]:
 def test_the_image_holds_the_committer_and_no_java_spark_or_pip(image: Path) -> None:
     program = (
         "import importlib.util as u\n"
-        "names = 'lakefold lakefold_committer confluent_kafka prometheus_client pyspark pandas lance pip'\n"
+        "names = 'lakefold lakefold_committer confluent_kafka prometheus_client requests'\n"
+        "names += ' pyspark pandas lance pip'\n"
         "print(*[name for name in names.split() if u.find_spec(name)])"
     )
     found = subprocess.run(
         [image / "bin/python", "-c", program], check=True, capture_output=True, text=True, env={}, cwd=image
     )
-    assert found.stdout.split() == ["lakefold", "lakefold_committer", "confluent_kafka", "prometheus_client"]
+    assert found.stdout.split() == [
+        "lakefold",
+        "lakefold_committer",
+        "confluent_kafka",
+        "prometheus_client",
+        # By which OpenTelemetry's exporter sends.
+        "requests",
+    ]
     assert list(image.rglob("*.jar")) == []
 
 
@@ -127,6 +135,18 @@ def test_a_committer_of_the_image_tells_its_health_and_stops_when_told(
     assert process.wait(timeout=30) == 0
     assert process.stdout is not None
     assert "0 versions" in process.stdout.read()
+
+
+def test_traces_can_be_exported_from_the_image(image: Path) -> None:
+    program = (
+        "from lakefold_committer.tracing import tracing_from\n"
+        "tracing = tracing_from({'OTEL_TRACES_EXPORTER': 'otlp'})\n"
+        "tracing.close()\nprint(type(tracing).__name__)"
+    )
+    found = subprocess.run(
+        [image / "bin/python", "-c", program], check=True, capture_output=True, text=True, env={}, cwd=image
+    )
+    assert found.stdout == "Exporting\n"
 
 
 def test_every_verb_of_the_runbooks_starts_in_the_image(image: Path) -> None:
