@@ -1,0 +1,128 @@
+"""The HTTP port answers three paths, and nobody who asks badly keeps a probe from its answer."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_committer.health import MAX_CONNECTIONS, HealthServer
+from lakefold_committer.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOST = "127.0.0.1"
+ANSWER_SECONDS = 10.0
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with HealthServer(HOST, 0, Metrics(), lambda: "", lambda: "ready") as server:
+        yield server.port
+
+
+def ask(port: int, path: str, method: str = "GET") -> tuple[int, bytes, dict[str, str]]:
+    """Status, body and headers of an answer."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=ANSWER_SECONDS)
+    try:
+        connection.request(method, path, headers={"X-Noise": "n"})
+        answer = connection.getresponse()
+        return answer.status, answer.read(), dict(answer.getheaders())
+    finally:
+        connection.close()
+
+
+def say(port: int, words: bytes) -> bytes:
+    """All that comes back for these bytes."""
+    with socket.create_connection((HOST, port), timeout=ANSWER_SECONDS) as client:
+        client.sendall(words)
+        client.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/metrics?name[]=x"])
+def test_what_is_named_is_served(port: int, path: str) -> None:
+    status, body, headers = ask(port, path)
+    assert status == 200
+    assert body
+    head = say(port, f"HEAD {path} HTTP/1.1\r\n\r\n".encode())
+    assert b" 200 " in head
+    assert headers["Content-Type"].encode() in head
+    assert head.endswith(b"\r\n\r\n")
+    assert "Python" not in headers["Server"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/metrics/",
+        "/livez/..",
+        "/%6Detrics",
+        "/debug",
+        "/../../etc/passwd",
+        "*",
+        "/METRICS",
+    ],
+)
+def test_nothing_else_is(port: int, path: str) -> None:
+    assert ask(port, path)[:2] == (404, b"not found\n")
+
+
+@pytest.mark.parametrize(
+    "method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "X" * 99]
+)
+def test_only_reading_is_allowed(port: int, method: str) -> None:
+    status, body, headers = ask(port, "/metrics", method)
+    assert (status, body) == (405, b"method not allowed\n")
+    assert headers["Allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", b" 414 "),
+        (b"GET /livez HTTP/1.1\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", b"431 Request Header Fields Too Large"),
+        (b"GET /livez HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n", b"431 Request Header Fields Too Large"),
+        (b"<script>alert(1)</script> / HTTP/1.1\r\n\r\n", b"method not allowed"),
+        (b"GET /livez HTTP/9.9\r\n\r\n", b"http version not supported"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"bad request"),
+    ],
+)
+def test_what_is_no_request_is_refused_without_an_echo(port: int, words: bytes, told: bytes) -> None:
+    answer = say(port, words)
+    assert told.lower() in answer.lower()
+    assert b"script" not in answer
+    assert len(answer) < 500
+    assert ask(port, "/livez")[0] == 200
+
+
+def test_connections_that_say_nothing_keep_nobody_out(port: int) -> None:
+    before = threading.active_count()
+    with ExitStack() as stack:
+        slow = [
+            stack.enter_context(socket.create_connection((HOST, port), timeout=ANSWER_SECONDS))
+            for _ in range(3 * MAX_CONNECTIONS)
+        ]
+        for client in slow[::2]:
+            client.sendall(b"GET /metr")
+        for _ in range(3):
+            assert ask(port, "/readyz")[0] == 200
+        assert slow[0].recv(1) == b"", "the oldest is let go"
+        assert before < threading.active_count() <= before + MAX_CONNECTIONS + 1
+    assert ask(port, "/livez")[0] == 200
+
+
+def test_who_leaves_in_the_middle_is_no_error(port: int, capfd: pytest.CaptureFixture[str]) -> None:
+    for _ in range(20):
+        client = socket.create_connection((HOST, port), timeout=ANSWER_SECONDS)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        client.close()
+    assert ask(port, "/livez")[0] == 200
+    assert capfd.readouterr() == ("", "")
