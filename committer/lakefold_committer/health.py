@@ -47,8 +47,9 @@ class HealthServer:
         pages: dict[str, Callable[[], tuple[HTTPStatus, str, bytes]]] = {
             "/livez": lambda: (HTTPStatus.OK, PLAIN, b"alive\n"),
             "/readyz": lambda: _readiness(trouble(), role()),
-            "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry)),
+            "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, self._scraped(metrics)),
         }
+        self._seen: threading.Event | None = None
         self._server = _Server((host, port), _handler(pages))
         self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
         self._thread.start()
@@ -57,6 +58,16 @@ class HealthServer:
     def port(self) -> int:
         """The port that is served."""
         return int(self._server.server_address[1])
+
+    def tell_once_seen(self, seen: threading.Event) -> None:
+        """Set `seen` when the metrics were served after this call."""
+        self._seen = seen
+
+    def _scraped(self, metrics: Metrics) -> bytes:
+        seen, page = self._seen, generate_latest(metrics.registry)
+        if seen is not None:
+            seen.set()
+        return page
 
     def __enter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,16 @@ from lakefold.errors import SettingError
 from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.output import print_json
 from lakefold.placing import fixed, shares
+from lakefold_table.errors import GapError
 
 if TYPE_CHECKING:
     from lakefold.settings import Settings
     from lakefold_committer.daemon import Committer
     from lakefold_committer.health import HealthServer
     from lakefold_committer.metrics import Metrics
+
+LAST_WORDS_SECONDS = 60.0
+"""How long a process that found a gap stays to be scraped once more: nobody sees what was never asked for."""
 
 PACE = ("group_max_entries", "group_max_bytes", "group_max_wait")
 WORK = (
@@ -95,13 +100,24 @@ def command(
     metrics = Metrics()
     tracing = tracing_from(os.environ)
     committer = Committer(options, metrics, tracing)
+    told = threading.Event()
+
+    def stop(*_: object) -> None:
+        committer.stop()
+        told.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: committer.stop())
+        signal.signal(number, stop)
     with ExitStack() as stack:
         stack.callback(tracing.close)
-        if settings.http_port:
-            stack.enter_context(_health(settings, metrics, committer))
-        committer.run(until_caught_up=until_caught_up)
+        health = stack.enter_context(_health(settings, metrics, committer)) if settings.http_port else None
+        try:
+            committer.run(until_caught_up=until_caught_up)
+        except GapError:
+            if health is not None:
+                health.tell_once_seen(told)
+                told.wait(LAST_WORDS_SECONDS)
+            raise
     _print_summary(metrics.summary(), as_json=as_json)
 
 

@@ -52,6 +52,10 @@ def sending(topic: str, partition: int, envelope: Envelope, headers: Headers) ->
     if _API not in sys.modules or any(name == TRACEPARENT for name, _ in headers):
         return Sending(headers)
     from opentelemetry import trace
+
+    below = trace.get_current_span().get_span_context().is_valid
+    if not below and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return Sending(headers)
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     span = trace.get_tracer("lakefold").start_span(

@@ -1,0 +1,68 @@
+"""The pages of the HTTP port are right at the moment they are asked for."""
+
+from __future__ import annotations
+
+import threading
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_committer.health import HealthServer
+from lakefold_committer.metrics import Metrics, Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def trouble() -> list[str]:
+    """What the committer's trouble is: the last one."""
+    return [""]
+
+
+@pytest.fixture
+def server(metrics: Metrics, trouble: list[str]) -> Iterator[HealthServer]:
+    with HealthServer("127.0.0.1", 0, metrics, lambda: trouble[-1], lambda: "ready") as running:
+        yield running
+
+
+def page(server: HealthServer, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_readiness_is_what_it_is_now(server: HealthServer, trouble: list[str]) -> None:
+    assert page(server, "/livez") == (200, "alive\n")
+    assert page(server, "/readyz")[0] == 200
+    trouble.append("the store is away")
+    assert page(server, "/readyz") == (503, "the store is away\n")
+    assert page(server, "/livez")[0] == 200
+
+
+def test_gauges_are_looked_up_for_each_scrape(server: HealthServer, metrics: Metrics) -> None:
+    parked = [0]
+    metrics.watch(0, lambda: Standing(0, parked_tables=parked[-1]), lambda: 0)
+    assert 'lakefold_parked_tables{partition="0"} 0.0' in page(server, "/metrics")[1]
+    parked.append(3)
+    assert 'lakefold_parked_tables{partition="0"} 3.0' in page(server, "/metrics")[1]
+
+
+def test_last_words_are_known_to_have_been_seen(server: HealthServer) -> None:
+    seen = threading.Event()
+    page(server, "/metrics")
+    server.tell_once_seen(seen)
+    page(server, "/livez")
+    assert not seen.is_set()
+    page(server, "/metrics")
+    assert seen.is_set()
