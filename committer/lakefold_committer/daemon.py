@@ -48,8 +48,8 @@ T = TypeVar("T")
 
 LOG = structlog.get_logger("lakefold.committer")
 JOIN_SECONDS = 0.2
-PATIENCE_SECONDS = 30.0
-"""How long a partition may take to finish what is in flight when the process is told to stop."""
+PATIENCE_SECONDS = 20.0
+"""How long what is in flight may take when the process is told to stop; then it leaves as it is."""
 REPORT_SECONDS = 10.0
 """How long one report may take before it is tried again: well within the time that a stop is given."""
 
@@ -203,7 +203,8 @@ class Committer:
             event = "stopped"
             if isinstance(error, FencedError):
                 event = "fenced"
-                self._metrics.fenced.inc()
+                # What the group took away is no surprise.
+                self._metrics.fenced.inc(0 if holding.lost.is_set() else 1)
             elif isinstance(error, GapError):
                 event = "gap"
                 self._metrics.gap.labels(str(holding.partition)).set(1)

@@ -61,11 +61,13 @@ class Sharing:
         One that takes longer than `patience_s` seconds is given up as if it were lost.
         """
         deadline = time.monotonic() + patience_s
-        for one in self._let_go(partitions):
+        going = self._let_go(partitions)
+        for one in going:
             if not one.ended(deadline - time.monotonic()):
                 one.lost.set()
                 LOG.warning("given up unfinished", partition=one.partition, trouble=one.trouble)
-        LOG.info("taken", partitions=list(partitions), held=list(self.partitions))
+        if going:
+            LOG.info("taken", partitions=list(partitions), held=list(self.partitions))
 
     def lost(self, partitions: Sequence[int]) -> None:
         """Stops these; another process may have them already, so they report nothing more."""
@@ -81,6 +83,9 @@ class Sharing:
         for number, one in self._leaving.copy().items():
             if one.over:
                 del self._leaving[number]
+                if one.error is not None:
+                    # Whoever has the partition now meets what isn't over with it.
+                    LOG.warning("let go of in trouble", partition=number, error=str(one.error))
         for number, one in self._held.copy().items():
             if one.over and one.error is not None:
                 self._judge(number, one.error)
@@ -97,13 +102,14 @@ class Sharing:
 
     def _begin(self, number: int) -> None:
         self._fenced.pop(number, None)
-        self._held[number] = Holding(
-            number, self._work, threading.Event(), after=self._leaving.pop(number, None)
-        )
+        before = self._held.get(number) or self._leaving.pop(number, None)
+        if before is not None:
+            before.stop.set()
+        self._held[number] = Holding(number, self._work, threading.Event(), after=before)
 
     def _let_go(self, partitions: Sequence[int]) -> list[Holding]:
-        self._changes += bool(partitions)
         going = [one for number in partitions if (one := self._held.pop(number, None)) is not None]
+        self._changes += bool(going)
         for one in going:
             one.stop.set()
             self._leaving[one.partition] = one

@@ -13,16 +13,15 @@ from lakefold_log import stamp as stamps
 from lakefold_log.consumer import PartitionReader
 from lakefold_log.envelope import decode
 from lakefold_log.outcomes import read_outcomes
-from lakefold_log.reporter import DeadLetter
+from lakefold_log.reporter import DeadLetter, Reporter
 from lakefold_log.topics import describe, settings_of
 from lakefold_table.entry import Committed, Entry, Invalid, Outcome, Position
-from lakefold_table.errors import RetryError, StopError
+from lakefold_table.errors import FencedError, RetryError, StopError
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, envelope, take
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from lakefold_log.consumer import Message
-    from lakefold_log.reporter import Reporter
     from tests.integration.conftest import TopicNames
 
 
@@ -103,6 +102,23 @@ def test_whoever_reports_next_fences_the_one_before(bootstrap: str, topic_names:
         assert stamped(own) == (1, own.stamp(1))
         successor.report([own.committed(1, 2)], [], 2, own.stamp(2))
     assert own.answers() == [own.committed(0, 1), own.committed(1, 2)]
+
+
+def test_a_partition_that_was_given_away_is_neither_reported_nor_taken_over(
+    bootstrap: str, topic_names: TopicNames
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    held = [True]
+    said = own.committed(0, 1)
+    with Reporter(own.config, own.group, own.log, own.topics, held=lambda: held[0]) as reporter:
+        reporter.report([said], [], 1, own.stamp(1))
+        held[0] = False
+        with pytest.raises(FencedError, match="given to another process"):
+            reporter.report([own.committed(1, 2)], [], 2, own.stamp(2))
+        with pytest.raises(FencedError, match="given to another process"):
+            Reporter(own.config, own.group, own.log, own.topics, held=lambda: held[0])
+    assert own.answers() == [said]
+    assert stamped(own) == (1, own.stamp(1))
 
 
 def test_what_a_dead_reporter_left_half_done_is_never_seen(bootstrap: str, topic_names: TopicNames) -> None:

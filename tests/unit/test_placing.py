@@ -1,0 +1,61 @@
+"""Which partitions a process folds: by its settings, its ordinal, its host's name (`lakefold.placing`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakefold.errors import SettingError
+from lakefold.placing import fixed, shares
+from lakefold.settings import read_settings
+from lakefold_committer.turns import Turn
+
+
+def test_lists_and_all_stay_what_they_are() -> None:
+    assert fixed(read_settings({"partitions": "0,2-3"}), "host-1") == (0, 2, 3)
+    assert fixed(read_settings({}), "host-1") is None
+    assert not shares(read_settings({}))
+
+
+def test_what_is_shared_is_nobodys_beforehand() -> None:
+    settings = read_settings({"partitions": "shared"})
+    assert shares(settings)
+    assert fixed(settings, "host-1") is None
+    assert settings.printable()["partitions"] == "shared"
+
+
+@pytest.mark.parametrize(
+    ("hostname", "ordinal"), [("lakefold-main-0", 0), ("lakefold-2", 2), ("a-1-lakefold-0002", 2)]
+)
+def test_the_ordinal_is_the_number_at_the_end_of_the_hosts_name(hostname: str, ordinal: int) -> None:
+    assert fixed(read_settings({"partitions": "ordinal/3"}), hostname) == Turn(ordinal, 3)
+
+
+def test_an_ordinal_that_is_said_goes_before_the_hosts_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEFOLD_ORDINAL", "1")
+    assert fixed(read_settings({"partitions": "ordinal/3"}), "lakefold-2") == Turn(1, 3)
+    assert fixed(read_settings({"partitions": "ordinal/3", "ordinal": "0"}), "lakefold-2") == Turn(0, 3)
+
+
+@pytest.mark.parametrize("hostname", ["lakefold", "lakefold2", "lakefold-7d9-x4z1k", "3"])
+def test_a_host_without_an_ordinal_is_told_how_to_get_one(hostname: str) -> None:
+    with pytest.raises(SettingError, match=f"host's name {hostname} ends in none.*LAKEFOLD_ORDINAL"):
+        fixed(read_settings({"partitions": "ordinal/3"}), hostname)
+
+
+def test_an_ordinal_that_nobody_counted_is_refused() -> None:
+    with pytest.raises(SettingError, match="ordinal 3 has no part: partitions ordinal/3 counts 3, from 0"):
+        fixed(read_settings({"partitions": "ordinal/3"}), "lakefold-3")
+
+
+@pytest.mark.parametrize("said", ["ordinal/0", "ordinal", "ordinal/x", "share", "0,shared"])
+def test_what_is_neither_is_named(said: str) -> None:
+    with pytest.raises(SettingError, match=r"neither a partition nor a range .*ordinal/N or shared"):
+        read_settings({"partitions": said})
+
+
+@pytest.mark.parametrize("partitions", range(12))
+@pytest.mark.parametrize("replicas", range(1, 6))
+def test_each_partition_is_the_turn_of_one(partitions: int, replicas: int) -> None:
+    parts = [Turn(ordinal, replicas).of(partitions) for ordinal in range(replicas)]
+    assert sorted(number for part in parts for number in part) == list(range(partitions))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1

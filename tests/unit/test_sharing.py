@@ -1,0 +1,176 @@
+"""What a committer does with the partitions that its group gives and takes (`lakefold_committer.sharing`)."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_committer.sharing import Sharing
+from lakefold_table.errors import FencedError, GapError
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakefold_committer.holding import Holding
+
+
+class Work:
+    """Folding that a test steers: it goes on until it is told to stop and `may_end`, or has to `fail`."""
+
+    def __init__(self) -> None:
+        self.running: list[int] = []
+        self.begun: list[int] = []
+        self.reported: list[int] = []
+        self.fail: dict[int, BaseException] = {}
+        self.may_end = threading.Event()
+        self.may_end.set()
+
+    def __call__(self, holding: Holding) -> None:
+        number = holding.partition
+        assert number not in self.running, "a partition is folded twice in one process"
+        self.running.append(number)
+        self.begun.append(number)
+        holding.tell(lambda: "")
+        try:
+            while not holding.stop.wait(0.01):
+                if number in self.fail:
+                    raise self.fail.pop(number)
+            self.may_end.wait()
+            if not holding.lost.is_set():
+                self.reported.append(number)
+        finally:
+            self.running.remove(number)
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+@pytest.fixture
+def sharing(work: Work) -> Iterator[Sharing]:
+    made = Sharing(work, again_s=0.2)
+    yield made
+    work.may_end.set()
+    made.end(10)
+
+
+def until_running(work: Work, *partitions: int) -> None:
+    until(lambda: sorted(work.running) == sorted(partitions), f"{partitions} to be folded")
+
+
+def test_what_is_given_is_folded_and_what_is_taken_is_finished_first(sharing: Sharing, work: Work) -> None:
+    sharing.given([0, 1, 2])
+    until_running(work, 0, 1, 2)
+    sharing.taken([1, 2], 10)
+    assert sorted(work.reported) == [1, 2]
+    assert work.running == [0]
+    assert sharing.partitions == (0,)
+    assert (sharing.changes(), sharing.changes()) == (2, 0)
+
+
+def test_all_that_is_taken_ends_at_the_same_time(sharing: Sharing, work: Work) -> None:
+    sharing.given([0, 1])
+    until_running(work, 0, 1)
+    ends: list[int] = []
+    work.may_end.clear()
+
+    def release() -> None:
+        # Neither ends before both were told to.
+        until(lambda: sharing.partitions == (), "both to be told")
+        ends.extend(work.running)
+        work.may_end.set()
+
+    helper = threading.Thread(target=release)
+    helper.start()
+    sharing.taken([0, 1], 10)
+    helper.join()
+    assert sorted(ends) == [0, 1]
+
+
+def test_what_does_not_finish_in_time_is_given_up_and_reports_nothing_more(
+    sharing: Sharing, work: Work
+) -> None:
+    sharing.given([0])
+    until_running(work, 0)
+    work.may_end.clear()
+    sharing.taken([0], 0.05)
+    work.may_end.set()
+    until_running(work)
+    assert work.reported == []
+
+
+def test_what_is_lost_is_let_go_of_at_once_and_reports_nothing_more(sharing: Sharing, work: Work) -> None:
+    sharing.given([0])
+    until_running(work, 0)
+    work.may_end.clear()
+    sharing.lost([0])
+    assert sharing.partitions == ()
+    work.may_end.set()
+    until_running(work)
+    assert work.reported == []
+
+
+def test_what_comes_back_waits_until_its_last_thread_has_ended(sharing: Sharing, work: Work) -> None:
+    sharing.given([0])
+    until_running(work, 0)
+    work.may_end.clear()
+    sharing.lost([0])
+    sharing.given([0])
+    assert sharing.trouble == "starting"
+    assert work.begun == [0]
+    work.may_end.set()
+    until(lambda: work.begun == [0, 0], "the partition to be folded again")
+    until(lambda: not sharing.trouble, "no trouble")
+
+
+def test_a_fenced_partition_ends_alone_and_is_taken_over_again_later(sharing: Sharing, work: Work) -> None:
+    sharing.given([0, 1])
+    until_running(work, 0, 1)
+    work.fail[0] = FencedError("somebody else has it")
+    until_running(work, 1)
+    sharing.step()
+    assert sharing.trouble == "somebody else has it"
+    assert sharing.partitions == (0, 1)
+    sharing.step()
+    assert work.running == [1]
+
+    def back() -> bool:
+        sharing.step()
+        return 0 in work.running
+
+    until(back, "the partition to be taken over again")
+    until(lambda: not sharing.trouble, "no trouble")
+
+
+def test_what_is_fenced_and_taken_is_not_taken_over_again(work: Work) -> None:
+    sharing = Sharing(work, again_s=0)
+    sharing.given([0])
+    until_running(work, 0)
+    work.fail[0] = FencedError("somebody else has it")
+    until_running(work)
+    sharing.step()
+    sharing.taken([0], 10)
+    sharing.step()
+    sharing.step()
+    assert work.begun == [0]
+
+
+def test_a_condition_of_the_log_ends_the_process(sharing: Sharing, work: Work) -> None:
+    sharing.given([0, 1])
+    until_running(work, 0, 1)
+    work.fail[1] = GapError("entries are lost")
+    until_running(work, 0)
+    with pytest.raises(GapError):
+        sharing.step()
+
+
+def test_the_end_finishes_all(sharing: Sharing, work: Work) -> None:
+    sharing.given([0, 1])
+    until_running(work, 0, 1)
+    sharing.end(10)
+    assert sorted(work.reported) == [0, 1]
+    assert sharing.partitions == ()
