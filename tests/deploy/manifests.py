@@ -40,8 +40,13 @@ def of_kind(found: list[Manifest], kind: str) -> list[Manifest]:
     return [each for each in found if each["kind"] == kind]
 
 
+def committers_of(found: list[Manifest]) -> list[Manifest]:
+    """What runs committers: deployments, and sets whose pods are counted."""
+    return [*of_kind(found, "Deployment"), *of_kind(found, "StatefulSet")]
+
+
 def pod_of(deployment: Manifest) -> Manifest:
-    """The specification of a deployment's pods."""
+    """The specification of the pods of a deployment or a set."""
     pod: Manifest = deployment["spec"]["template"]["spec"]
     return pod
 

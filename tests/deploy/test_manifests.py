@@ -10,12 +10,15 @@ import kubernetes_validate
 import pytest
 
 from deploy.helm import render
+from lakefold.placing import fixed
 from lakefold.settings import read_settings
+from lakefold_committer.turns import Turn
 from tests.deploy.manifests import (
     DEPLOY,
     GOLDEN,
     ROOT,
     Manifest,
+    committers_of,
     kustomized,
     load,
     manifests,
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 RENDERED = {path.stem: manifests(path) for path in GOLDEN}
 ALL: dict[str, list[Manifest]] = {**RENDERED, "kustomize": kustomized()}
 OPERATOR = "monitoring.coreos.com/v1"
-DEPLOYMENTS = [each for found in ALL.values() for each in of_kind(found, "Deployment")]
+DEPLOYMENTS = [each for found in ALL.values() for each in committers_of(found)]
 MAIN = RENDERED["minimal"]
 
 
@@ -80,19 +83,51 @@ def test_pods_have_no_rights_they_do_not_need() -> None:
 
 
 def test_no_partition_has_two_committers() -> None:
+    ways = set()
     for found in ALL.values():
         claimed: list[int] = []
-        deployments = of_kind(found, "Deployment")
-        for each in deployments:
-            assert each["spec"]["replicas"] == 1
-            assert each["spec"]["strategy"] == {"type": "Recreate"}
-            flags = [arg for arg in pod_of(each)["containers"][0]["args"] if arg.startswith("--partitions=")]
-            partitions = read_settings({"partitions": flags[0].partition("=")[2]} if flags else {}).partitions
-            assert not isinstance(partitions, str)
-            assert partitions is not None or len(deployments) == 1
-            claimed += partitions or ()
+        committers = committers_of(found)
+        for each in committers:
+            spec, said = each["spec"], _partitions(each)
+            if isinstance(said, tuple):
+                claimed += said
+                assert (each["kind"], spec["replicas"], spec["strategy"]) == (
+                    "Deployment",
+                    1,
+                    {"type": "Recreate"},
+                )
+            else:
+                assert len(committers) == 1
+            ways.add(said if isinstance(said, str) else "fixed")
         assert len(claimed) == len(set(claimed))
-    assert len(of_kind(RENDERED["full"], "Deployment")) == 2
+    assert ways == {"fixed", "shared", "ordinal/3"}
+    assert len(committers_of(RENDERED["full"])) == 2
+
+
+def test_a_pod_that_shares_is_there_before_another_leaves() -> None:
+    shared = [each["spec"] for each in DEPLOYMENTS if _partitions(each) == "shared"]
+    assert len(shared) == 2
+    for spec in shared:
+        assert spec["replicas"] > 1
+        assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_ordinals_are_those_of_the_pods() -> None:
+    (counted,) = [each for each in DEPLOYMENTS if each["kind"] == "StatefulSet"]
+    said, spec = _partitions(counted), counted["spec"]
+    assert said == f"ordinal/{spec['replicas']}"
+    service = of_kind(RENDERED["counted"], "Service")[0]
+    assert service["metadata"]["name"] == spec["serviceName"]
+    assert service["spec"]["clusterIP"] == "None"
+    pods = [f"{counted['metadata']['name']}-{number}" for number in range(spec["replicas"])]
+    turns = [fixed(read_settings({"partitions": said}), pod) for pod in pods]
+    assert turns == [Turn(number, len(pods)) for number in range(len(pods))]
+
+
+def _partitions(committer: Manifest) -> tuple[int, ...] | str | None:
+    """What a committer's pods are told to fold."""
+    flags = [arg for arg in pod_of(committer)["containers"][0]["args"] if arg.startswith("--partitions=")]
+    return read_settings({"partitions": flags[0].partition("=")[2]} if flags else {}).partitions
 
 
 def test_services_of_the_namespace_can_not_set_settings() -> None:
@@ -131,7 +166,7 @@ def test_the_settings_file_is_one_that_a_committer_reads(where: str, tmp_path: P
     assert settings.roots == (f"file://{mount}",)
     assert (
         settings.http_port
-        == pod_of(of_kind(RENDERED[where], "Deployment")[0])["containers"][0]["ports"][0]["containerPort"]
+        == pod_of(committers_of(RENDERED[where])[0])["containers"][0]["ports"][0]["containerPort"]
     )
     assert {name: getattr(settings, name) for name in values.get("settings", {})} == values.get(
         "settings", {}
@@ -145,7 +180,7 @@ def test_the_settings_file_of_the_base_is_one_that_a_committer_reads() -> None:
 
 
 def test_secrets_reach_the_client_by_its_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    container = pod_of(of_kind(RENDERED["full"], "Deployment")[0])["containers"][0]
+    container = pod_of(committers_of(RENDERED["full"])[0])["containers"][0]
     secret = [each for each in container["env"] if "valueFrom" in each]
     assert [each["valueFrom"]["secretKeyRef"] for each in secret] == [
         {"name": "lakefold-kafka", "key": "password"}
@@ -158,7 +193,7 @@ def test_secrets_reach_the_client_by_its_own_names(monkeypatch: pytest.MonkeyPat
 
 def test_each_volume_is_there_and_tables_lie_under_a_root() -> None:
     for found in ALL.values():
-        for deployment in of_kind(found, "Deployment"):
+        for deployment in committers_of(found):
             pod = pod_of(deployment)
             mounted = {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
             assert mounted == {volume["name"] for volume in pod["volumes"]}
@@ -166,7 +201,7 @@ def test_each_volume_is_there_and_tables_lie_under_a_root() -> None:
 
 def test_selectors_find_the_pods() -> None:
     for found in ALL.values():
-        pods = [each["spec"]["template"]["metadata"]["labels"] for each in of_kind(found, "Deployment")]
+        pods = [each["spec"]["template"]["metadata"]["labels"] for each in committers_of(found)]
         selectors = [
             of_kind(found, "Service")[0]["spec"]["selector"],
             of_kind(found, "PodDisruptionBudget")[0]["spec"]["selector"]["matchLabels"],
@@ -184,7 +219,7 @@ def test_brokers_can_be_reached_through_the_network_policy() -> None:
 
 
 def test_kustomize_and_helm_run_the_same_pod() -> None:
-    assert _comparable(of_kind(kustomized(), "Deployment")[0]) == _comparable(of_kind(MAIN, "Deployment")[0])
+    assert _comparable(committers_of(kustomized())[0]) == _comparable(committers_of(MAIN)[0])
 
 
 def _comparable(deployment: Manifest) -> dict[str, Any]:
