@@ -121,10 +121,14 @@ class Committer:
             return
         admin, topic = described
         work = partial(self._guarded, admin, topic, until_caught_up)
-        if self._options.share:
-            self._run_shared(topic, work)
-        else:
-            self._run_fixed(self._numbers(topic), work, until_caught_up=until_caught_up)
+        try:
+            if self._options.share:
+                self._run_shared(topic, work)
+            else:
+                self._run_fixed(self._numbers(topic), work, until_caught_up=until_caught_up)
+        except LakefoldError as error:
+            self._say(str(error))
+            raise
 
     def _numbers(self, topic: TopicDescription) -> Sequence[int]:
         wanted = self._options.partitions
