@@ -76,6 +76,10 @@ VERBS: Final = {
     "explain": Verb("lakefold.verbs.explain:command", "Tell what became of one proposal and why."),
     "replay": Verb("lakefold.verbs.replay:command", "Fold the log again and compare with what is stored."),
     "redrive": Verb("lakefold.verbs.redrive:command", "List dead letters and send chosen ones again."),
+    "adopt": Verb("lakefold.verbs.adopt:command", "Bind a table that follows no log to a partition."),
+    "rebind": Verb("lakefold.verbs.rebind:command", "Bind a table to another partition or log."),
+    "detach": Verb("lakefold.verbs.detach:command", "Let a table follow no log any more."),
+    "drop": Verb("lakefold.verbs.drop:command", "Delete a table that follows no log."),
 }
 
 

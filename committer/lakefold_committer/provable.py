@@ -21,14 +21,13 @@ from lakefold_committer.fold import Table
 from lakefold_committer.stored import own_marks, own_properties, read_deed, read_state
 from lakefold_log.record import is_own
 from lakefold_table.errors import DamagedError, StopError, VersionExpiredError
-from lakefold_table.marks import decode_marks
+from lakefold_table.marks import Marks, decode_marks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_committer.proofs import Proofs
     from lakefold_table.format import AnyFormat, Deed, State
-    from lakefold_table.marks import Marks
     from lakefold_table.versions import Versions
 
 
@@ -40,7 +39,7 @@ def provable(
         return Table(uri, newest, own_marks(newest, uri))
     if newest.is_clone:
         return Table(uri, newest)
-    carried = _carried_marks(newest)
+    carried = _marks_in(newest)
     claimed = newest.version if carried is None else max(carried.version, 1)
     later: list[Deed] = []
     for version in range(newest.version - 1, claimed - 1, -1):
@@ -59,7 +58,12 @@ def provable(
     return _unmarked(table_format, versions, newest, uri)
 
 
-def _carried_marks(newest: State) -> Marks | None:
+def carried_marks(newest: State, uri: str) -> Table:
+    """The newest state with the marks that it carries, proven or not; for who says that they count."""
+    return Table(uri, newest, _marks_in(newest) or Marks())
+
+
+def _marks_in(newest: State) -> Marks | None:
     """The marks that a foreign version carries, whatever they are worth; None where there are none."""
     try:
         return decode_marks(newest.metadata)

@@ -56,7 +56,8 @@ def command(
     committer made has no positions; what can't be told because the version before is gone is a dash.
 
     "append x12, delete x3" is a version of entries of several kinds, to other clients one update. An insert
-    is an update that only inserted.
+    is an update that only inserted. "adopted", "rebound", "detached" and "restored" are versions that those
+    verbs made; "new log accepted" and "loss accepted" say that the committer was told so.
     """
     from lakefold_reader.history import history_of
     from lakefold_reader.lines import open_line
@@ -84,7 +85,7 @@ def _cells(row: HistoryRow) -> tuple[object, ...]:
     return (
         row.version,
         f"{row.timestamp:%Y-%m-%d %H:%M:%S.%f}",
-        operations_text(row.operation, row.operations),
+        _did(row),
         str(row.positions) if row.positions else None,
         row.entries,
         apps or None,
@@ -92,6 +93,14 @@ def _cells(row: HistoryRow) -> tuple[object, ...]:
         _both(row.files_in, row.files_out),
         None if row.seconds_to_visible is None else f"{row.seconds_to_visible:.3f} s",
     )
+
+
+def _did(row: HistoryRow) -> str:
+    """What the version did: of one that a verb made, what the verb was for."""
+    if row.move is not None and row.move.why.by_verb:
+        return str(row.move.why)
+    told = operations_text(row.operation, row.operations)
+    return told if row.move is None else f"{told}, {row.move.why}"
 
 
 def _both(came: int | None, went: int | None) -> str | None:

@@ -35,6 +35,8 @@ _WAITERS: Final = "lakefold-waiter"
 # Answers to others' proposals for the table are kept too: they may be waited for next.
 _KEPT: Final = 10_000
 _FAR_BEHIND: Final = 1000
+# Past the last message a poll waits for all of its time, even where only a marker was left to read.
+_POLL_S: Final = 0.02
 _NO_ANSWER: Final = "see that a committer runs and how far behind it is (lakefold status), or ask the table"
 
 
@@ -124,7 +126,7 @@ def read_outcomes(
         deadline = time.monotonic() + timeout_s
         while reader.position < end:
             before = reader.position
-            for message in reader.poll(_BATCH, 1.0):
+            for message in reader.poll(_BATCH, _POLL_S):
                 if message.offset < end:
                     yield message.offset, _outcome(message)
             now = time.monotonic()

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lakefold_log.record import decode_record
+from lakefold_log.record import MOVE, decode_record
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.effect import NO_ROWS, effect_of
 from lakefold_reader.source import counts_rows, missing, numbers_of, read_state, read_step, time_of
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.operations import Kind
+from lakefold_table.marks import Move
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -53,7 +54,7 @@ class HistoryRow:
     folded, by app. Rows and files in and out: None where the version before is gone, so that it can't be
     told. A row that an update moved went and came, one that a compaction moved did neither; to a clone all
     rows came. `seconds_to_visible`: from the log time of the last entry until the version's file was stored;
-    None where the store doesn't say.
+    None where the store doesn't say. `move`: how the table came to its log, where this version says so.
     """
 
     version: int
@@ -70,6 +71,7 @@ class HistoryRow:
     refused: int | None = None
     apps: tuple[Batches, ...] = ()
     seconds_to_visible: float | None = None
+    move: Move | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,10 @@ def _row(source: Source, step: Step) -> HistoryRow:
         traffic.files_in,
         traffic.files_out,
     )
-    return plain if record is None else _with_record(plain, record, _seconds(source, step, record))
+    if record is None:
+        return plain
+    move = Move.decode(step.properties[MOVE]) if MOVE in step.properties else None
+    return replace(_with_record(plain, record, _seconds(source, step, record)), move=move)
 
 
 def _with_record(row: HistoryRow, record: Record, seconds: float | None) -> HistoryRow:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakefold_reader.history import HistoryRow
     from lakefold_reader.snapshot import Table
     from lakefold_table.entry import Position
-    from lakefold_table.marks import AppMark, Marks
+    from lakefold_table.marks import AppMark, Marks, Move
 
 Plain = dict[str, Any]
 
@@ -81,9 +81,20 @@ def plain_marks(marks: Marks) -> Plain:
         "epoch": marks.epoch,
         "rules": marks.rules,
         "position": None if marks.position is None else plain_position(marks.position),
+        "moves": [plain_move(move) for move in marks.moves],
         "file_logs": dict(marks.file_logs),
         "apps": {app_id: _plain_app(mark) for app_id, mark in sorted(marks.apps.items())},
         "uuids": dict(marks.uuids),
+    }
+
+
+def plain_move(move: Move) -> Plain:
+    """How a table came from one position to another."""
+    return {
+        "why": str(move.why),
+        "before": None if move.before is None else plain_position(move.before),
+        "after": None if move.after is None else plain_position(move.after),
+        "time": iso(time_of(move.time_us)),
     }
 
 
@@ -125,6 +136,7 @@ def plain_history(row: HistoryRow) -> Plain:
         "files_in": row.files_in,
         "files_out": row.files_out,
         "seconds_to_visible": row.seconds_to_visible,
+        "move": None if row.move is None else plain_move(row.move),
     }
 
 

@@ -241,7 +241,8 @@ def _logs(marks: Marks | None) -> set[LogId | str] | None:
     """The logs whose positions the versions record; None where the marks don't tell."""
     if marks is None:
         return None
-    bound = [] if marks.position is None else [_log_name(marks.position.log)]
+    positions = (marks.position, *(move.before for move in marks.moves))
+    bound = [_log_name(one.log) for one in positions if one is not None]
     return {*bound, *(name for name, _ in marks.file_logs)}
 
 

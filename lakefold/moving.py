@@ -1,0 +1,175 @@
+"""Moves a table from one log to another by a person's hand: what adopt, rebind and detach have in common.
+
+The log says where the table goes on: at the offset up to which the committers' group has answered. The table
+says the rest, in a version of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lakefold_committer.lines import root_of, versions_of
+from lakefold_committer.moving import publish_move
+from lakefold_log import stamp as stamps
+from lakefold_log.admin import Admin
+from lakefold_log.lookup import Lookup
+from lakefold_log.partition import partition_of
+from lakefold_log.topics import describe, watermarks
+from lakefold_table.entry import Position
+from lakefold_table.errors import InvalidError, NotATableError
+from lakefold_table.lance.refs.names import branch_root
+from lakefold_table.lance.table import LanceFormat
+from lakefold_table.marks import Move, Why
+from lakefold_table.refs import Refs
+from lakefold_table.storage import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakefold_committer.fold import Table
+    from lakefold_committer.moving import Moved
+    from lakefold_log.admin import KafkaConfig
+    from lakefold_log.topics import Topics
+
+QUESTION_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """Where a table goes on: `position` counts as its last one, `outcomes` is as `record.OUTCOMES`."""
+
+    position: Position
+    outcomes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The brokers, the topics, and the committers' group."""
+
+    kafka: KafkaConfig
+    topics: Topics
+    group: str
+
+    def there(self, uri: str, partition: int | None) -> There:
+        """Where a table goes on in this partition (None: where its name is hashed to).
+
+        Behind all that the group has answered there, or from the log's first entry on where it has answered
+        none. Raises `RetryError` where no broker answers, `InvalidError` where there is no such partition.
+        """
+        admin = Admin(self.kafka)
+        topic = self.topics.transactions
+        described = describe(admin, topic)
+        log = described.log_id(partition_of(uri, described.partitions) if partition is None else partition)
+        start = watermarks(admin, topic, log.partition).start
+        found = stamps.read(admin, self.group, topic, log.partition)
+        if found is not None and (found[1].cluster_id, found[1].topic_id) == (log.cluster_id, log.topic_id):
+            start = max(start, found[0])
+        end = watermarks(admin, self.topics.outcomes, log.partition, read_committed=False).end
+        return There(Position(log, start - 1, topic), f"{log.partition}@{end}")
+
+    def check_none_waits(self, table: Table, uri: str, branch: str) -> None:
+        """Raises `InvalidError` where an entry of this line waits in the log that the table is bound to.
+
+        Also where that log isn't there to be asked.
+        """
+        bound = table.marks.position
+        if bound is None:
+            return
+        topics = replace(self.topics, transactions=bound.topic or self.topics.transactions)
+        lookup = Lookup(self.kafka, topics, uri, bound.log.partition, timeout_s=QUESTION_S)
+        if lookup.log != bound.log:
+            raise InvalidError(
+                f"the table is bound to {bound.log}, the brokers hold {lookup.log}: what waits in the first "
+                "can't be told",
+                where=table.uri,
+                hint="--unanswered gives up whatever waits there",
+            )
+        first = max(lookup.standing(self.group).next_offset, bound.offset + 1)
+        waiting = lookup.newest_entry(lambda one: one.envelope.branch == branch, from_offset=first)
+        if waiting is not None:
+            raise InvalidError(
+                f"{waiting.position} waits for this table, and perhaps others before it",
+                where=table.uri,
+                hint="stop its writers and let a committer fold them; or give them up by --unanswered: they "
+                "will be Invalid, and `lakefold redrive` can send them again",
+            )
+
+
+def move_lines(
+    uri: str,
+    storage_options: Mapping[str, str],
+    why: Why,
+    there: There | None,
+    cluster: Cluster | None,
+    *,
+    keeps_place: bool = False,
+    unproven: bool = False,
+) -> Iterator[tuple[str, Moved]]:
+    """Moves the branches of a table, then its main line; yields each branch's name (empty: none) and move.
+
+    `cluster`: refuse while entries wait in the log that a line leaves; None: leave them. `keeps_place`: the
+    last position folded stays what it was. A branch that was never folded is left as it is. Raises as
+    `publish_move` does, and `InvalidError` where the main line can't be moved so.
+    """
+    table_format = LanceFormat()
+    for branch in (*_branches(uri, storage_options), ""):
+
+        def decide(table: Table, branch: str = branch) -> Move:
+            _check(table, why, there)
+            if cluster is not None:
+                cluster.check_none_waits(table, uri, branch)
+            before = table.marks.position
+            after = None if there is None else before if keeps_place else there.position
+            return Move(why, before, after, time.time_ns() // 1000)
+
+        versions = versions_of(uri, branch, storage_options)
+        root = root_of(uri, branch)
+        outcomes = "" if there is None else there.outcomes
+        try:
+            moved = publish_move(table_format, versions, root, decide, outcomes=outcomes, unproven=unproven)
+        except (_LeftAsItIsError, NotATableError):
+            if not branch:
+                raise
+            continue
+        yield branch, moved
+
+
+class _LeftAsItIsError(InvalidError):
+    """The line can't be moved so: a branch is passed over then."""
+
+
+def _check(table: Table, why: Why, there: There | None) -> None:
+    """Raises where this line isn't one that can be moved so."""
+    bound = table.marks.position
+    if why is Why.ADOPTED:
+        if bound is not None:
+            raise _LeftAsItIsError(
+                f"the table is bound to {bound} already", where=table.uri, hint="use `lakefold rebind`"
+            )
+        return
+    if bound is None:
+        raise _LeftAsItIsError("the table is bound to no log", where=table.uri, hint="use `lakefold adopt`")
+    if why is Why.REBOUND and there is not None and bound.log == there.position.log:
+        raise _LeftAsItIsError(
+            f"the table is bound to {bound} already",
+            where=table.uri,
+            hint="name another partition, other brokers or another topic",
+        )
+    if why is Why.RESTORED and there is not None and bound.log != there.position.log:
+        raise _LeftAsItIsError(
+            f"the table is bound to {bound}, which isn't in {there.position.log}",
+            where=table.uri,
+            hint="rebind it first",
+        )
+
+
+def _branches(uri: str, storage_options: Mapping[str, str]) -> list[str]:
+    return sorted(Refs(open_storage(uri, storage_options)).branches())
+
+
+def lines_of(uri: str, storage_options: Mapping[str, str]) -> dict[str, str]:
+    """The roots of a table's lines by their branches' names, the main line's by none, last."""
+    names = _branches(uri, storage_options)
+    return {**{name: f"{uri}/{branch_root(name)}" for name in names}, "": uri}

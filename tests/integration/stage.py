@@ -1,0 +1,121 @@
+"""A log, a table that is folded from it and who folds it: for tests of both in trouble."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import lance
+from confluent_kafka import TopicPartition
+
+from lakefold_committer.daemon import Committer, Options
+from lakefold_committer.metrics import Metrics
+from lakefold_log.producer import Proposer
+from lakefold_log.topics import ensure_topics
+from lakefold_table.marks import decode_marks
+from lakefold_table.uri import canonical
+from tests.integration.own_log import PATIENCE_S, OwnLog
+from tests.proposals import append, creation, rows
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import LogId, Outcome
+    from lakefold_table.marks import Marks
+    from tests.integration.conftest import TopicNames
+
+
+@dataclass
+class Stage:
+    """A log, a table that is folded from it, and who folds it: in this process, up to the log's end."""
+
+    bootstrap: str
+    names: TopicNames
+    own: OwnLog
+    root: Path
+
+    @property
+    def path(self) -> Path:
+        """Where the table lies."""
+        return self.root / "table"
+
+    @property
+    def uri(self) -> str:
+        """Its name."""
+        return canonical(self.path)
+
+    @property
+    def log(self) -> LogId:
+        """The log as it is now."""
+        return ensure_topics(self.own.admin, self.own.topics).log_id(0)
+
+    @property
+    def marks(self) -> Marks:
+        """The marks as they stand in the newest version's metadata."""
+        metadata = lance.dataset(str(self.path)).metadata
+        marks = decode_marks({key: str(value) for key, value in metadata.items()})
+        assert marks is not None
+        return marks
+
+    def options(self, *, accept: bool = False) -> Options:
+        """What the committer is told."""
+        return Options(
+            self.own.config,
+            self.own.topics,
+            (canonical(self.root),),
+            group=self.own.group,
+            accept_new_log=accept,
+        )
+
+    def send(self, *envelopes: Envelope, partition: int = 0) -> None:
+        """Proposals into the log."""
+        with Proposer(self.own.config, self.own.topics) as proposer:
+            for envelope in envelopes:
+                proposer.send_wait(envelope, partition)
+
+    def batch(self, number: int, read: int = 1) -> Envelope:
+        """One row, whose id is the batch's number."""
+        return append(self.uri, rows([number]), read, "app", number)
+
+    def fold(self, *, accept: bool = False, group: str = "") -> dict[str, int]:
+        """Folds to the end; what came of it, by kind."""
+        metrics = Metrics()
+        options = self.options(accept=accept)
+        Committer(replace(options, group=group or options.group), metrics).run(until_caught_up=True)
+        return {kind: count for kind, count in metrics.summary().items() if count}
+
+    def begin(self, *batches: int) -> None:
+        """The table, with these batches folded into it one by one."""
+        self.send(creation(self.uri))
+        self.fold()
+        for number in batches:
+            self.send(self.batch(number))
+            self.fold()
+
+    def make_again(self) -> None:
+        """Deletes the transactions topic and makes another of its name."""
+        before, name = self.log, self.own.topics.transactions
+        self.own.admin.client.delete_topics([name])[name].result()
+        until(lambda: self.log != before, "the topic to be another one", seconds=PATIENCE_S)
+
+    def lose_up_to(self, offset: int) -> None:
+        """The log's first entries are gone."""
+        place = TopicPartition(self.own.topics.transactions, 0, offset)
+        self.own.admin.client.delete_records([place])[place].result()
+
+    def outcomes(self) -> list[Outcome]:
+        """All that was ever reported."""
+        return self.own.answers()
+
+    def replay(self) -> dict[int, str]:
+        """The verdict on each version."""
+        command = [sys.executable, "-m", "lakefold", "replay", self.uri, "--json"]
+        command += ["--bootstrap-servers", self.bootstrap]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
+        return {one["version"]: one["verdict"] for one in map(json.loads, done.stdout.splitlines())}

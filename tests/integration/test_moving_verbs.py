@@ -1,0 +1,129 @@
+"""adopt, rebind, detach and drop on a real log: what they refuse, what a committer makes of it then."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pytest
+
+from lakefold.cli import run
+from lakefold_table.marks import Why
+from tests.integration.own_log import OwnLog
+from tests.integration.stage import Stage
+from tests.proposals import creation, ids_in, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.conftest import TopicNames
+
+
+class Verbs:
+    """Calls verbs in this process."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def __call__(self, verb: str, *options: str, fails: int = 0) -> list[dict[str, Any]]:
+        """What the verb prints about the table; `fails`: the exit code that is expected."""
+        stage = self._stage
+        topics = stage.own.topics
+        named = ["--bootstrap-servers", stage.bootstrap, "--transactions-topic", topics.transactions]
+        named += ["--outcomes-topic", topics.outcomes, "--dead-letters-topic", topics.dead_letters]
+        named += ["--group", stage.own.group]
+        out = io.StringIO()
+        with redirect_stdout(out):
+            code = run([verb, str(stage.path), "--json", *options, *([] if verb == "drop" else named)])
+        assert code == fails, out.getvalue()
+        return [json.loads(line) for line in out.getvalue().splitlines()]
+
+    def refused(self, verb: str, *options: str) -> str:
+        """Why it refuses."""
+        (told,) = self(verb, *options, fails=2)
+        return f"{told['error']['message']} {told['error']['hint']}"
+
+
+@pytest.fixture
+def stage(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Stage:
+    return Stage(bootstrap, topic_names, OwnLog.make(bootstrap, topic_names, partitions=2), tmp_path)
+
+
+@pytest.fixture
+def verbs(stage: Stage) -> Verbs:
+    return Verbs(stage)
+
+
+def test_a_table_goes_on_in_another_partition(stage: Stage, verbs: Verbs) -> None:
+    stage.begin(1)
+    stage.send(stage.batch(2))
+    assert "0@2 waits for this table" in verbs.refused("rebind", "--partition", "1")
+    stage.fold()
+    assert "bound to" in verbs.refused("rebind", "--partition", "0")
+    (told,) = verbs("rebind", "--partition", "1")
+    assert (told["why"], told["before"]["partition"], told["after"]["partition"]) == ("rebound", 0, 1)
+    stage.send(stage.batch(3))
+    stage.send(stage.batch(2), stage.batch(4), partition=1)
+    assert stage.fold() == {"invalid": 1, "duplicate": 1, "committed": 1, "versions": 1}
+    assert ids_in(stage.uri) == [1, 2, 4]
+    verdicts = stage.replay()
+    assert verdicts == {1: "same", 2: "same", 3: "same", 4: "moved", 5: "same"}
+
+
+def test_a_table_is_detached_adopted_and_dropped(stage: Stage, verbs: Verbs) -> None:
+    stage.begin(1)
+    assert "bound to" in verbs.refused("adopt")
+    assert "`lakefold detach` first" in verbs.refused("drop", "--yes")
+    stage.send(stage.batch(2))
+    assert "waits for this table" in verbs.refused("detach")
+    (told,) = verbs("detach", "--unanswered")
+    assert (told["why"], told["after"]) == ("detached", None)
+    assert stage.fold() == {"invalid": 1}
+    lance.dataset(str(stage.path)).delete("id = 99")
+    (told,) = verbs("adopt", "--partition", "0")
+    assert (told["why"], told["after"]["offset"]) == ("adopted", 2)
+    stage.send(stage.batch(2, read=5), stage.batch(1))
+    assert stage.fold() == {"duplicate": 1, "committed": 1, "versions": 1}
+    assert ids_in(stage.uri) == [1, 2]
+    verbs("detach")
+    (told,) = verbs("drop", "--yes")
+    assert told["version"] == 7
+    assert not stage.path.exists()
+    assert not list(stage.root.glob("*.dropped"))
+    stage.send(creation(stage.uri))
+    assert stage.fold() == {"committed": 1, "versions": 1}
+
+
+def test_a_table_of_another_client_is_adopted(stage: Stage, verbs: Verbs) -> None:
+    lance.write_dataset(rows([1]), str(stage.path))
+    (told,) = verbs("adopt", "--partition", "1")
+    assert told["before"] is None
+    stage.send(stage.batch(2))
+    stage.send(stage.batch(3), partition=1)
+    assert stage.fold() == {"invalid": 1, "committed": 1, "versions": 1}
+    assert ids_in(stage.uri) == [1, 3]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_table_from_a_backup_goes_on_where_that_is_said(stage: Stage, verbs: Verbs, *, again: bool) -> None:
+    stage.begin(1)
+    backup = stage.root / "backup"
+    shutil.copytree(stage.path, backup)
+    stage.send(stage.batch(2))
+    stage.fold()
+    data = sorted((stage.path / "data").iterdir())
+    shutil.rmtree(stage.path / "_versions")
+    shutil.copytree(backup / "_versions", stage.path / "_versions")
+    assert len(data) == 2
+    verbs("rebind", "--restored", *(["--fold-again"] if again else []))
+    stage.send(stage.batch(3))
+    group = "another" if again else ""
+    told = stage.fold(group=group)
+    assert told["committed"] >= 1
+    assert ids_in(stage.uri) == ([1, 2, 3] if again else [1, 3])
+    assert [one.why for one in stage.marks.moves] == [Why.RESTORED]
+    assert stage.fold(group=group) == {}

@@ -1,0 +1,215 @@
+"""Versions that only bind a table to a log, or to none: what they leave as it was, and who goes by them."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from lakefold_committer.fold import Table
+from lakefold_committer.moving import Moved, publish_move
+from lakefold_committer.opening import open_table
+from lakefold_committer.owned import OwnedTable
+from lakefold_committer.replayed import Verdict
+from lakefold_committer.stored import own_properties, read_state
+from lakefold_log.record import OUTCOMES
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_reader.history import history_of
+from lakefold_reader.plain import plain_history, plain_marks
+from lakefold_reader.source import Source
+from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Position, Result
+from lakefold_table.errors import NotATableError, RetryError, StopError
+from lakefold_table.format import Publication
+from lakefold_table.lance.state import LanceState
+from lakefold_table.marks import Marks, Move, Why
+from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.versions import Published, Versions
+from tests.folding import (
+    FORMAT,
+    LOG,
+    START_US,
+    append,
+    creation,
+    entries,
+    entry,
+    fold_at,
+    opened,
+    versions_at,
+)
+from tests.foreign import commit, wipe
+from tests.replaying import HERE, NAME, Listed, here, replayed
+
+OTHER = replace(LOG, partition=3)
+NOW_US = START_US + 10**9
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    yield
+    MemoryStorage.forget(NAME)
+
+
+def begun() -> OwnedTable:
+    """A table folded up to offset 1, and who folds it."""
+    table = opened(HERE)
+    fold_at(table, [here(creation())], 0)
+    fold_at(table, [batch(1)], 1)
+    return table
+
+
+def batch(number: int, read: int = 1) -> Envelope:
+    return here(append(f"f{number}", read=read, app="a", batch=number))
+
+
+def fold_one(table: OwnedTable, number: int, offset: int, log: LogId = LOG) -> Result:
+    return fold_at(table, [batch(number)], offset, log)[0].result
+
+
+def move(why: Why, after: Position | None, **options: object) -> Moved:
+    def decide(table: Table) -> Move:
+        return Move(why, table.marks.position, after, NOW_US)
+
+    return publish_move(FORMAT, versions_at(HERE), HERE, decide, **options)  # type: ignore[arg-type]
+
+
+def marks() -> Marks:
+    return open_table(FORMAT, versions_at(HERE), HERE).marks
+
+
+def test_a_move_changes_nothing_but_the_marks() -> None:
+    begun()
+    before = read_state(FORMAT, versions_at(HERE), 2)
+    moved = move(Why.REBOUND, Position(OTHER, 41, "transactions"), outcomes="3@7")
+    after = read_state(FORMAT, versions_at(HERE), moved.version)
+    assert isinstance(before, LanceState)
+    assert isinstance(after, LanceState)
+    assert list(after.fragments) == list(before.fragments)
+    assert after.schema == before.schema
+    assert (moved.version, after.time_us) == (3, NOW_US)
+    known = marks()
+    assert known.moves == (moved.move,)
+    assert known.position == Position(OTHER, 41)
+    assert (known.table_id, known.epoch, dict(known.apps)) == (moved.table_id, 1, dict(marks().apps))
+    properties = own_properties(versions_at(HERE), 3)
+    assert properties is not None
+    assert properties[OUTCOMES] == "3@7"
+
+
+def test_who_folds_it_goes_by_a_move_without_a_restart() -> None:
+    owner = begun()
+    move(Why.REBOUND, Position(OTHER, -1, "transactions"))
+    refused = fold_one(owner, 2, 2)
+    assert isinstance(refused, Invalid)
+    assert "bound to partition 3, this entry stands in 0" in refused.message
+    assert isinstance(fold_one(owner, 1, 1), Committed), "what was answered before is answered so again"
+    new = opened(HERE)
+    assert fold_one(new, 1, 0, OTHER) == Duplicate(2)
+    assert isinstance(fold_one(new, 2, 1, OTHER), Committed)
+    assert marks().table_id
+
+
+def test_a_detached_table_refuses_until_it_is_adopted() -> None:
+    owner = begun()
+    moved = move(Why.DETACHED, None)
+    assert marks().detached
+    for table in (owner, opened(HERE)):
+        refused = fold_one(table, 2, 2)
+        assert isinstance(refused, Invalid)
+        assert refused.message == "the table was detached from the log"
+        assert "adopt" in refused.hint
+    assert versions_at(HERE).latest() == moved.version
+    adopted = move(Why.ADOPTED, Position(LOG, 5, "transactions"))
+    assert adopted.table_id == moved.table_id
+    answers = [fold_one(opened(HERE), number, offset) for number, offset in ((1, 6), (2, 7))]
+    assert answers[0] == Duplicate(2)
+    assert isinstance(answers[1], Committed)
+    assert [one.why for one in marks().moves] == [Why.DETACHED, Why.ADOPTED]
+
+
+def test_a_table_of_another_client_gets_an_identity() -> None:
+    begun()
+    commit(HERE, "update_config", wipe)
+    versions = versions_at(HERE)
+    for number in (1, 2):
+        MemoryStorage(HERE).delete(versions.path(number))
+    moved = move(Why.ADOPTED, Position(LOG, 5, "transactions"))
+    assert moved.table_id
+    assert moved.move.before is None
+    assert marks().table_id == moved.table_id
+    late = fold_at(opened(HERE), [batch(1, read=4), batch(2, read=4)], 5)
+    assert isinstance(late[0].result, Invalid)
+    assert isinstance(late[1].result, Committed)
+    assert late[1].table_id == moved.table_id
+
+
+def test_unproven_marks_are_taken_only_where_that_is_said() -> None:
+    begun()
+    for _ in range(2):
+        commit(HERE, "delete")
+    for number in (1, 2, 3):
+        MemoryStorage(HERE).delete(versions_at(HERE).path(number))
+    to = Position(LOG, 5, "transactions")
+    with pytest.raises(StopError, match="can't be proven"):
+        move(Why.ADOPTED, to)
+    move(Why.ADOPTED, to, unproven=True)
+    assert fold_at(opened(HERE), [batch(1, read=4)], 6)[0].result == Duplicate(2)
+
+
+def test_no_table() -> None:
+    with pytest.raises(NotATableError):
+        move(Why.DETACHED, None)
+
+
+class Racing(Versions):
+    """Others put a version right before each of ours, as often as told."""
+
+    races = 0
+
+    def publish(self, publication: Publication) -> Published:
+        """See `Versions.publish`."""
+        if self.races:
+            self.races -= 1
+            commit(HERE, "delete")
+        return super().publish(publication)
+
+
+def racing(races: int) -> Moved:
+    begun()
+    versions = Racing(MemoryStorage(HERE), FORMAT.folder, FORMAT.detect)
+    versions.races = races
+    return publish_move(FORMAT, versions, HERE, lambda table: Move(Why.DETACHED, table.marks.position, None))
+
+
+def test_others_that_were_quicker_are_taken_in() -> None:
+    assert racing(3).version == 6
+    assert len(marks().moves) == 1
+
+
+def test_it_is_given_up_where_others_are_always_quicker() -> None:
+    with pytest.raises(RetryError, match="others were quicker"):
+        racing(99)
+    assert marks().moves == ()
+
+
+def test_a_replay_tells_moves_apart_and_goes_on_behind_them() -> None:
+    begun()
+    log = Listed(entries([here(creation()), batch(1)], 0))
+    move(Why.REBOUND, Position(OTHER, 8, "transactions"))
+    for offset in (9, 10):
+        one = entry(batch(offset), offset, OTHER)
+        log.entries[one.position] = one
+        opened(HERE).fold([one])
+    told = replayed(log)
+    assert [one.verdict for one in told] == [Verdict.SAME] * 2 + [Verdict.MOVED] + [Verdict.SAME] * 2
+    assert told[2].notes == ("rebound: from transactions/0@1 to transactions/3@8",)
+
+
+def test_people_are_told_of_moves() -> None:
+    begun()
+    move(Why.DETACHED, None)
+    rows = list(history_of(Source(MemoryStorage(HERE), versions_at(HERE))))
+    assert [one.move and one.move.why for one in rows] == [Why.DETACHED, None, None]
+    assert rows[0].positions is None
+    told = plain_history(rows[0])["move"]
+    assert told["why"] == "detached"
+    assert (told["before"]["offset"], told["after"]) == (1, None)
+    assert plain_marks(marks())["moves"] == [told]
