@@ -189,3 +189,15 @@ def test_each_rule_that_reads_nothing_of_theirs_gives_the_same_without() -> None
             for rule in rules:
                 if rule.always:
                     assert not rule.reads_theirs, (kind, rule)
+
+
+def test_one_history_judges_what_is_alike_anew_for_each_read_version_and_kind() -> None:
+    overwrite = footprint_of(Transaction(overwrite=Transaction.Overwrite()))
+    append = footprint_of(Transaction(append=Transaction.Append()))
+    merge = footprint_of(Transaction(merge=Transaction.Merge()))
+    history = after(append, overwrite, append)
+    for _ in range(2):
+        assert history.verdict(append, 2) == COMPATIBLE
+        assert conflict(history, append, 1).other_version == 2
+        assert conflict(history, merge, 2).other_version == 3
+    assert history.extended(4, overwrite).verdict(append, 3) != COMPATIBLE
