@@ -179,7 +179,8 @@ class Working:
             self._live, self._replaced, self._removed, self.new = change.whole, {}, set(), []
             self._chunks = ()
             self.numbering.continue_on(change.whole)
-        self._replace(change)
+        if change.replaced or change.removed:
+            self._replace(change)
         self.before.update((file.path, file) for file in change.before)
         self.numbering.use_row_ids(change.row_ids)
         if change.reserved:
@@ -228,9 +229,9 @@ class Working:
         return sum(packed.rows), self._chunks[0].first_id, packed.count
 
     def _note_files(self, fragments: Iterable[DataFragment]) -> None:
-        self.new_file_versions.update(
-            (file.file_major_version, file.file_minor_version) for one in fragments for file in one.files
-        )
+        for one in fragments:
+            for file in one.files:
+                self.new_file_versions.add((file.file_major_version, file.file_minor_version))
 
     def _take_head(self, head: Manifest, told: FileVersion | None) -> None:
         file_version = FILE_VERSIONS.get(head.data_format.version, told or self.file_version)
