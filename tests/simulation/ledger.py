@@ -45,13 +45,13 @@ class Line:
 
     uri: str
     states: dict[int, LanceState] = field(default_factory=dict)
-    bytes: dict[str, bytes] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
     newest: int = 0
     marks: Marks | None = None
     answers: dict[int, Result] = field(default_factory=dict)
     keys: dict[object, int] = field(default_factory=dict)
     owners: dict[int, Process | None] = field(default_factory=dict)
-    publishers: set[Process | None] = field(default_factory=set)
+    tried: dict[Process, dict[str, bytes]] = field(default_factory=dict)
     recorded: dict[int, list[int]] = field(default_factory=dict)
 
 
@@ -80,8 +80,8 @@ class Ledger:
         if not path.startswith(VERSIONS):
             return
         line, data = self.line(uri), MemoryStorage(uri).get(path)
-        demand(path not in line.bytes, "one-commit-point", f"{uri}/{path} was published twice")
-        line.bytes[path] = data
+        demand(path not in line.files, "one-commit-point", f"{uri}/{path} was published twice")
+        line.files[path] = data
         state = FORMAT.decode(path, data, uri)
         demand(
             state.version == line.newest + 1,
@@ -97,10 +97,10 @@ class Ledger:
             assert record is not None
             self._published(line, before, state, record, process)
 
-    def alike(self, uri: str, path: str, process: Process) -> None:
-        """A process put the very bytes that are there: it takes them for its own, and may."""
+    def tried(self, uri: str, path: str, data: bytes, process: Process) -> None:
+        """A process is about to put this; where these bytes are there already, it takes them for its own."""
         if path.startswith(VERSIONS):
-            self.line(uri).publishers.add(process)
+            self.line(uri).tried.setdefault(process, {})[path] = data
 
     def gone(self, uri: str) -> None:
         """The table was dropped: what comes to lie there is another."""
@@ -122,7 +122,6 @@ class Ledger:
             "fence-by-fact",
             f"{name}: epoch {marks.epoch} is {owner and owner.name}'s",
         )
-        line.publishers.add(process)
         for offset in self._covered(line, line.marks, marks):
             demand(
                 record.answer(offset) is not None or offset in self.reported,
@@ -240,7 +239,7 @@ class Ledger:
             demand(sent.key in line.keys, "at-most-once-per-key", f"{offset} is {result} of what isn't there")
         if outcome.table_id and line.newest:
             demand(
-                SHARED_EPOCHS or process in line.publishers,
+                any(line.files.get(path) == data for path, data in line.tried.get(process, {}).items()),
                 "fence-by-fact",
                 f"{process.name} reports {offset} of {sent.uri} and has not published a version of it",
             )
@@ -251,7 +250,7 @@ class Ledger:
             storage = MemoryStorage(line.uri)
             for listed in storage.list(FORMAT.folder):
                 demand(
-                    line.bytes.get(listed.path) == storage.get(listed.path),
+                    line.files.get(listed.path) == storage.get(listed.path),
                     "one-commit-point",
                     f"{line.uri}/{listed.path} was changed",
                 )

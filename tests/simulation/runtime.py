@@ -10,6 +10,7 @@ This is the only module that knows greenlets, and the only one that stands in fo
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -43,7 +44,8 @@ class BrokenError(AssertionError):
 class Process:
     """Something that runs, is killed or paused as one. `rules`: those that its release knows.
 
-    `kill_at`: the step at which it dies, counted from 1.
+    `kill_at`: the step at which it dies, counted from 1; `sleep_at`: the one at which it falls asleep, until
+    `paused_until` is set to a time that comes.
     """
 
     name: str
@@ -52,8 +54,10 @@ class Process:
     alive: bool = True
     steps: int = 0
     kill_at: int | None = None
+    sleep_at: int | None = None
     paused_until: float = 0.0
     tasks: list[Task] = field(default_factory=list)
+    asleep: list[tuple[Task, int]] = field(default_factory=list)
 
     @property
     def running(self) -> bool:
@@ -77,6 +81,15 @@ class Process:
     def pause(self, seconds: float) -> None:
         """SIGSTOP for so long."""
         self.paused_until = max(self.paused_until, self.hub.now + seconds)
+
+    def awake(self) -> None:
+        """SIGCONT: it goes on where it fell asleep."""
+        self.hub.tell(self.name, "wakes up")
+        self.paused_until = 0.0
+        asleep, self.asleep = self.asleep, []
+        for task, turn in asleep:
+            if task.turn == turn:
+                self.hub.wake(task, self.hub.now)
 
     def _guarded(self, work: Callable[[], object]) -> None:
         try:
@@ -147,6 +160,9 @@ class Hub:
         if process.steps == process.kill_at:
             self.tell(process.name, f"is killed at its step {process.steps}")
             process.kill()
+        if process.steps == process.sleep_at:
+            self.tell(process.name, f"falls asleep at its step {process.steps}")
+            process.paused_until = math.inf
         self.rest(seconds)
 
     def current(self) -> Task:
@@ -165,7 +181,7 @@ class Hub:
                 act()
             elif task is not None and turn == task.turn and task.process.alive:
                 if task.process.paused_until > at:
-                    heappush(self._due, (task.process.paused_until, next(self._order), task, turn, None))
+                    self._sleep(task, turn)
                     continue
                 self.now = max(self.now, at)
                 self._go_on(task)
@@ -183,6 +199,12 @@ class Hub:
         for task in list(self.by_greenlet.values()):
             task.process.kill()
         self._bury()
+
+    def _sleep(self, task: Task, turn: int) -> None:
+        if task.process.paused_until == math.inf:
+            task.process.asleep.append((task, turn))
+        else:
+            heappush(self._due, (task.process.paused_until, next(self._order), task, turn, None))
 
     def _go_on(self, task: Task) -> None:
         self.steps += 1

@@ -30,7 +30,7 @@ KINDS: Final = (
     *["new"] * 12,
     *["keyless"] * 3,
     *["nameless"] * 2,
-    *["bad", "future", "missing", "nowhere", "late file"],
+    *["bad", "future", "missing", "nowhere"],
     *["tagged", "reserve", "create", "empty"],
     *["garbage", "bad branch", "wrong key"],
 )
@@ -41,7 +41,8 @@ class Mixture:
     """What one seed draws.
 
     `most`: committers at once. `again`: how often a producer sends an old entry again. `gap_s`, `operator_s`,
-    `foreign_s`: how long producers, the operator and foreign clients pause at most.
+    `foreign_s`: how long producers, the operator and foreign clients pause at most. `late_files`: how often a
+    data file is there only `late_s` seconds after its proposal, at most.
     """
 
     tables: int
@@ -53,6 +54,8 @@ class Mixture:
     foreign_s: float
     upgrade: bool
     harsh: bool
+    late_files: float
+    late_s: float
     cheap_size: bool
     troubles: Troubles
     lose_reports: float
@@ -76,6 +79,8 @@ class Mixture:
             foreign_s=random.choice([0.3, 2.0, 20.0, 1e9]),
             upgrade=random.random() < 1 / 5,
             harsh=random.random() < 1 / 5,
+            late_files=random.choice([0.0, 0.05, 0.5]),
+            late_s=random.choice([0.2, 2.0, 20.0]),
             cheap_size=random.random() < 1 / 2,
             troubles=Troubles(
                 refuse=some(),
@@ -87,7 +92,10 @@ class Mixture:
                 slow_s=random.choice([0.001, 0.004, 0.1]),
             ),
             lose_reports=some(),
-            pace=Pace(Limits(random.choice([1, 2, 4, 16]), 1 << 20), random.choice([0.0, 0.005])),
+            pace=Pace(
+                Limits(random.choice([1, 2, 4, 16]), random.choice([700, 1 << 20])),
+                random.choice([0.0, 0.005]),
+            ),
         )
 
 
@@ -111,6 +119,7 @@ class Scenario:
         with world.begun():
             self.hub.tell("world", str(mixture))
             world.store.troubles, world.store.cheap_size = mixture.troubles, mixture.cheap_size
+            world.late_s = mixture.late_s
             world.broker.lose = world.broker.refuse = mixture.lose_reports
             self._begin("producer", self._produce)
             self._begin("operator", self._operate)
@@ -149,6 +158,8 @@ class Scenario:
         tried = any(one.kind == "create" and one.uri == uri for one in sent)
         kind = random.choice(KINDS) if tried or random.random() < 1 / 4 else "create"
         app = random.choice("ab")
+        if kind == "new" and random.random() < self.mixture.late_files:
+            kind = "late file"
         if kind in ("keyless", "nameless", "tagged", "create", "reserve"):
             world.send(kind, uri)
             return

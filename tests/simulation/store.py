@@ -48,14 +48,14 @@ class Troubles:
 class Store:
     """All tables' objects.
 
-    `stored` hears of each object once it is there, with who sent it; `alike` of a put that met the very bytes
-    that it brought. `away`: until when the table of a URI can't be reached; `full`: until when it takes no
+    `stored` hears of each object once it is there, with who sent it; `tried` of each put before it is sent.
+    `away`: until when the table of a URI can't be reached; `full`: until when it takes no
     puts.
     """
 
     hub: Hub
     stored: Callable[[str, str, Process | None], None]
-    alike: Callable[[str, str, Process], None]
+    tried: Callable[[str, str, bytes, Process], None]
     troubles: Troubles = field(default_factory=Troubles)
     cheap_size: bool = True
     away: dict[str, float] = field(default_factory=dict)
@@ -160,6 +160,7 @@ class SimulatedStorage:
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
         """See `Storage.put_if_absent`."""
         store, data = self._store, b"".join(buffers)
+        store.tried(self.uri, path, data, self._process)
         try:
             self._send("put_if_absent", path)
             if store.full.get(self.uri, 0.0) > store.hub.now:
@@ -193,8 +194,6 @@ class SimulatedStorage:
         self._tell(f"put of {path}: {put.value}")
         if put is Put.STORED:
             self._store.stored(self.uri, path, self._process)
-        elif self._memory.get(path) == data:
-            self._store.alike(self.uri, path, self._process)
         return put
 
     def _call(self, verb: str, path: str, work: Callable[[], T]) -> T:

@@ -7,10 +7,14 @@ put that was on its way.
 from __future__ import annotations
 
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.simulation.world import MOST_STEPS, World
+
+if TYPE_CHECKING:
+    from tests.simulation.runtime import Process
 
 LIVES = 3
 
@@ -37,15 +41,26 @@ def begin(world: World) -> None:
     world.send("missing", one, "a", 6)
 
 
+def live_and_sleep(world: World, sleep_at: int) -> Process:
+    """A committer that falls asleep; another starts and answers everything, with what it sees by then."""
+    process = world.start().process
+    process.sleep_at = sleep_at
+    assert world.hub.run(lambda: bool(process.asleep) or answered(world), MOST_STEPS)
+    if process.asleep:
+        live(world, None)
+    return process
+
+
+def answered(world: World) -> bool:
+    stamped = world.broker.stamped
+    return stamped is not None and stamped[0] >= world.broker.end
+
+
 def live(world: World, kill_at: int | None) -> int:
     """One committer, until it is killed or has answered everything; returns how many steps it took."""
     process = world.start(kill_at=kill_at).process
 
-    def over() -> bool:
-        stamped = world.broker.stamped
-        return not process.running or (stamped is not None and stamped[0] >= world.broker.end)
-
-    assert world.hub.run(over, MOST_STEPS)
+    assert world.hub.run(lambda: not process.running or answered(world), MOST_STEPS)
     return process.steps
 
 
@@ -73,6 +88,20 @@ def test_killed_at_each_step(again: int) -> None:
             live(world, number)
             for _ in range(again):
                 live(world, random.randint(1, STEPS))
+            world.finish()
+
+
+def test_asleep_at_each_step() -> None:
+    """It wakes up when another has answered everything, and when files are there that were missing."""
+    for number in range(1, STEPS + 1):
+        world = World("simulation-step", Random(number), tables=2)
+        with world.begun():
+            begin(world)
+            process = live_and_sleep(world, number)
+            for sent in world.ledger.sent.values():
+                world.write_files(sent.uri, sent.envelope)
+            process.awake()
+            world.hub.run(lambda: not process.running, 2000)  # noqa: B023 - called within this round
             world.finish()
 
 

@@ -59,13 +59,14 @@ class World:
         self.name = name
         self.hub = Hub(random)
         self.ledger = Ledger()
-        self.store = Store(self.hub, self._stored, self.ledger.alike)
+        self.store = Store(self.hub, self._stored, self.ledger.tried)
         self.broker = Broker(self.hub, self.ledger.report)
         self.pace = Pace(Limits(4, 1 << 20), 0.005) if pace is None else pace
         self.uris = [f"memory://{self.name}/t{number}" for number in range(tables)]
         self.committers: list[Running] = []
         self.harsh: set[str] = set()
         self.born: dict[tuple[str, int], float] = {}
+        self.late_s = 4.0
         self._names = 0
         self._started = 0
 
@@ -94,9 +95,9 @@ class World:
         name = f"n{self._names}"
         envelope = self._envelope(kind, uri, name, app, batch)
         if kind == "late file":
-            self.hub.later(self.hub.random.random() * 4, partial(self._write_files, uri, envelope))
+            self.hub.later(self.hub.random.random() * self.late_s, partial(self.write_files, uri, envelope))
         elif kind != "missing":
-            self._write_files(uri, envelope)
+            self.write_files(uri, envelope)
         return self.send_again(kind, uri, envelope)
 
     def send_again(self, kind: str, uri: str, envelope: Envelope) -> Sent:
@@ -136,7 +137,8 @@ class World:
             envelope.branch = "../x"
         return envelope
 
-    def _write_files(self, uri: str, envelope: Envelope) -> None:
+    def write_files(self, uri: str, envelope: Envelope) -> None:
+        """The data files that an entry names."""
         storage = MemoryStorage(uri)
         for path in Sent(0, "", uri, envelope).files:
             storage.put(f"data/{path}", [FILE])
