@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,17 +107,25 @@ def command(
     from lakefold_log.outcomes import OutcomeWaiter
     from lakefold_log.producer import Proposer
     from lakefold_log.topics import Topics
+    from lakefold_log.tracing import headers_from
 
     partition = bound_partition(envelope.table, settings.storage_options)
     config = KafkaConfig(settings.brokers(), settings.kafka)
     topics = Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
     with Proposer(config, topics) as proposer:
+        send = partial(
+            proposer.send_wait,
+            envelope,
+            partition,
+            headers=headers_from(os.environ),
+            storage_options=settings.storage_options,
+        )
         if wait is None:
-            position = proposer.send_wait(envelope, partition, storage_options=settings.storage_options)
+            position = send()
             _print_position(position.topic, position.log.partition, position.offset, as_json=as_json)
             return
         with OutcomeWaiter(config, topics, envelope.table, partition=partition) as waiter:
-            position = proposer.send_wait(envelope, partition, storage_options=settings.storage_options)
+            position = send()
             outcome = waiter.wait(position, wait)
     print_outcome(outcome, as_json=as_json)
     if isinstance(outcome.result, Rejected | Invalid):

@@ -7,17 +7,32 @@ application that isn't traced never has OpenTelemetry loaded for it, and its mes
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from opentelemetry.trace import Span
 
     from lakefold_log.consumer import Headers
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 TRACEPARENT: Final = "traceparent"
+_FORM: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _API: Final = "opentelemetry.trace"
+
+
+def headers_from(environment: Mapping[str, str]) -> Headers:
+    """The context that a process was started with: in `TRACEPARENT` and `TRACESTATE`, as OpenTelemetry says.
+
+    Empty where there is none, or what is there isn't one.
+    """
+    if not _FORM.fullmatch(environment.get(TRACEPARENT.upper(), "")):
+        return ()
+    found = ((name, environment.get(name.upper(), "")) for name in (TRACEPARENT, "tracestate"))
+    return tuple((name, value.encode()) for name, value in found if value)
 
 
 class Sending:

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from lakefold_committer.spans import MOST_KEPT, MOST_LINKS, Exporting, PartitionSpans
 from lakefold_committer.tracing import UNTOLD, exporters_wanted, tracing_from
-from lakefold_log.tracing import sending
+from lakefold_log.tracing import headers_from, sending
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import (
     Committed,
@@ -310,6 +310,22 @@ def test_a_message_carries_the_context_of_the_span_that_sends_it(told: Told) -> 
 def test_a_proposal_that_is_sent_again_stays_in_its_trace(told: Told) -> None:
     with told.tracer.start_as_current_span("redrive"):
         assert sending("transactions", 2, Envelope(table=TABLE), TRACED).headers == TRACED
+
+
+@pytest.mark.parametrize(
+    ("said", "headers"),
+    [
+        ({}, ()),
+        ({"TRACEPARENT": f"00-{TRACE}-{PARENT}-01"}, TRACED),
+        (
+            {"TRACEPARENT": f"00-{TRACE}-{PARENT}-01", "TRACESTATE": "a=b"},
+            (*TRACED, ("tracestate", b"a=b")),
+        ),
+        ({"TRACEPARENT": "nonsense", "TRACESTATE": "a=b"}, ()),
+    ],
+)
+def test_a_process_may_be_started_with_a_context(said: dict[str, str], headers: Headers) -> None:
+    assert headers_from(said) == headers
 
 
 def test_who_is_not_traced_sends_no_context() -> None:
