@@ -105,8 +105,11 @@ class Ledger:
 
     def outcomes(self) -> list[Outcome]:
         """All outcomes that were reported for the table, in their order."""
-        found = read_outcomes(self.config, self.topics, 0, 0)
-        return [outcome for _, outcome in found if outcome.table == self.uri]
+        return [outcome for outcome in self.all_outcomes() if outcome.table == self.uri]
+
+    def all_outcomes(self) -> list[Outcome]:
+        """All outcomes that were reported, whatever the table, in their order."""
+        return [outcome for _, outcome in read_outcomes(self.config, self.topics, 0, 0)]
 
     def audit(self) -> None:
         """Hold what came of it against what was sent. Every committer must have ended."""

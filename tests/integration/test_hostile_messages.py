@@ -1,0 +1,356 @@
+"""Whatever stands in the log, a committer writes below its roots only, keeps its memory, and goes on.
+
+The real process on a real broker: each message is refused and put aside, the whole region of the file system
+around the root stays as it was, and the kernel's account of the process stays small.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lance
+import pytest
+from confluent_kafka import Producer
+
+from lakefold_log.admin import Admin
+from lakefold_log.envelope import encode
+from lakefold_log.outcomes import read_outcomes
+from lakefold_log.producer import Proposer
+from lakefold_log.topics import ensure_topics
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.entry import Committed, Invalid, Rejected
+from tests.integration.committers import running_committer
+from tests.integration.conftest import TopicNames
+from tests.integration.ledger import Ledger
+from tests.integration.raw import dead_letters_of
+from tests.properties.hostile import hostile
+from tests.proposals import append, creation, ids_in, rows
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakefold.local.broker import Broker
+    from lakefold_table.entry import Outcome
+    from tests.integration.committers import CommitterProcess
+
+    Raw = tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]]]
+
+ANSWER_SECONDS = 120.0
+MANY = 1_500
+A_NAME = 2_400
+"""So many characters has a table's name about."""
+KEPT = 8_000
+"""Bytes that a name may leave behind: the last some thousand names and what is wrong with them are kept."""
+MEGABYTE = 1 << 20
+MOST = 150 * MEGABYTE
+"""What a committer of small tables may hold at most, whatever it is sent."""
+
+
+@dataclass
+class Place:
+    """A committer of the root `lake`, a table there, and what lies beside the root."""
+
+    ledger: Ledger
+    committer: CommitterProcess
+    proposer: Proposer
+    region: Path
+    found: dict[int, Outcome] = field(default_factory=dict)
+    read: int = 0
+    letters: int = 0
+
+    @property
+    def lake(self) -> Path:
+        """The root."""
+        return self.ledger.root
+
+    def uri(self, name: str) -> str:
+        """The URI of a place in the region, canonical or not."""
+        return f"file://{self.region}/{name}"
+
+    def send(self, messages: Sequence[Raw]) -> list[int]:
+        """Send raw messages, gives their offsets."""
+        offsets: list[int] = []
+        producer = Producer({"bootstrap.servers": self.ledger.bootstrap, "message.max.bytes": 4 * MEGABYTE})
+        topic = self.ledger.names.transactions
+        for key, value, headers in messages:
+            producer.produce(
+                topic,
+                value,
+                key,
+                0,
+                headers=headers,
+                on_delivery=lambda _, message: offsets.append(message.offset() or 0),
+            )
+            producer.poll(0)
+        producer.flush(ANSWER_SECONDS)
+        return offsets
+
+    def answers(self, offsets: Sequence[int]) -> list[Outcome]:
+        """The outcomes of these positions, once all are there."""
+
+        def all_there() -> bool:
+            assert self.committer.process.poll() is None, self.committer.log.read_text()
+            for at, one in read_outcomes(self.ledger.config, self.ledger.topics, 0, self.read):
+                self.found[one.position.offset], self.read = one, at + 1
+            return self.found.keys() >= set(offsets)
+
+        until(all_there, "all answers", seconds=ANSWER_SECONDS)
+        outcomes = [self.found[offset] for offset in offsets]
+        self.letters += sum(isinstance(one.result, Invalid | Rejected) for one in outcomes)
+        return outcomes
+
+    def refuses(self, messages: Sequence[Raw], names: Sequence[str] = ()) -> list[str]:
+        """Send them; each is refused, and put aside as it came. Gives what each was told."""
+        told = []
+        for number, outcome in enumerate(self.answers(self.send(messages))):
+            result = outcome.result
+            what = names[number] if names else str(number)
+            assert isinstance(result, Invalid | Rejected), f"{what}: {result}"
+            told.append(f"{result.message} ({result.hint})" if isinstance(result, Invalid) else "")
+        letters = dead_letters_of(self.ledger.bootstrap, self.ledger.names.dead_letters, self.letters)
+        values = {value for _, value in letters}
+        assert all((value or b"") in values for _, value, _ in messages)
+        return told
+
+    def refuses_envelopes(self, envelopes: Mapping[str, Envelope]) -> dict[str, str]:
+        """As `refuses`, under the key that each asks for."""
+        messages: list[Raw] = [(one.table.encode(), encode(one), []) for one in envelopes.values()]
+        return dict(zip(envelopes, self.refuses(messages, list(envelopes)), strict=True))
+
+    def seen(self, top: Path | None = None) -> dict[str, tuple[int, int, int]]:
+        """What lies below `top`, else in the region, but for the log: mode, size, time of change."""
+        found = {}
+        for folder, folders, files in os.walk(top or self.region):
+            for name in (*folders, *files, ""):
+                path = Path(folder) / name
+                if path != self.committer.log:
+                    told = path.lstat()
+                    found[str(path)] = (told.st_mode, told.st_size, told.st_mtime_ns)
+        return found
+
+    def peak(self) -> int:
+        """The most memory that the committer has held, in bytes."""
+        status = Path(f"/proc/{self.committer.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+
+    def goes_on(self, number: int) -> None:
+        """The committer folds what is good."""
+        good = self.proposer.send_wait(append(self.ledger.uri, rows([number]), 1, "good", number))
+        (outcome,) = self.answers([good.offset])
+        assert isinstance(outcome.result, Committed), outcome
+
+
+@pytest.fixture(scope="module")
+def place(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """One committer for all tests of this module: it must live through all of them."""
+    region = tmp_path_factory.mktemp("region")
+    (region / "lake").mkdir()
+    (region / "logs").mkdir()
+    names = TopicNames(*(f"hostile-{part}-{os.getpid()}" for part in ("e", "t", "o", "d", "g")))
+    ledger = Ledger(broker.bootstrap_servers, names, region / "lake")
+    ensure_topics(Admin(ledger.config), ledger.topics)
+    with (
+        Proposer(ledger.config, ledger.topics) as proposer,
+        running_committer(ledger.bootstrap, names, ledger.root, logs=region / "logs") as committer,
+    ):
+        committer.wait_until_ready()
+        found = Place(ledger, committer, proposer, region)
+        found.answers([proposer.send_wait(creation(ledger.uri)).offset])
+        found.goes_on(0)
+        yield found
+        found.goes_on(1)
+        assert ids_in(ledger.uri) == [0, 1]
+        assert committer.stop() == 0
+
+
+def at(uri: str, envelope: Envelope) -> Envelope:
+    """The same proposal for another table."""
+    other = Envelope()
+    other.CopyFrom(envelope)
+    other.table = uri
+    return other
+
+
+def test_nothing_is_written_outside_of_the_roots_whatever_a_message_names(place: Place) -> None:
+    outside = place.region / "outside"
+    lance.write_dataset(rows([9]), str(outside / "victim"))
+    (place.lake / "link").symlink_to(outside)
+    (place.lake / "new").symlink_to(outside / "new")
+    (place.lake / "versions").mkdir()
+    (place.lake / "versions" / "_versions").symlink_to(outside)
+    (place.region / "lake-of-others").mkdir()
+    good = append(place.ledger.uri, rows([5]), 1)
+    names = {
+        "beside": place.uri("outside/t"),
+        "a name that begins alike": place.uri("lake-of-others/t"),
+        "above": place.uri("t"),
+        "the root of all": "file:///",
+        "dots": place.uri("lake/../outside/t"),
+        "encoded dots": place.uri("lake/%2e%2e/outside/t"),
+        "half encoded dots": place.uri("lake/.%2E/outside/t"),
+        "an encoded slash": place.uri("lake/..%2Foutside/t"),
+        "twice encoded dots": place.uri("lake/%252e%252e/x").replace("lake", "outside"),
+        "a backslash": place.uri("lake\\..\\outside\\t"),
+        "a link": place.uri("lake/link/t"),
+        "a link to nothing": place.uri("lake/new"),
+        "a link below": place.uri("lake/versions"),
+        "a victim by a link": place.uri("lake/link/victim"),
+        "a victim": place.uri("outside/victim"),
+        "no scheme": f"{place.region}/outside/t",
+        "another case": f"FILE://{place.lake}/t",
+        "a host": f"file://elsewhere{place.lake}/t",
+        "s3": "s3://lake/t",
+        "another bucket": "s3://other/lake/t",
+        "gs": "gs://lake/t",
+        "az": "az://container/t",
+        "http": "http://127.0.0.1:1/t",
+        "memory": "memory://lake/t",
+        "an external store": f"s3+ddb://lake{place.lake}/t?ddbTableName=T",
+    }
+    before = place.seen()
+    for made in (creation(place.ledger.uri), good):
+        place.refuses_envelopes({what: at(uri, made) for what, uri in names.items()})
+    assert place.seen() == before
+    assert lance.dataset(str(outside / "victim")).count_rows() == 1
+
+
+def test_no_name_inside_of_a_proposal_leads_out(place: Place) -> None:
+    outside = place.region / "beyond"
+    victim = lance.write_dataset(rows([9]), str(outside / "victim"))
+    (data_file,) = [file.path for fragment in victim.get_fragments() for file in fragment.data_files()]
+    secret = outside / "victim" / "data" / data_file
+    (place.lake / "table" / "data" / "link.lance").symlink_to(secret)
+    hostile: dict[str, Envelope] = {}
+
+    def added(what: str, envelope: Envelope | None = None) -> Envelope:
+        hostile[what] = at(place.ledger.uri, envelope or append(place.ledger.uri, rows([5]), 1))
+        hostile[what].lance.uuid = what
+        return hostile[what]
+
+    for what, path in {
+        "dots": f"../../../outside/victim/data/{data_file}",
+        "absolute": str(secret),
+        "a URI": f"file://{secret}",
+        "encoded": f"%2e%2e/{data_file}",
+        "a link": "link.lance",
+        "a line end": "x.lance\n",
+        "null": "x\0.lance",
+    }.items():
+        file = added(f"data file: {what}").lance.append.fragments[0].files[0]
+        file.path, file.file_size_bytes = path, secret.stat().st_size
+    for name in (
+        "..",
+        "../../../outside/b",
+        "a/../../../../outside/b",
+        "/b",
+        "a//b",
+        "%2e%2e/b",
+        "b" * 300,
+        "a\\b",
+    ):
+        added(f"branch {name[:20]}").branch = name
+        begins = added(f"new branch {name[:20]}", Envelope())
+        begins.branch, begins.lance.read_version = name, 1
+        begins.lance.clone.is_shallow, begins.lance.clone.ref_version = True, 1
+        begins.lance.clone.ref_path, begins.lance.clone.branch_name = str(place.lake / "table"), name
+    for what, path in {
+        "outside": str(outside / "victim"),
+        "a URI": f"file://{outside}/victim",
+        "dots": f"{place.lake}/../outside/victim",
+        "a bucket": "s3://other/table",
+    }.items():
+        clone = at(place.uri(f"lake/clone-{len(hostile)}"), Envelope())
+        clone.lance.uuid, clone.lance.clone.is_shallow = what, True
+        clone.lance.clone.ref_version, clone.lance.clone.ref_path = 1, path
+        hostile[f"clone of {what}"] = clone
+    claimed = encode(append(place.ledger.uri, rows([5]), 1))
+    digest = hashlib.sha256(claimed).digest()
+    (outside / digest.hex()).write_bytes(claimed)
+    for what, uri in {
+        "outside": f"file://{outside}/{digest.hex()}",
+        "dots": f"{place.ledger.uri}/_lakefold/claims/../../../../outside/{digest.hex()}",
+        "http": f"http://127.0.0.1:1/{digest.hex()}",
+    }.items():
+        claim = added(f"claim {what}", Envelope())
+        claim.ClearField("lance")
+        claim.claim.uri, claim.claim.size, claim.claim.sha256 = uri, len(claimed), digest
+    before = place.seen()
+    place.refuses_envelopes(hostile)
+    assert place.seen() == before
+
+
+def test_a_base_is_never_written_to(place: Place) -> None:
+    outside = place.region / "elsewhere"
+    lance.write_dataset(rows([9]), str(outside / "victim"))
+    before = place.seen(outside)
+    based = creation(place.uri("lake/based"))
+    based.lance.overwrite.initial_bases.add(id=1, path=str(outside / "victim"), is_dataset_root=True)
+    later = at(place.ledger.uri, Envelope())
+    later.lance.uuid, later.lance.read_version = "later", 1
+    later.lance.update_bases.new_bases.add(id=1, path=str(outside / "victim"), is_dataset_root=True)
+    place.answers(place.send([(one.table.encode(), encode(one), []) for one in (based, later)]))
+    assert place.seen(outside) == before
+
+
+def bombs(uri: str) -> Iterator[Raw]:
+    """Messages that are large where nobody looks for it, or no messages at all."""
+    key = uri.encode()
+    good = creation(uri)
+    good.lance.uuid = "bomb"
+    value = encode(good)
+    yield key, b"\x0b" * 500_000, []
+    yield key, b"\xa2\x06\xff\xff\xff\xff\x0f", []
+    yield key, b"\x52" + b"\xff" * 9 + b"\x01", []
+    yield key, b"", []
+    yield key, None, []
+    yield None, value, []
+    yield b"\xff\xfe" * 100_000, value, []
+    yield key, value, [("name", b"x" * 800_000)]
+    yield key, value, [(f"name-{number}", b"") for number in range(20_000)]
+    yield key, value, [("n" * 30_000, b"v") for _ in range(20)]
+    nested = b""
+    for _ in range(10_000):
+        nested = b"\x52" + _varint(len(nested)) + nested
+    yield key, nested, []
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def test_memory_stays_bounded_whatever_a_message_claims(place: Place) -> None:
+    uri = place.ledger.uri
+    place.refuses(list(bombs(uri)))
+    victim = place.uri("lake/victim")
+    place.answers([place.proposer.send_wait(creation(victim, stable_row_ids=True)).offset])
+    proposals = [at(victim, envelope) for _, envelope in hostile()]
+    for number, envelope in enumerate(proposals):
+        envelope.lance.uuid = f"hostile-{number}"
+    place.answers(place.send([(victim.encode(), encode(one), []) for one in proposals]))
+    manifest = max(path.stat().st_size for path in (place.lake / "victim" / "_versions").iterdir())
+    place.refuses_envelopes(of_nothing(place, 0))
+    before = place.peak()
+    place.refuses_envelopes(of_nothing(place, MANY))
+    assert place.peak() - before < MANY * KEPT, "what is not there is forgotten"
+    assert place.peak() < MOST + 3 * manifest
+
+
+def of_nothing(place: Place, first: int) -> dict[str, Envelope]:
+    """Appends to tables, and to branches, that are not there; each bears a long name of its own."""
+    deep = "/".join(["d" * 200] * (A_NAME // 200))
+    tables = [Envelope(table=place.uri(f"lake/{deep}/{number}")) for number in range(first, first + MANY)]
+    branches = [Envelope(table=place.ledger.uri, branch=f"b{number}") for number in range(first, first + 200)]
+    for number, envelope in enumerate([*tables, *branches]):
+        envelope.lance.uuid, envelope.lance.read_version = f"nothing-{number}", 1
+        envelope.lance.append.SetInParent()
+    return {f"{one.table} {one.branch}": one for one in [*tables, *branches]}
