@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
@@ -21,11 +22,11 @@ from lakefold_protos.lakefold import log_pb2
 from lakefold_table.errors import DamagedError, RetryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
-    from lakefold_log.admin import KafkaConfig
+    from lakefold_log.admin import KafkaConfig, Option
     from lakefold_log.consumer import Message
     from lakefold_log.topics import Topics
     from lakefold_table.entry import Outcome, Position
@@ -37,6 +38,8 @@ _KEPT: Final = 10_000
 _FAR_BEHIND: Final = 1000
 # Past the last message a poll waits for all of its time, even where only a marker was left to read.
 _POLL_S: Final = 0.02
+# Where all is there already the broker needn't wait for more before it answers; by default half a second.
+_HURRIED: Final[Mapping[str, Option]] = {"fetch.wait.max.ms": 5}
 _NO_ANSWER: Final = "see that a committer runs and how far behind it is (lakefold status), or ask the table"
 
 
@@ -121,7 +124,8 @@ def read_outcomes(
     give nothing for `timeout_s` seconds, `DamagedError` where a message is no outcome that is known.
     """
     log = describe(Admin(config), topics.outcomes).log_id(partition)
-    with PartitionReader(config, topics.outcomes, log, from_offset, group=_WAITERS) as reader:
+    hurried = replace(config, options={**_HURRIED, **config.options})
+    with PartitionReader(hurried, topics.outcomes, log, from_offset, group=_WAITERS) as reader:
         end = reader.end_offset()
         deadline = time.monotonic() + timeout_s
         while reader.position < end:
