@@ -27,7 +27,7 @@ from lakefold_committer.turns import Turn
 from lakefold_committer.witness import OutcomesWitness
 from lakefold_log.admin import Admin, KafkaConfig
 from lakefold_log.consumer import PartitionReader
-from lakefold_log.members import Membership
+from lakefold_log.members import Membership, session_seconds
 from lakefold_log.reporter import Reporter
 from lakefold_log.topics import Topics, describe, ensure_topics
 from lakefold_table.entry import Invalid, LogId
@@ -50,6 +50,8 @@ LOG = structlog.get_logger("lakefold.committer")
 JOIN_SECONDS = 0.2
 PATIENCE_SECONDS = 20.0
 """How long what is in flight may take when the process is told to stop; then it leaves as it is."""
+PATIENT_SESSIONS = 1.5
+"""For so many sessions a fenced partition is left alone: by then the group has dropped who is silent."""
 REPORT_SECONDS = 10.0
 """How long one report may take before it is tried again: well within the time that a stop is given."""
 
@@ -162,7 +164,7 @@ class Committer:
     def _run_shared(self, topic: TopicDescription, work: Callable[[Holding], None]) -> None:
         """Folds what the group gives, for as long as it gives it."""
         options = self._options
-        self._sharing = sharing = Sharing(work)
+        self._sharing = sharing = Sharing(work, PATIENT_SESSIONS * session_seconds(options.kafka))
         self._starting = "joining the others"
         log, name = topic.log_id(0), options.topics.transactions
         with Membership(options.kafka, options.group, name, log, sharing) as membership:

@@ -20,17 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 LOG = structlog.get_logger("lakefold.committer")
-AGAIN_SECONDS = 15.0
-"""How long a fenced partition is left alone: longer than the group takes to do without a silent member."""
 
 
 class Sharing:
     """The partitions that are this process's just now, each folded by `work`. A `Holder` of a membership.
 
-    For one thread; `trouble` and `partitions` may be asked by others.
+    One that is fenced is left alone for `again_s` seconds. For one thread; `trouble` and `partitions` may be
+    asked by others.
     """
 
-    def __init__(self, work: Callable[[Holding], None], *, again_s: float = AGAIN_SECONDS) -> None:
+    def __init__(self, work: Callable[[Holding], None], again_s: float) -> None:
         self._work = work
         self._again_s = again_s
         self._held: dict[int, Holding] = {}

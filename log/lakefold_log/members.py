@@ -57,6 +57,11 @@ _TUNED: Final[dict[str, Option]] = {
 _MILLISECONDS: Final = 1000
 
 
+def session_seconds(config: KafkaConfig) -> float:
+    """How long a member may be silent before the group does without it."""
+    return float(config.client(fixed=_FIXED, tuned=_TUNED)["session.timeout.ms"]) / _MILLISECONDS
+
+
 class Holder(Protocol):
     """Works on the partitions that this process is given. Called within `Membership.step` and `close`."""
 

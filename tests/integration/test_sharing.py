@@ -132,13 +132,18 @@ class Writer(threading.Thread):
     def run(self) -> None:
         """Sends a row to each table, again and again."""
         try:
-            while not self._over.wait(0.02):
+            while not self._over.wait(0.2):
                 for partition in range(PARTITIONS):
                     self._bench.append(partition, self.batches)
                 self.batches += 1
         except BaseException as error:
             self.error = error
             raise
+
+    def write_some(self) -> None:
+        """Waits until a few more batches are sent."""
+        batches = self.batches
+        until(lambda: self.batches > batches + 2, "some batches")
 
     def __enter__(self) -> Self:
         self.start()
@@ -179,16 +184,24 @@ def until_owned(*shares: tuple[CommitterProcess, int]) -> None:
             map(len, parts)
         )
 
-    until(settled, f"{[count for _, count in shares]} partitions", seconds=PATIENCE_SECONDS)
+    until(settled, f"{[count for _, count in shares]} partitions", seconds=PATIENCE_SECONDS, every=0.1)
 
 
-def test_two_share_and_one_takes_over_what_the_other_had_when_it_is_killed(bench: Bench) -> None:
+def test_one_that_sleeps_does_no_harm_and_joins_again_and_one_that_is_killed_is_replaced(
+    bench: Bench,
+) -> None:
     first, second = bench.join(), bench.join()
     until_owned((first, 2), (second, 2))
     bench.create(*range(PARTITIONS))
     bench.wait_for(*(sent[0] for sent in bench.sent.values()))
     with Writer(bench) as writer:
-        until(lambda: writer.batches > 3, "some batches")
+        writer.write_some()
+        second.process.send_signal(signal.SIGSTOP)
+        until_owned((first, PARTITIONS))
+        writer.write_some()
+        second.process.send_signal(signal.SIGCONT)
+        until_owned((first, 2), (second, 2))
+        writer.write_some()
         second.kill()
         until_owned((first, PARTITIONS))
     bench.check()
@@ -203,30 +216,12 @@ def test_one_that_comes_and_one_that_is_told_to_go_hand_over_while_writers_write
     with Writer(bench) as writer:
         second = bench.join()
         until_owned((first, 2), (second, 2))
-        batches = writer.batches
-        until(lambda: writer.batches > batches + 3, "some batches")
+        writer.write_some()
         assert first.stop() == 0
         began = time.monotonic()
         until_owned((second, PARTITIONS))
         assert time.monotonic() - began < SESSION_SECONDS, "the others wait for the session to run out"
     bench.check()
-
-
-def test_one_that_sleeps_through_its_session_does_no_harm_and_joins_again(bench: Bench) -> None:
-    first, second = bench.join(), bench.join()
-    until_owned((first, 2), (second, 2))
-    bench.create(*range(PARTITIONS))
-    bench.wait_for(*(sent[0] for sent in bench.sent.values()))
-    with Writer(bench) as writer:
-        until(lambda: writer.batches > 3, "some batches")
-        second.process.send_signal(signal.SIGSTOP)
-        until_owned((first, PARTITIONS))
-        batches = writer.batches
-        until(lambda: writer.batches > batches + 3, "some batches")
-        second.process.send_signal(signal.SIGCONT)
-        until_owned((first, 2), (second, 2))
-    bench.check()
-    assert (first.stop(), second.stop()) == (0, 0)
 
 
 def test_one_that_is_given_nothing_stands_by_and_more_partitions_are_followed(
@@ -242,6 +237,13 @@ def test_one_that_is_given_nothing_stands_by_and_more_partitions_are_followed(
             client.create_partitions([NewPartitions(topic, 2)])[topic].result()
         until_owned(*((one, 1) for one in both))
         until(lambda: roles(both) == ["ready", "ready"], "two that fold")
+
+
+def test_ordinals_part_the_partitions_and_one_too_many_stands_by(bench: Bench) -> None:
+    several = [bench.start("--partitions", "ordinal/5", "--ordinal", str(number)) for number in (0, 3, 4)]
+    until(lambda: [owned(one) for one in several] == [{0}, {3}, set()], "a part each", seconds=90, every=0.1)
+    until(lambda: roles(several) == ["ready", "ready", "standby"], "two that fold", seconds=90)
+    assert [one.stop() for one in several] == [0, 0, 0]
 
 
 def test_what_somebody_else_takes_over_is_left_to_it_and_taken_back_later(bench: Bench) -> None:
