@@ -184,13 +184,13 @@ def test_what_is_told_late_gives_the_same_verdict(
     begun = History(0, {theirs.kind: version for version, theirs in steps[:marked]})
     for version, theirs in steps[marked:]:
         begun = begun.extended(version, theirs)
-    wanted = begun.needs_details(ours, read_version)
+    wanted = begun.needs_details(ours.kind, read_version)
     if wanted is None:
         assert begun.verdict(ours, read_version) == whole.verdict(ours, read_version)
         return
     assert rank(begun.verdict(ours, read_version)) >= 2
     told = begun.detailed([step for step in reversed(steps[:marked]) if step[0] > wanted])
-    assert told.needs_details(ours, read_version) is None
+    assert told.needs_details(ours.kind, read_version) is None
     assert told.verdict(ours, read_version) == whole.verdict(ours, read_version)
     assert told == whole
 

@@ -104,7 +104,7 @@ def test_at_most_as_many_versions_are_kept_as_a_proposal_may_lie_behind() -> Non
     newest = history.latest[Kind.DELETE]
     assert history.detailed_since == newest - OLDEST_READ_VERSION - 1
     assert sum(map(len, history.chains[Kind.DELETE].blocks)) <= OLDEST_READ_VERSION + 2 * BLOCK
-    assert history.needs_details(delete(1), newest - OLDEST_READ_VERSION) is None
+    assert history.needs_details(Kind.DELETE, newest - OLDEST_READ_VERSION) is None
 
 
 def test_an_append_walks_no_versions() -> None:
@@ -116,29 +116,29 @@ def test_an_append_walks_no_versions() -> None:
 def test_footprints_before_the_marks_are_asked_for_only_where_a_rule_needs_them() -> None:
     history = History(0, {Kind.APPEND: 9, Kind.UPDATE_CONFIG: 4, Kind.DELETE: 7}).extended(10, delete(1))
     assert history.detailed_since == 9
-    assert history.needs_details(APPEND, 2) is None
-    assert history.needs_details(delete(1), 6) == 6
-    assert history.needs_details(delete(1), 7) is None
-    assert history.needs_details(config(k="v"), 2) == 2
-    assert history.needs_details(config(k="v"), 4) is None
-    assert History(0, {Kind.DELETE: 5}).needs_details(delete(1), 4) == 4
-    assert History(0, {Kind.DELETE: 5}).needs_details(delete(1), 5) is None
+    assert history.needs_details(Kind.APPEND, 2) is None
+    assert history.needs_details(Kind.DELETE, 6) == 6
+    assert history.needs_details(Kind.DELETE, 7) is None
+    assert history.needs_details(Kind.UPDATE_CONFIG, 2) == 2
+    assert history.needs_details(Kind.UPDATE_CONFIG, 4) is None
+    assert History(0, {Kind.DELETE: 5}).needs_details(Kind.DELETE, 4) == 4
+    assert History(0, {Kind.DELETE: 5}).needs_details(Kind.DELETE, 5) is None
 
 
 def test_a_footprint_that_comes_later_hides_no_older_one_where_there_is_none() -> None:
     """What was judged without asking for older footprints is judged so beside its neighbours too."""
     marked = History(0, {Kind.APPEND: 9, Kind.DELETE: 4})
-    assert marked.needs_details(delete(1), 4) is None
+    assert marked.needs_details(Kind.DELETE, 4) is None
     later = marked.extended(10, delete(2)).extended(11, delete(3))
     assert later.detailed_since == 9
-    assert later.needs_details(delete(1), 4) is None
+    assert later.needs_details(Kind.DELETE, 4) is None
     assert later.verdict(delete(1), 4) == COMPATIBLE
     assert conflict(later, delete(2), 4).other_version == 10
-    assert later.needs_details(delete(1), 3) == 3
+    assert later.needs_details(Kind.DELETE, 3) == 3
     told = later.detailed([(9, APPEND), (8, APPEND)])
     assert told.verdict(delete(1), 4) == COMPATIBLE
-    assert told.detailed([(7, delete(1))]).needs_details(delete(1), 6) is None
-    assert told.detailed([(7, delete(1))]).needs_details(delete(1), 5) == 5
+    assert told.detailed([(7, delete(1))]).needs_details(Kind.DELETE, 6) is None
+    assert told.detailed([(7, delete(1))]).needs_details(Kind.DELETE, 5) == 5
 
 
 def test_what_nobody_can_tell_is_retryable() -> None:
@@ -152,10 +152,10 @@ def test_footprints_are_brought_later() -> None:
     marked = History(0, {Kind.APPEND: 2, Kind.DELETE: 4, Kind.UPDATE_CONFIG: 3})
     told = marked.detailed([(4, delete(7)), (3, config(k="v")), (2, APPEND)])
     assert (told.detailed_since, told.since, told.latest) == (1, 0, marked.latest)
-    assert told.needs_details(delete(7), 1) is None
+    assert told.needs_details(Kind.DELETE, 1) is None
     assert conflict(told, delete(7), 1).other_version == 4
     assert told.verdict(delete(8), 1) == COMPATIBLE
-    assert told.needs_details(delete(7), 0) == 0
+    assert told.needs_details(Kind.DELETE, 0) == 0
     later = marked.extended(5, delete(8)).detailed([(4, delete(7)), (3, config(k="v")), (2, APPEND)])
     assert later.detailed_since == 1
     assert conflict(later, delete(7, 8), 1).other_version == 5
@@ -173,7 +173,7 @@ def test_footprints_may_reach_further_back_than_the_marks() -> None:
 def test_a_version_of_which_only_the_kind_is_told_hides_what_came_before(kind: Kind) -> None:
     history = after(delete(1)).extended(2, kind)
     assert history.detailed_since is None
-    assert history.needs_details(delete(1), 0) == 0
+    assert history.needs_details(Kind.DELETE, 0) == 0
     assert isinstance(history.verdict(delete(1), 0), Conflict)
 
 

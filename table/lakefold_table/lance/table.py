@@ -10,7 +10,6 @@ from lakefold_table.entry import Conflict, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Deed, Needs
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
-from lakefold_table.lance.conflicts.reading import PLAIN_ONLY
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.indexing.reuse import needs_of_section
 from lakefold_table.lance.judged import affected_rows, known_version, proposed_footprint, published_footprint
@@ -151,20 +150,21 @@ def _needs_to_judge(state: LanceState, entries: Sequence[Entry]) -> Needs:
     history, oldest = state.history, max(1, state.version - OLDEST_READ_VERSION)
     schemas: set[int] = set()
     since: list[int] = []
-    alike: set[tuple[Kind, int]] = set()
+    told: set[tuple[Kind, int]] = set()
     for entry in entries:
         read = known_version(entry.envelope.lance)
-        kind = kind_of(entry.envelope.lance)
-        if not oldest <= read < state.version or (kind, read) in alike:
+        if not oldest <= read < state.version:
             continue
-        if kind in PLAIN_ONLY:
-            alike.add((kind, read))
-        rows = affected_rows(entry.envelope)
-        told = None if isinstance(rows, Invalid) else rows
-        footprint = proposed_footprint(entry.envelope, told, state.schema)
-        untold = history.needs_details(footprint, read)
-        if read < history.since or untold is not None:
-            since.append(read)
-        if read < history.schema_since and not isinstance(history.verdict(footprint, read), Conflict):
-            schemas.add(read)
+        kind = kind_of(entry.envelope.lance)
+        if (kind, read) not in told:
+            told.add((kind, read))
+            if read < history.since or history.needs_details(kind, read) is not None:
+                since.append(read)
+        if read < history.schema_since and read not in schemas:
+            rows = affected_rows(entry.envelope)
+            footprint = proposed_footprint(
+                entry.envelope, None if isinstance(rows, Invalid) else rows, state.schema
+            )
+            if not isinstance(history.verdict(footprint, read), Conflict):
+                schemas.add(read)
     return Needs(schemas=frozenset(schemas), operations_since=min(since, default=None))

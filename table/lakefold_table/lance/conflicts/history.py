@@ -138,9 +138,9 @@ class History:
         """The oldest version from which field ids are known to mean what they mean now."""
         return max((self.latest[kind] for kind in SCHEMA_CHANGING if kind in self.latest), default=self.since)
 
-    def needs_details(self, ours: Footprint, read_version: int) -> int | None:
-        """The version after which footprints must be known to judge this proposal; None where all is told."""
-        return read_version if any(self._untold(ours.kind, read_version)) else None
+    def needs_details(self, ours: Kind, read_version: int) -> int | None:
+        """The version after which footprints must be known to judge such a proposal; None: all is told."""
+        return read_version if any(self._untold(ours, read_version)) else None
 
     def verdict(self, ours: Footprint, read_version: int) -> Verdict:
         """What becomes of a proposal built on `read_version`.

@@ -203,9 +203,6 @@ _READERS: Mapping[Kind, Callable[[Transaction], Footprint]] = {
     Kind.UPDATE_BASES: _update_bases,
 }
 
-PLAIN_ONLY = frozenset(Kind) - _READERS.keys()
-"""The kinds of which one proposal touches the same as any other."""
-
 
 def _digest(files: Iterable[DataFile]) -> bytes:
     """Tells the data files of a fragment from others: their places and the fields that each still holds."""
