@@ -8,6 +8,7 @@ which the table's position means nothing: a condition of the log.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Invalid, Position
@@ -61,6 +62,12 @@ def misplaced(marks: Marks, at: Position) -> Invalid | None:
             f"the table is bound to partition {bound.log.partition}, this entry stands in {at.log.partition}",
             "send to the table's partition: its marks name it",
         )
+    if _was_taken_from(marks, at.log):
+        return Invalid(
+            f"the table was bound to cluster {bound.log.cluster_id}, topic id {bound.log.topic_id}, by hand; "
+            f"this entry stands in cluster {at.log.cluster_id}, topic id {at.log.topic_id}",
+            "send to the cluster and topic that its marks name",
+        )
     return None
 
 
@@ -68,12 +75,15 @@ def check_log(marks: Marks, at: Position, uri: str, accept: Acceptance | None = 
     """Raises `GapError` where the table was folded from another log of this topic's name.
 
     The topic was made anew, or the brokers are others. Another topic or partition is a condition of the entry
-    (`misplaced`), another partition of the new log too where that is accepted.
+    (`misplaced`), another partition of the new log too where that is accepted, and so is the log that a verb
+    took the table from.
     """
     bound = marks.position
     if accept is not None and bound is not None and bound.log.partition != at.log.partition:
         return
     if bound is None or at.log.is_file or _is_other_topic(bound, at) or _is_same_topic(bound.log, at.log):
+        return
+    if _was_taken_from(marks, at.log):
         return
     raise GapError(
         f"the table is bound to {told(bound)}; this log is {at.topic or at.log.topic_id}/{at.log.partition}, "
@@ -124,6 +134,15 @@ def accepted(marks: Marks, by: Acceptance, end: int, uri: str) -> Move | None:
 def told(position: Position) -> str:
     """A position in full, for people who have to tell two logs apart."""
     return f"{position}, cluster {position.log.cluster_id}, topic id {position.log.topic_id}"
+
+
+def _was_taken_from(marks: Marks, log: LogId) -> bool:
+    """Whether a verb bound the table away from this log, and nobody back to it."""
+    bound = marks.position
+    if bound is None or bound.log == log:
+        return False
+    left = (move for move in reversed(marks.moves) if move.before is not None and move.before.log == log)
+    return any(move.why.by_verb for move in islice(left, 1))
 
 
 def _is_other_topic(bound: Position, at: Position) -> bool:

@@ -10,7 +10,7 @@ import structlog
 from lakefold_committer.binding import ACCEPT, Acceptance
 from lakefold_committer.proofs import Proofs
 from lakefold_log import stamp as stamps
-from lakefold_log.partition import partition_of
+from lakefold_log.partition import home_of
 from lakefold_log.topics import describe, watermarks
 from lakefold_table.errors import GapError
 
@@ -49,8 +49,8 @@ def prove(admin: Admin, group: str, topic: str, log: LogId, *, accept_new_log: b
 
 
 def _home(partitions: int, uri: str, before: int) -> int:
-    """The partition that writers send to: they follow the marks where there is such a partition."""
-    return before if before < partitions else partition_of(uri, partitions)
+    """The partition that writers send to."""
+    return home_of(uri, before, partitions)
 
 
 def _end_of(admin: Admin, topic: str, partition: int) -> int:

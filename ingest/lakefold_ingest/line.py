@@ -85,7 +85,7 @@ class Line:
 
         Raises as `send` does: then nothing is known, and the same envelope may be sent again.
         """
-        chosen = self._proposer.partition_for(envelope.table) if partition is None else partition
+        chosen = self._proposer.partition_for(envelope.table, partition)
         waiter = self._waiter(envelope, chosen)
         with waiter.lock:
             with suppress(RetryError):

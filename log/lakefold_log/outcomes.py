@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from lakefold_log.admin import Admin
 from lakefold_log.answers import outcome_value
 from lakefold_log.consumer import PartitionReader
-from lakefold_log.partition import partition_of
+from lakefold_log.partition import home_of
 from lakefold_log.topics import describe, watermarks
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.errors import DamagedError, RetryError
@@ -54,8 +54,7 @@ class OutcomeWaiter:
         self, config: KafkaConfig, topics: Topics, table: str, *, partition: int | None = None
     ) -> None:
         admin = Admin(config)
-        if partition is None:
-            partition = partition_of(table, describe(admin, topics.transactions).partitions)
+        partition = home_of(table, partition, describe(admin, topics.transactions).partitions)
         log = describe(admin, topics.outcomes).log_id(partition)
         end = watermarks(admin, topics.outcomes, partition).end
         self._key = table.encode()

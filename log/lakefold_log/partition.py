@@ -39,3 +39,11 @@ def partition_of(table: str, partitions: int) -> int:
     A table that is bound already stays in the partition of its marks, whatever this says.
     """
     return (murmur2(table.encode()) & _POSITIVE) % partitions
+
+
+def home_of(table: str, bound: int | None, partitions: int) -> int:
+    """The partition of a topic with `partitions` partitions that the table's entries are sent to.
+
+    `bound`: the one that its marks name (None: none). A topic that was made anew may have fewer.
+    """
+    return partition_of(table, partitions) if bound is None or bound >= partitions else bound

@@ -24,7 +24,7 @@ from lakefold_log.client_log import LOGGER
 from lakefold_log.codes import Local
 from lakefold_log.envelope import encode
 from lakefold_log.guard import TopicGuard
-from lakefold_log.partition import partition_of
+from lakefold_log.partition import home_of
 from lakefold_log.topics import describe, settings_of
 from lakefold_log.tracing import sending
 from lakefold_table.entry import Position
@@ -86,9 +86,9 @@ class Proposer:
         self._server = threading.Thread(target=self._serve, name="lakefold-proposer", daemon=True)
         self._server.start()
 
-    def partition_for(self, table: str) -> int:
-        """The partition where the canonical URI `table` goes as long as no marks bind it to another."""
-        return partition_of(table, self.topic.partitions)
+    def partition_for(self, table: str, bound: int | None = None) -> int:
+        """The partition where the canonical URI `table` goes, which its marks bind to `bound`, if to any."""
+        return home_of(table, bound, self.topic.partitions)
 
     def send(
         self,
@@ -109,7 +109,7 @@ class Proposer:
         """
         with self._guard_lock:
             self._guard.step()
-        log = self.topic.log_id(self.partition_for(envelope.table) if partition is None else partition)
+        log = self.topic.log_id(self.partition_for(envelope.table, partition))
         trace = sending(self.topic.name, log.partition, envelope, tuple(headers))
         try:
             return self._send(envelope, log, trace, storage_options)

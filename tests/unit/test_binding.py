@@ -7,7 +7,7 @@ import pytest
 from lakefold_committer.binding import check_log, check_reach, misplaced
 from lakefold_table.entry import Invalid, LogId, Position
 from lakefold_table.errors import GapError
-from lakefold_table.marks import Marks
+from lakefold_table.marks import Marks, Move, Why
 from tests.folding import FILE, LOG, MemoryTable, created
 
 AT = Position(LOG, 7, "transactions")
@@ -49,6 +49,24 @@ def test_the_topic_made_anew_is_a_condition_of_the_log(at: Position) -> None:
         assert f"cluster {log.cluster_id}, topic id {log.topic_id}" in caught.value.message
     assert "--accept-new-log" in caught.value.hint
     assert caught.value.exit_code == 5
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_the_log_that_a_table_was_taken_from(*, by_hand: bool) -> None:
+    """By hand that is meant, and that log is folded on; else somebody must say which one counts."""
+    moved = BOUND.moved(Move(Why.REBOUND if by_hand else Why.NEW_LOG, AT, ELSEWHERE))
+    later = replace(AT, offset=8)
+    if by_hand:
+        check_log(moved, later, "t")
+        refusal = misplaced(moved, later)
+        assert isinstance(refusal, Invalid)
+        assert "bound to cluster another, topic id topic-id, by hand" in refusal.message
+    else:
+        with pytest.raises(GapError):
+            check_log(moved, later, "t")
+    back = moved.moved(Move(Why.NEW_LOG, ELSEWHERE, AT))
+    assert misplaced(back, later) is None
+    check_log(back, later, "t")
 
 
 def test_its_own_log_a_file_and_no_log_are_no_gap() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefold_log.partition import murmur2, partition_of
+from lakefold_log.partition import home_of, murmur2, partition_of
 
 # From the tests of Kafka's Java client (Utils.murmur2, signed there) and of librdkafka.
 PUBLISHED = [
@@ -36,3 +36,9 @@ def test_gives_the_published_hashes(key: bytes, published: int) -> None:
 @given(st.text(max_size=200), st.integers(1, 1000))
 def test_agrees_with_librdkafka_on_every_key(table: str, partitions: int) -> None:
     assert confluent_kafka.murmur2(table.encode(), partitions) == partition_of(table, partitions)
+
+
+def test_a_table_stays_where_it_is_bound_unless_there_is_no_such_partition() -> None:
+    hashed = partition_of("s3://lake/flights", 4)
+    assert home_of("s3://lake/flights", None, 4) == hashed
+    assert [home_of("s3://lake/flights", bound, 4) for bound in (0, 3, 4, 99)] == [0, 3, hashed, hashed]
