@@ -56,6 +56,7 @@ class LanceDraft:
         self._done: dict[Kind, Footprint] = {}
         self._sharing = sharing_beside(state)
         self._shares: str | None = None
+        self._ours: Footprint | None = None
         self._begins_clone = False
         self._merged: Transaction | None = None
         self._following: History | None = None
@@ -92,7 +93,8 @@ class LanceDraft:
         rows, first, count = self._table.take(change)
         self._transactions.append(change.transaction)
         self._merged = self._following = None
-        self._remember(footprint_of(change.transaction))
+        ours = self._ours if change.transaction is envelope.lance else None
+        self._remember(ours or footprint_of(change.transaction))
         added = rows if change.rows_added is None else change.rows_added
         return Accepted(rebased, added, change.rows_deleted or 0, first, count, did(change.transaction))
 
@@ -225,7 +227,7 @@ class LanceDraft:
         rows = affected_rows(envelope)
         if isinstance(rows, Invalid):
             return rows
-        ours = proposed_footprint(envelope, rows, state.schema)
+        ours = self._ours = proposed_footprint(envelope, rows, state.schema)
         known = known_version(transaction)
         verdict = self._history.verdict(ours, known)
         if isinstance(verdict, Conflict):

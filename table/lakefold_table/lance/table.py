@@ -87,6 +87,8 @@ class LanceFormat:
 
     def needs(self, state: LanceState | None, entries: Sequence[Entry]) -> Needs:
         """What the operations of these entries ask for, and what is needed to judge old read versions."""
+        if state is not None:
+            state = replace(state, fragments=state.fragments.opened())
         listed = {entry.position: entry.packed.paths() for entry in entries if entry.packed is not None}
         asked = Needs.all_of(
             RULES[kind].needs(state, entry.envelope)

@@ -59,6 +59,8 @@ class Working:
         self._index_section = b"" if state is None else state.index_section
         self._indices: Sequence[IndexMetadata] | None = None
         self._live = Fragments() if state is None else state.fragments
+        self._opened = self._live.opened()
+        self._known: dict[int, DataFragment] = {}
         self._replaced: dict[int, DataFragment] = {}
         self._removed: set[int] = set()
         self.numbering = self._numbering()
@@ -94,9 +96,12 @@ class Working:
 
         Fragments that this version adds are not among them: no proposal can have been built on them.
         """
-        wanted = [number for number in ids if number not in self._removed]
-        found = self._live.get([number for number in wanted if number not in self._replaced])
-        return found | {number: self._replaced[number] for number in wanted if number in self._replaced}
+        known = self._known
+        asked = [number for number in ids if number not in known]
+        if asked:
+            known.update(self._opened.get(asked))
+        wanted = [number for number in ids if number not in self._removed and number in known]
+        return {number: self._replaced.get(number) or known[number] for number in wanted}
 
     def taken(self, ids: Collection[int]) -> set[int]:
         """Those of the ids that fragments bear, as the entries so far left them, new ones among them."""
@@ -177,6 +182,7 @@ class Working:
             self._take_indices(change.indices)
         if change.whole is not None:
             self._live, self._replaced, self._removed, self.new = change.whole, {}, set(), []
+            self._opened, self._known = self._live.opened(), {}
             self._chunks = ()
             self.numbering.continue_on(change.whole)
         if change.replaced or change.removed:

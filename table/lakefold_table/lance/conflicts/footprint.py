@@ -129,5 +129,6 @@ class Footprint:
             touched=self.touched | other.touched,
             removed=self.removed | other.removed,
             files={**self.files, **other.files},
+            rows=None,
             moves_rows=self.moves_rows or other.moves_rows,
         )

@@ -9,7 +9,7 @@ that its change falls into and shares the rest.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, filterfalse
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING
@@ -112,8 +112,15 @@ class Fragments:
     def records(self, ids: Collection[int]) -> dict[int, bytes]:
         """The fragments with these ids, encoded as written; an id that no fragment bears is left out."""
         places = [(number, place) for number in ids if (place := self._find(number))]
-        opened = {index: self.chunks[index].records() for index in {index for _, (index, _) in places}}
+        opened = {index: self._records_of(index) for index in {index for _, (index, _) in places}}
         return {number: opened[index][at] for number, (index, at) in places}
+
+    def opened(self) -> Fragments:
+        """The same list for many look-ups: it keeps open what it opened, so it is not to be kept itself."""
+        return _Opened(self.chunks, self.tally)
+
+    def _records_of(self, chunk: int) -> Sequence[bytes]:
+        return self.chunks[chunk].records()
 
     def get(self, ids: Collection[int]) -> dict[int, DataFragment]:
         """The fragments with these ids; an id that no fragment bears is left out. Decodes no others."""
@@ -205,6 +212,19 @@ class Fragments:
         if index == len(self.chunks):
             raise KeyError(number)
         return index
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened(Fragments):
+    """`open`: of the chunks that were opened so far, by their place."""
+
+    open: dict[int, Sequence[bytes]] = field(default_factory=dict, compare=False, repr=False)
+
+    def _records_of(self, chunk: int) -> Sequence[bytes]:
+        found = self.open.get(chunk)
+        if found is None:
+            found = self.open[chunk] = self.chunks[chunk].records()
+        return found
 
 
 class Gathering:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from itertools import pairwise
+from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -38,6 +39,8 @@ CONTAINER = 2**16
 ARRAY_MOST = 4096
 """Up to so many numbers a container lists them; above it has a bit for each that could be there."""
 BITS_BYTES = CONTAINER // 8
+ONE_LIST = Struct("<IIHHI")
+"""Head of a bitmap of one container: cookie, one, its key, how many numbers less one, where they begin."""
 OFFSETS_FROM = 4
 """Where there are runs, the places of the containers are written only from so many containers on."""
 SPARE_BYTES = 64 * 2**20
@@ -54,8 +57,10 @@ def decode_bitmap(data: bytes | memoryview, where: str = "", limit: int | None =
     bitmap, and for runs of a few bytes that would be more than 64 MB and twice `data` when written out.
     """
     stream = _Stream(memoryview(data), where)
-    bitmap = stream.bitmap()
-    stream.end()
+    bitmap = _of_one_list(data)
+    if bitmap is None:
+        bitmap = stream.bitmap()
+        stream.end()
     if limit is not None and bitmap and bitmap.max() >= limit:
         raise stream.damaged(f"holds {bitmap.max()}, and must stay below {limit}")
     return bitmap
@@ -213,6 +218,22 @@ class _Stream:
         if runs:
             return self.take(2 * int(self.take(1, "<u2")[0]), "<u2")
         return self.take(count if count <= ARRAY_MOST else BITS_BYTES // 2, "<u2")
+
+
+def _of_one_list(data: bytes | memoryview) -> Bitmap | None:
+    """A whole bitmap of one container that lists its numbers, as most are: the rows of one small fragment.
+
+    None for any other, and for one that isn't well-formed: what is wrong there is told by who reads it whole.
+    """
+    if len(data) < ONE_LIST.size:
+        return None
+    cookie, count, _, less_one, place = ONE_LIST.unpack_from(data)
+    if (cookie, count, place) != (COOKIE, 1, ONE_LIST.size) or less_one >= ARRAY_MOST:
+        return None
+    if len(data) != place + 2 * (less_one + 1):
+        return None
+    words = np.frombuffer(data, "<u2", offset=place)
+    return Bitmap.deserialize(bytes(data)) if bool((words[1:] > words[:-1]).all()) else None
 
 
 def _fault(containers: list[_Container]) -> str:
