@@ -1,10 +1,12 @@
 """The list of fragments, kept encoded: the same bytes as a plain manifest's, in few chunks."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
+from lakefold_table.lance.manifests.chunks import decode_records
 from lakefold_table.lance.manifests.fragments import (
     CHUNK_BYTES,
     MAX_CHUNK_BYTES,
@@ -118,6 +120,25 @@ def test_ids_that_are_taken_are_found_without_reading_all() -> None:
     assert fragments.taken({0, 1, 2, 3001, 3002, 8998, 8999, 50_000}) == {0, 2, 3002, 8998}
     assert fragments.taken(()) == set()
     assert list(fragments.ids()) == list(range(0, 9000, 2))
+
+
+def test_a_list_that_was_opened_opens_each_chunk_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it is the same list."""
+    plain = Fragments.of([numbered(number) for number in range(5000)])
+    wanted = [(1,), (4999,), (2, 4998), (1,), (10_000,)]
+    found = [plain.get(ids) for ids in wanted]
+    asked: list[bytes] = []
+
+    def noted(encoded: bytes) -> Sequence[bytes]:
+        asked.append(encoded)
+        return decode_records(encoded)
+
+    monkeypatch.setattr("lakefold_table.lance.manifests.chunks.decode_records", noted)
+    opened = plain.opened()
+    assert [opened.get(ids) for ids in wanted] == found
+    assert asked == [plain.chunks[0].encoded, plain.chunks[-1].encoded]
+    assert opened.chunks is plain.chunks
+    assert type(opened.changed({}, {1})) is Fragments
 
 
 def test_a_changed_fragment_leaves_all_other_chunks_shared() -> None:
