@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import commits, large, latency, memory, mixed, producers, streaming, versions
+from benchmarks import commits, large, latency, memory, mixed, producers, restart, streaming, versions
 from benchmarks.goals import GOALS
 from benchmarks.ground import prepare
 from lakefold.local.broker import Broker
@@ -65,7 +65,8 @@ def _parts(share: int) -> dict[str, Callable[[Ground], dict[str, float]]]:
         "latency": partial(latency.measure, proposals=1_000 // share, fragments=100_000 // share),
         "large": partial(large.measure, transactions=20_000 // share, fragments=100_000 // share),
         "mixed": partial(mixed.measure, transactions=20_000 // share, fragments=10_000 // share),
-        "memory": partial(memory.measure, fragments=10_000 // share),
+        "memory": partial(memory.measure, fragments=1_000_000 // share),
+        "restart": partial(restart.measure, fragments=100_000 // share, versions=100_000 // share),
         "streaming": partial(streaming.measure, rows=4_000_000 // share),
     }
 

@@ -46,6 +46,8 @@ GOALS: dict[str, dict[str, Goal]] = {
         "100,000 fragments: p50 ms": below(40),
     },
     "large": {"transactions/s": Goal(5_000), "not committed": below(1)},
+    "memory": {"peak to what it may be": below(1)},
+    "restart": {"seconds to the first commit": below(2), "peak to what it may be": below(1)},
     "mixed": {"transactions/s": Goal(3_000), "not committed": below(1)},
 }
 """By part and figure."""

@@ -1,13 +1,16 @@
-"""How much memory a committer holds for a table of many fragments."""
+"""How much memory a committer takes for one proposal of very many fragments, and for the table it makes."""
 
 from __future__ import annotations
 
-from functools import partial
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.ground import committer, make_table, small_append, versions_of
+from benchmarks.files import append_of
+from benchmarks.ground import MEGABYTE, committer, mould_of, versions_of
 from lakefold_log.producer import Proposer
+from lakefold_table.lance.manifests.codec import decode_file
+from lakefold_table.lance.manifests.naming import Scheme
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -15,39 +18,48 @@ if TYPE_CHECKING:
 
     from benchmarks.ground import Ground
 
-APPENDS = 200
-MEGABYTE = 1024 * 1024
+APPENDS = 10
 KILOBYTE = 1024
+SPARE_MB, MANIFESTS = 150, 3
+"""What a committer may take: so much, and so many times the list of the fragments of its largest table."""
 
 
 def measure(ground: Ground, fragments: int) -> dict[str, float]:
-    """Opens a table of `fragments` fragments, folds some Appends into it, and reads the process's memory."""
-    uri = make_table(ground, "large", fragments)
+    """Folds one Append of so many fragments, and some of one fragment into the table that has them."""
+    mould = mould_of(ground, "large", 1)
     path = ground.root / "large"
-    envelopes = [small_append(uri, 2, fragments + number) for number in range(APPENDS)]
+    large = append_of(mould.uri, mould.cast(fragments), 2)
+    small = [append_of(mould.uri, mould.cast(1), 2) for _ in range(APPENDS)]
     with committer(ground) as process, Proposer(ground.config, ground.topics) as proposer:
-        for number, envelope in enumerate(envelopes, start=3):
+        proposer.send_wait(large)
+        del large
+        started = time.perf_counter()
+        _await(path, 3)
+        seconds = time.perf_counter() - started
+        for number, envelope in enumerate(small, start=4):
             proposer.send_wait(envelope)
-            reached = partial(_reached, path, number)
-            until(reached, "the next version", seconds=60, every=0.001)
-        figures = _memory(process)
-    manifest = max(entry.stat().st_size for entry in (path / "_versions").glob("*.manifest"))
-    return {"fragments": fragments, **figures, "manifest MB": manifest / MEGABYTE}
+            _await(path, number)
+        figures = memory_of(process, path / Scheme.V2.path(3))
+    return {"fragments in one proposal": fragments, "seconds from sent to visible": seconds, **figures}
 
 
-def _reached(path: Path, version: int) -> bool:
-    return versions_of(path) >= version
-
-
-def _memory(process: subprocess.Popen[bytes]) -> dict[str, float]:
-    """Resident memory now and at its peak, from the kernel's own account."""
+def memory_of(process: subprocess.Popen[bytes], manifest: Path) -> dict[str, float]:
+    """Resident memory now and at its peak, by the kernel, beside the bytes of a manifest's fragments."""
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     kilobytes = {
         name: int(text.split()[0])
         for name, _, text in (line.partition(":") for line in lines)
         if "Vm" in name
     }
+    peak = kilobytes["VmHWM"] * KILOBYTE / MEGABYTE
+    size = decode_file(manifest.read_bytes(), whole=False).fragments.size / MEGABYTE
     return {
         "resident MB": kilobytes["VmRSS"] * KILOBYTE / MEGABYTE,
-        "peak resident MB": kilobytes["VmHWM"] * KILOBYTE / MEGABYTE,
+        "peak resident MB": peak,
+        "manifest MB": size,
+        "peak to what it may be": peak / (SPARE_MB + MANIFESTS * size),
     }
+
+
+def _await(path: Path, version: int) -> None:
+    until(lambda: versions_of(path) >= version, f"version {version}", seconds=120, every=0.001)

@@ -180,6 +180,48 @@ def test_refused_ones_keep_their_file_for_a_week(uri: str) -> None:
         assert file_of(refused).exists() == kept
 
 
+def aged(small: Envelope, age_us: int) -> Path:
+    """The claim's file as it stands so long after it was stored, seen from `NOW_US`."""
+    os.utime(file_of(small), ns=(0, (NOW_US - age_us) * 1000))
+    return file_of(small)
+
+
+def test_a_claim_whose_message_never_came_goes_after_a_week(uri: str) -> None:
+    """Its writer died after the file, or was told that the broker is away."""
+    lost, late = claimed(at(uri, append("lost"))), claimed(at(uri, append("late")))
+    aged(lost, KEPT_US + 1_000_000), aged(late, KEPT_US - 1_000_000)
+    folded(uri, at(uri, creation()))
+    assert not file_of(lost).exists()
+    assert file_of(late).exists()
+
+
+def test_a_claim_that_was_answered_before_a_crash_goes_after_a_week(uri: str) -> None:
+    """Between the report and the removal: nothing tells a successor of it."""
+    small = claimed(at(uri, append("a")))
+    table = opened(uri, "")
+    for number, one in enumerate((at(uri, creation()), small)):
+        (outcome,) = table.fold(Claims().bring([entry(one, number)])).outcomes
+        assert isinstance(outcome.result, Committed)
+    answered = entry(at(uri, creation()), 0, time_us=NOW_US)
+    for age_us, kept in ((KEPT_US - 1_000_000, True), (KEPT_US + 1_000_000, False)):
+        aged(small, age_us)
+        Claims().clean_up([answered], [Outcome(answered.position, uri, Committed(1))])
+        assert file_of(small).exists() == kept
+
+
+def test_the_folder_of_claims_is_listed_once_in_a_while(uri: str) -> None:
+    claims, answered = Claims(), entry(at(uri, append()), 0, time_us=NOW_US)
+    outcomes = [Outcome(answered.position, uri, Committed(1))]
+    claims.clean_up([answered], outcomes)
+    old = claimed(at(uri, append("old")))
+    aged(old, KEPT_US + 1_000_000)
+    for _ in range(3):
+        claims.clean_up([answered], outcomes)
+    assert file_of(old).exists()
+    Claims().clean_up([answered], outcomes)
+    assert not file_of(old).exists()
+
+
 def test_a_time_that_a_writer_made_up_removes_nothing_that_may_be_waited_for(uri: str) -> None:
     waiting = claimed(at(uri, append("later")))
     folded(uri, at(uri, creation()), at(uri, append("a")), time_us=253_402_300_799_000_000)
