@@ -104,6 +104,11 @@ class Recording:
         self.calls.append("list")
         return self._storage.list(prefix)
 
+    def names(self, prefix: str) -> Sequence[str]:
+        """See `Storage.names`; a listing as any other."""
+        self.calls.append("list")
+        return self._storage.names(prefix)
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - hands on any call
         value = getattr(self._storage, name)
         if callable(value):

@@ -45,6 +45,7 @@ _TUNED: Final[dict[str, Option]] = {
 }
 # How long one request, or a call that may hang, is waited for.
 _REQUEST_S: Final = 10.0
+_CONNECT_S: Final = 1.0
 _GRACE_S: Final = 1.0
 _QUEUE_PAUSE_S: Final = 0.05
 _LEAST_WAIT_S: Final = 0.1
@@ -75,6 +76,7 @@ class Session:
             # With a logger, so that a fenced producer's last words don't go to stderr.
             self._producer = Producer(options, logger=LOGGER)
         self._membership = _membership(config, group)
+        self._connect()
         self._call(self._producer.init_transactions, "take over")
 
     def begin(self, deadline: float) -> None:
@@ -148,6 +150,14 @@ class Session:
         except FutureTimeoutError as caught:
             self.usable = False
             raise RetryError("the group's coordinator gives no answer", where=self._where) from caught
+
+    def _connect(self) -> None:
+        """Wait for a broker first: a client that has none yet looks for its coordinator half a second later.
+
+        Where none answers, taking over says so.
+        """
+        with suppress(KafkaException):
+            self._producer.list_topics(self._where.partition("/")[0], timeout=_CONNECT_S)
 
     def _call(self, step: Callable[[float], None], doing: str) -> None:
         """Take one step, and the same again as long as Kafka says that this may help."""

@@ -31,7 +31,7 @@ from lakefold_table.lance.refs.names import (
 from lakefold_table.storage.base import DoubtfulPutError, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakefold_table.storage.base import Storage
 
@@ -102,7 +102,7 @@ class Refs:
             return ""
         check_branch_name(name)
         folder = branch_root(name)
-        names = [one.path.rpartition("/")[2] for one in self._storage.list(f"{folder}/{VERSIONS}")]
+        names = self._storage.names(f"{folder}/{VERSIONS}")
         if detect(names) is None:
             raise self._unknown("branch", name)
         return folder
@@ -184,7 +184,7 @@ class Refs:
 
     def _begun(self, below: str, name: str) -> Branch | None:
         """A branch as its first version tells, None where that can't."""
-        names = [one.path.rpartition("/")[2] for one in self._storage.list(f"{below}{VERSIONS}")]
+        names = self._storage.names(f"{below}{VERSIONS}")
         scheme = detect(names) or Scheme.V2
         first = min(number for number in map(scheme.parse, names) if number is not None)
         path = f"{below}{scheme.path(first)}"
@@ -212,13 +212,13 @@ class Refs:
         """The size of a version's manifest in bytes. Raises `VersionExpiredError` where it isn't there."""
         folder = self.resolve_branch(branch or MAIN)
         below = f"{folder}/" if folder else ""
-        names = [one.path.rpartition("/")[2] for one in self._storage.list(f"{below}{VERSIONS}")]
+        names = self._storage.names(f"{below}{VERSIONS}")
         size = self._storage.size(f"{below}{(detect(names) or Scheme.V2).path(version)}")
         if size is None:
             raise self._gone(version, branch, names)
         return size
 
-    def _gone(self, version: int, branch: str | None, names: list[str]) -> VersionExpiredError:
+    def _gone(self, version: int, branch: str | None, names: Sequence[str]) -> VersionExpiredError:
         numbers = [number for scheme in Scheme for number in map(scheme.parse, names) if number is not None]
         oldest, line = min(numbers, default=0), branch or MAIN
         what = "detached version" if is_detached(version) else "version"

@@ -71,7 +71,7 @@ class Versions:
     def numbers(self) -> list[int]:
         """All versions that are there, ascending. Lists the folder; empty where there is no table."""
         self._listed_at = self._clock()
-        names = [listed.path.rpartition("/")[2] for listed in self.storage.list(self._folder)]
+        names = self.storage.names(self._folder)
         naming = self._naming = self._detect(names)
         if naming is None:
             return []

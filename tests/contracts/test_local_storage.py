@@ -213,6 +213,9 @@ def test_no_symbolic_link_leads_out_of_the_root(tmp_path: Path) -> None:
             store.delete(path)
     with pytest.raises(InvalidError, match="leads out of the root"):
         store.list("folder")
+    for folder in ("folder", "v"):
+        with pytest.raises(InvalidError, match="leads out of the root"):
+            store.names(folder)
     assert sorted(path.name for path in outside.rglob("*")) == ["deep", "secret"]
 
 
@@ -225,6 +228,7 @@ def test_a_link_that_stays_inside_is_followed(tmp_path: Path) -> None:
     assert store.get("alias/x") == store.get("data/y") == b"123"
     assert store.size("data/y") == 3
     assert list(store.list("alias")) == [Listed("alias/x", 3), Listed("alias/y", 3)]
+    assert sorted(store.names("alias")) == ["x", "y"]
     store.put("alias/z", [b"z"])
     assert (tmp_path / "data" / "z").read_bytes() == b"z"
 
@@ -236,6 +240,9 @@ def test_a_link_to_nothing_takes_a_name_but_is_no_object(tmp_path: Path) -> None
     assert store.put_if_absent("x", [b"x"]) is Put.EXISTS
     assert not (tmp_path / "none").exists()
     assert store.size("x") is None
+    (tmp_path / "v").mkdir()
+    (tmp_path / "v" / "x").symlink_to("none")
+    assert store.names("v") == []
     with pytest.raises(FileNotFoundError):
         store.get("x")
     with pytest.raises(InvalidError, match="circle"):

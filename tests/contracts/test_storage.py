@@ -201,6 +201,9 @@ def test_a_listing_is_in_order_and_not_recursive(store: Storage) -> None:
     assert list(store.list("")) == [Listed("top", 2)]
     assert list(store.list("none")) == []
     assert list(store.list("v/none")) == []
+    for folder in ("v", "v/", "v/folder", "", "none", "v/none"):
+        listed = [one.path.rpartition("/")[2] for one in store.list(folder)]
+        assert sorted(store.names(folder)) == sorted(listed)
 
 
 def test_a_listing_goes_on_when_objects_go_away(store: Storage) -> None:
@@ -258,6 +261,8 @@ def test_no_path_leaves_the_root(store: Storage, site: Site, path: str) -> None:
     if path not in {"", "a/"}:
         with pytest.raises(InvalidError):
             store.list(path)
+        with pytest.raises(InvalidError):
+            store.names(path)
 
 
 def test_names_of_temporary_files_are_kept_for_them(store: Storage) -> None:

@@ -134,6 +134,10 @@ class SimulatedStorage:
         """See `Storage.list`."""
         return iter(self._call("list", prefix, lambda: list(self._memory.list(prefix))))
 
+    def names(self, prefix: str) -> Sequence[str]:
+        """See `Storage.names`."""
+        return self._call("list", prefix, lambda: self._memory.names(prefix))
+
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`."""
         return self._call("anything_at_root", "", lambda: self._memory.anything_at_root(besides))

@@ -102,6 +102,13 @@ class Storage(Protocol):
         """
         ...
 
+    def names(self, prefix: str) -> Sequence[str]:
+        """The names of the objects that `list` would give, in any order, and nothing asked about each.
+
+        For folders of a hundred thousand objects.
+        """
+        ...
+
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """Whether anything lies below the root: tells an empty place from a folder of something else.
 

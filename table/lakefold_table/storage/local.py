@@ -132,6 +132,20 @@ class LocalStorage:
         paths = (f"{folder}/{name}" if folder else name for name in sorted(self._scan(folder)))
         return (Listed(path, size) for path in paths if (size := self.size(path)) is not None)
 
+    def names(self, prefix: str) -> Sequence[str]:
+        """See `Storage.names`. About 1 µs for each."""
+        folder = check_folder(prefix)
+        self._admit(folder)
+        below = f"{folder}/" if folder else ""
+
+        def is_object(entry: os.DirEntry[str]) -> bool:
+            """The folder itself tells, unless it is a symbolic link."""
+            if entry.is_file(follow_symlinks=False):
+                return True
+            return entry.is_symlink() and self.size(below + entry.name) is not None
+
+        return self._scan(folder, is_object)
+
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`."""
         return any(name not in besides for name in self._scan(""))
@@ -242,12 +256,16 @@ class LocalStorage:
             self._newest_large.clear()
         self._newest_large[folder] = path
 
-    def _scan(self, folder: str) -> Sequence[str]:
+    def _scan(self, folder: str, wanted: Callable[[os.DirEntry[str]], bool] | None = None) -> Sequence[str]:
         """The names that lie directly in a folder, without temporary files."""
         full = self._below + folder
         try:
             with os.scandir(full) as entries:
-                return [entry.name for entry in entries if not entry.name.startswith(TEMPORARY)]
+                return [
+                    one.name
+                    for one in entries
+                    if not one.name.startswith(TEMPORARY) and (wanted is None or wanted(one))
+                ]
         except FileNotFoundError:
             return []
         except OSError as error:

@@ -199,6 +199,10 @@ class MemoryStorage:
         names = sorted(key for key in found if "/" not in key[len(start) :])
         return (Listed(key[len(self._below) :], found[key]) for key in names)
 
+    def names(self, prefix: str) -> Sequence[str]:
+        """See `Storage.names`."""
+        return [listed.path.rpartition("/")[2] for listed in self.list(prefix)]
+
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`."""
         with self._shared.lock:

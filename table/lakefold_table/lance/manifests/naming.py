@@ -100,7 +100,13 @@ def detect(names: Iterable[str]) -> Scheme | None:
 
     Raises `DamagedError` where both are used: pylance refuses such a table too.
     """
-    schemes = {scheme for name in names for scheme in Scheme if scheme.parse(name) is not None}
+    # By its length a name can be one of only one scheme, so one look at each of a hundred thousand will do.
+    down: list[str] = []
+    up: list[str] = []
+    for name in names:
+        (down if len(name) == V2_DIGITS + len(SUFFIX) else up).append(name)
+    found = ((Scheme.V2, down), (Scheme.V1, up))
+    schemes = [one for one, some in found if any(one.parse(name) is not None for name in some)]
     if len(schemes) > 1:
         raise DamagedError(
             "manifests are named by two schemes",
