@@ -16,8 +16,8 @@ from lakefold_log.producer import Proposer
 from lakefold_log.topics import MissingTopicError, Topics
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Entry
-from lakefold_table.lance.manifests.packed import unpacked
 from lakefold_table.errors import InvalidError, RetryError, StopError
+from lakefold_table.lance.manifests.packed import unpacked
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, envelope
