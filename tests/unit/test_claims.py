@@ -19,12 +19,12 @@ from lakefold_committer.grouping import Limits, groups_of
 from lakefold_committer.metrics import Metrics
 from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Pace, Tables
-from lakefold_committer.redeeming import KEPT_US, Claims
+from lakefold_committer.redeeming import Claims
 from lakefold_log.claims import FOLDER, MAX_ENVELOPE_BYTES, claim_fault, path_of, put_claim
 from lakefold_log.envelope import encode
 from lakefold_log.filelog import FileLog, framed
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome, Rejected
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome
 from lakefold_table.errors import InvalidError, PlaceError, RetryError, StopError
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, local_path
@@ -166,66 +166,6 @@ def test_a_file_that_comes_late_changes_no_answer(uri: str) -> None:
     file_of(small).parent.mkdir(parents=True, exist_ok=True)
     file_of(small).write_bytes(data)
     assert folded(uri, *sent)[0] == before
-
-
-def test_refused_ones_keep_their_file_for_a_week(uri: str) -> None:
-    refused = claimed(at(uri, creation(uuid="second")))
-    results, _ = folded(uri, at(uri, creation()), refused, at(uri, append("a")))
-    assert isinstance(results[1], Rejected)
-    assert file_of(refused).exists()
-    sent = [at(uri, creation()), refused, at(uri, append("a"))]
-    for age_us, kept in ((KEPT_US - 1_000_000, True), (KEPT_US + 1_000_000, False)):
-        os.utime(file_of(refused), ns=(0, (NOW_US - age_us) * 1000))
-        folded(uri, *sent)
-        assert file_of(refused).exists() == kept
-
-
-def aged(small: Envelope, age_us: int) -> Path:
-    """The claim's file as it stands so long after it was stored, seen from `NOW_US`."""
-    os.utime(file_of(small), ns=(0, (NOW_US - age_us) * 1000))
-    return file_of(small)
-
-
-def test_a_claim_whose_message_never_came_goes_after_a_week(uri: str) -> None:
-    """Its writer died after the file, or was told that the broker is away."""
-    lost, late = claimed(at(uri, append("lost"))), claimed(at(uri, append("late")))
-    aged(lost, KEPT_US + 1_000_000), aged(late, KEPT_US - 1_000_000)
-    folded(uri, at(uri, creation()))
-    assert not file_of(lost).exists()
-    assert file_of(late).exists()
-
-
-def test_a_claim_that_was_answered_before_a_crash_goes_after_a_week(uri: str) -> None:
-    """Between the report and the removal: nothing tells a successor of it."""
-    small = claimed(at(uri, append("a")))
-    table = opened(uri, "")
-    for number, one in enumerate((at(uri, creation()), small)):
-        (outcome,) = table.fold(Claims().bring([entry(one, number)])).outcomes
-        assert isinstance(outcome.result, Committed)
-    answered = entry(at(uri, creation()), 0, time_us=NOW_US)
-    for age_us, kept in ((KEPT_US - 1_000_000, True), (KEPT_US + 1_000_000, False)):
-        aged(small, age_us)
-        Claims().clean_up([answered], [Outcome(answered.position, uri, Committed(1))])
-        assert file_of(small).exists() == kept
-
-
-def test_the_folder_of_claims_is_listed_once_in_a_while(uri: str) -> None:
-    claims, answered = Claims(), entry(at(uri, append()), 0, time_us=NOW_US)
-    outcomes = [Outcome(answered.position, uri, Committed(1))]
-    claims.clean_up([answered], outcomes)
-    old = claimed(at(uri, append("old")))
-    aged(old, KEPT_US + 1_000_000)
-    for _ in range(3):
-        claims.clean_up([answered], outcomes)
-    assert file_of(old).exists()
-    Claims().clean_up([answered], outcomes)
-    assert not file_of(old).exists()
-
-
-def test_a_time_that_a_writer_made_up_removes_nothing_that_may_be_waited_for(uri: str) -> None:
-    waiting = claimed(at(uri, append("later")))
-    folded(uri, at(uri, creation()), at(uri, append("a")), time_us=253_402_300_799_000_000)
-    assert file_of(waiting).exists()
 
 
 def test_somebody_elses_claim_is_not_removed_under_a_key_that_was_folded(uri: str) -> None:
