@@ -84,7 +84,7 @@ class Ledger:
         line.files[path] = data
         state = FORMAT.decode(path, data, uri)
         demand(
-            state.version == line.newest + 1,
+            state.version == line.newest + 1 or (not line.newest and "/tree/" in uri),
             "one-commit-point",
             f"{uri}: version {state.version} came after {line.newest}",
         )
@@ -188,7 +188,7 @@ class Ledger:
         """The version before with the files of what was committed, in its order, and nothing else."""
         files = [] if before is None else files_of(before)
         for offset in record.committed:
-            files += self.sent[offset].files
+            files += self._files_of(self.sent[offset])
         demand(
             files_of(state) == files, "every-entry-answered", f"{name} holds {files_of(state)}, not {files}"
         )
@@ -196,6 +196,12 @@ class Ledger:
             demand(
                 user_metadata(before) == user_metadata(state), "every-entry-answered", f"{name}: its metadata"
             )
+
+    def _files_of(self, sent: Sent) -> list[str]:
+        """The data files that an entry brings: a branch begins with those of a version of its main line."""
+        if sent.kind not in ("branch", "early branch"):
+            return sent.files
+        return files_of(self.line(sent.envelope.table).states[sent.envelope.lance.clone.ref_version])
 
     def report(self, report: Report, process: Process) -> None:
         """A report was decided."""

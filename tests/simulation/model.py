@@ -25,7 +25,7 @@ OUTSIDE: Final = frozenset({"garbage", "bad branch", "wrong key"})
 
 @dataclass(frozen=True)
 class Sent:
-    """One message of the log as its producer meant it. `uri`: the table it is for."""
+    """One message of the log as its producer meant it. `uri`: the root of the table or branch it is for."""
 
     offset: int
     kind: str
@@ -48,10 +48,14 @@ class Sent:
 
 @dataclass
 class Table:
-    """One table. `harsh`: something happened to it that the log doesn't tell of."""
+    """One table or branch.
+
+    `harsh`: something happened to it that the log doesn't tell of; `dropped`: at this offset it was gone.
+    """
 
     exists: bool = False
     harsh: bool = False
+    dropped: int | None = None
     committed: dict[object, int] = field(default_factory=dict)
 
 
@@ -68,19 +72,28 @@ class Model:
     def right(self, sent: Sent) -> set[str]:
         """The kinds of outcome that are right for the next entry of the log."""
         table = self.table(sent.uri)
+        if table.dropped is not None and sent.offset >= table.dropped:
+            table = self.tables[sent.uri] = Table(harsh=True)
         if sent.kind in OUTSIDE:
             return {INVALID}
         if sent.key is not None and sent.key in table.committed:
             return {DUPLICATE}
         if sent.kind == "create":
-            return {REJECTED} if table.exists else {COMMITTED}
+            begun = {INVALID} if sent.envelope.branch else {COMMITTED}
+            return {REJECTED} if table.exists else begun
+        if sent.kind in ("branch", "early branch"):
+            if table.exists:
+                return {REJECTED, INVALID}
+            source = self.table(sent.envelope.table)
+            unsure = sent.kind == "early branch" or source.harsh
+            return {COMMITTED, REJECTED, INVALID} if unsure else {COMMITTED}
         if not table.exists or sent.kind in WRONG:
             return {INVALID, REJECTED} if table.exists and table.harsh else {INVALID}
         found = {COMMITTED}
         if sent.kind == "late file":
             found.add(INVALID)
         if table.harsh:
-            found.add(REJECTED)
+            found |= {REJECTED, INVALID}
         return found
 
     def take(self, sent: Sent, answer: str) -> None:

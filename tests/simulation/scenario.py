@@ -11,13 +11,14 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.grouping import Limits
+from lakefold_committer.lines import root_of
 from lakefold_committer.parts import Pace
 from lakefold_table.marks import RULES
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import versions_at
 from tests.simulation import foreign
 from tests.simulation.model import OUTSIDE
-from tests.simulation.store import LONGEST_PAUSE_S, Troubles
+from tests.simulation.store import LATEST_PUT_S, LONGEST_PAUSE_S, Troubles
 from tests.simulation.world import MOST_STEPS, World, transcript
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class Mixture:
     foreign_s: float
     upgrade: bool
     harsh: bool
+    branches: bool
+    drops: bool
     late_files: float
     late_s: float
     cheap_size: bool
@@ -79,6 +82,8 @@ class Mixture:
             foreign_s=random.choice([0.3, 2.0, 20.0, 1e9]),
             upgrade=random.random() < 1 / 5,
             harsh=random.random() < 1 / 5,
+            branches=random.random() < 1 / 4,
+            drops=random.random() < 1 / 8,
             late_files=random.choice([0.0, 0.05, 0.5]),
             late_s=random.choice([0.2, 2.0, 20.0]),
             cheap_size=random.random() < 1 / 2,
@@ -118,6 +123,8 @@ class Scenario:
         world, mixture = self.world, self.mixture
         with world.begun():
             self.hub.tell("world", str(mixture))
+            if mixture.branches:
+                world.harsh.update(root_of(uri, "b") for uri in world.uris)
             world.store.troubles, world.store.cheap_size = mixture.troubles, mixture.cheap_size
             world.late_s = mixture.late_s
             world.broker.lose = world.broker.refuse = mixture.lose_reports
@@ -155,15 +162,20 @@ class Scenario:
                 world.send_again(one.kind, one.uri, one.envelope)
                 return
         uri = random.choice(world.uris)
+        there = world.ledger.line(uri).newest > 0
+        branch = "b" if self.mixture.branches and there and random.random() < 1 / 3 else ""
+        if branch and random.random() < 1 / 4:
+            world.send("branch", uri, branch=branch)
+            return
         tried = any(one.kind == "create" and one.uri == uri for one in sent)
         kind = random.choice(KINDS) if tried or random.random() < 1 / 4 else "create"
         app = random.choice("ab")
         if kind == "new" and random.random() < self.mixture.late_files:
             kind = "late file"
         if kind in ("keyless", "nameless", "tagged", "create", "reserve"):
-            world.send(kind, uri)
+            world.send(kind, uri, branch=branch)
             return
-        world.send(kind, uri, app, batches[app])
+        world.send(kind, uri, app, batches[app], branch)
         batches[app] += random.choice([1, 1, 1, 2])
 
     def _operate(self, process: Process) -> None:
@@ -176,6 +188,9 @@ class Scenario:
             running = world.running()
             if len(running) < self.mixture.most and (not running or random.random() < 1 / 3):
                 world.start(rules=self._rules())
+                continue
+            if self.mixture.drops and not self.mixture.branches and random.random() < 1 / 10:
+                self._drop(random.choice(world.uris))
                 continue
             self._act(
                 random.choice(["kill", "kill", "pause", "stop", "hand over", "broker", "store", "full"])
@@ -203,6 +218,15 @@ class Scenario:
             world.store.away[uri] = until
         else:
             world.store.full[uri] = until
+
+    def _drop(self, uri: str) -> None:
+        """Everybody ends; once nothing is on its way any more, the table is removed and made again."""
+        for one in self.world.running():
+            one.process.kill()
+        self.hub.rest(LATEST_PUT_S + 1)
+        self.hub.tell("operator", f"drops {uri.rpartition('/')[2]}")
+        self.world.drop(uri)
+        self.world.send("create", uri)
 
     def _rules(self) -> int:
         """Of a rolling upgrade: older releases are started too."""

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Final, cast
 
 from lakefold_committer.backoff import Backoff
 from lakefold_committer.grouping import Limits
+from lakefold_committer.lines import root_of
 from lakefold_committer.metrics import Metrics
 from lakefold_committer.opening import open_table
 from lakefold_committer.owned import OwnedTable
 from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Pace, Tables
 from lakefold_log.envelope import encode
+from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import RetryError, StopError
 from lakefold_table.lance.invariants import Step, faults
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from random import Random
 
-    from lakefold_protos.lakefold.log_pb2 import Envelope
 
 MOST_STEPS: Final = 60_000
 """A history that needs more steps than this goes round in circles."""
@@ -65,6 +66,7 @@ class World:
         self.uris = [f"memory://{self.name}/t{number}" for number in range(tables)]
         self.committers: list[Running] = []
         self.harsh: set[str] = set()
+        self.dropped: dict[str, int] = {}
         self.born: dict[tuple[str, int], float] = {}
         self.late_s = 4.0
         self._names = 0
@@ -89,16 +91,26 @@ class World:
 
     # What producers do.
 
-    def send(self, kind: str, uri: str, app: str = "", batch: int | None = None) -> Sent:
+    def send(self, kind: str, uri: str, app: str = "", batch: int | None = None, branch: str = "") -> Sent:
         """Append one entry of this kind to the log, its data files written first."""
         self._names += 1
-        name = f"n{self._names}"
-        envelope = self._envelope(kind, uri, name, app, batch)
+        line = root_of(uri, branch)
+        envelope = self._envelope(kind, line, f"n{self._names}", app, batch)
+        envelope.table, envelope.branch = uri, branch
+        if kind in ("branch", "early branch"):
+            newest = self.ledger.line(uri).newest
+            kind = "branch" if newest else "early branch"
+            envelope.lance.read_version = max(1, newest)
+            clone = envelope.lance.clone
+            clone.is_shallow, clone.ref_version, clone.ref_path = True, max(1, newest), uri
+            clone.branch_name = branch
+        elif kind == "bad branch":
+            envelope.branch = "../x"
         if kind == "late file":
-            self.hub.later(self.hub.random.random() * self.late_s, partial(self.write_files, uri, envelope))
+            self.hub.later(self.hub.random.random() * self.late_s, partial(self.write_files, line, envelope))
         elif kind != "missing":
-            self.write_files(uri, envelope)
-        return self.send_again(kind, uri, envelope)
+            self.write_files(line, envelope)
+        return self.send_again(kind, line, envelope)
 
     def send_again(self, kind: str, uri: str, envelope: Envelope) -> Sent:
         """Append an envelope as it is."""
@@ -120,9 +132,11 @@ class World:
         elif kind == "reserve":
             envelope = reserve(3, read)
             envelope.lance.uuid = name
+        elif kind in ("branch", "early branch"):
+            envelope = Envelope()
+            envelope.lance.uuid = name
         else:
             envelope = append(name, read=read, app=app, batch=batch, fragments=0 if kind == "empty" else 1)
-        envelope.table = uri
         if kind == "nowhere":
             envelope.lance.append.fragments[0].files[0].base_id = 77
         elif kind == "bad":
@@ -133,8 +147,6 @@ class World:
             envelope.lance.tag = name
         elif kind == "nameless":
             envelope.lance.uuid = ""
-        elif kind == "bad branch":
-            envelope.branch = "../x"
         return envelope
 
     def write_files(self, uri: str, envelope: Envelope) -> None:
@@ -155,6 +167,17 @@ class World:
         self.hub.tell(process.name, f"starts, with rules {rules}")
         process.start(partial(self._commit, running))
         return running
+
+    def drop(self, uri: str) -> None:
+        """The table is removed with all that is in it, while nobody folds it and nothing is on its way."""
+        storage = MemoryStorage(uri)
+        for folder in ("_versions", "data", "_deletions", "_transactions"):
+            for one in list(storage.list(folder)):
+                storage.delete(one.path)
+        unanswered = [one for one in self.ledger.by_line.get(uri, ()) if one not in self.ledger.reported]
+        self.ledger.gone(uri)
+        self.dropped[uri] = min([*unanswered, self.broker.end])
+        self.harsh.add(uri)
 
     def running(self) -> list[Running]:
         """The committers that are there."""
@@ -191,9 +214,12 @@ class World:
         return self.broker.stamped[0]
 
     def _open(self, process: Process, uri: str, branch: str) -> OwnedTable:
-        del branch
-        versions = Versions(self.store.of(process, uri), FORMAT.folder, FORMAT.detect, clock=self.hub.clock)
-        return OwnedTable(FORMAT, versions, uri, check_sizes=True)
+        line = root_of(uri, branch)
+        storage = self.store.of(process, line)
+        versions = Versions(
+            storage, FORMAT.folder, FORMAT.detect, is_branch=bool(branch), clock=self.hub.clock
+        )
+        return OwnedTable(FORMAT, versions, line, check_sizes=True)
 
     # What happens at the end.
 
@@ -226,13 +252,16 @@ class World:
         demand(not self.unanswered(), "every-entry-answered", f"unanswered: {self.unanswered()[:10]}")
         self.ledger.check_unchanged()
         self._check_model()
-        for uri in self.uris:
-            self._check_table(uri)
+        for uri, line in self.ledger.lines.items():
+            if line.newest:
+                self._check_table(uri)
 
     def _check_model(self) -> None:
         model = Model()
         for uri in self.harsh:
             model.table(uri).harsh = True
+        for uri, offset in self.dropped.items():
+            model.table(uri).dropped = offset
         for offset, sent in sorted(self.ledger.sent.items()):
             result = self.ledger.reported[offset].result
             answer = type(result).__name__
