@@ -174,6 +174,7 @@ class OwnedTable:
         """Whether somebody else published: a refusal may only be reported on the newest version."""
         if self._table.state is None:
             return self._versions.latest() > 0
+        self._versions.prove_newest(self._table.version)
         return self._versions.exists(self._table.version + 1)
 
     def _catch_up(self, at: Position) -> None:

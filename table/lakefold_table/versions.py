@@ -132,7 +132,7 @@ class Versions:
         """
         is_first = self._naming is None and not self.numbers()
         if not is_first:
-            self._prove_newest(publication.version - 1)
+            self.prove_newest(publication.version - 1)
         self._put_before(publication.before)
         try:
             put = self.storage.put_if_absent(publication.path, publication.buffers)
@@ -144,8 +144,12 @@ class Versions:
             self._prove_joined(publication.version, is_first=is_first)
         return published
 
-    def _prove_newest(self, version: int) -> None:
-        """Raises unless this version is there and is the newest, or the one after it is there as well."""
+    def prove_newest(self, version: int) -> None:
+        """Raises unless this version is there and is the newest, or the one after it is there as well.
+
+        `RetryError` where no version is there any more, `StopError` where the line went on or back
+        without it.
+        """
         if self._is_proven(version, version):
             return
         numbers = self.numbers()
