@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lakefold_committer.binding import Acceptance
+from lakefold_committer.fold import Terms, fold
 from lakefold_committer.opening import open_table
 from lakefold_committer.owned import OwnedTable
 from lakefold_committer.proofs import Proofs
@@ -13,6 +14,7 @@ from lakefold_committer.replayed import Verdict
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Position, Rejected, Result
 from lakefold_table.errors import GapError
+from lakefold_table.format import Observed
 from lakefold_table.marks import MAX_MOVES, Marks, Move, Why, decode_marks
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import (
@@ -111,6 +113,16 @@ def test_a_refusal_makes_a_version_that_remembers_it() -> None:
     (move,) = marks().moves
     assert move.time_us == START_US + 5 * SECOND
     assert marks().position == Position(AGAIN, 5)
+
+
+def test_a_move_is_never_left_to_memory() -> None:
+    """An owner that has published already needn't, for a refusal; here a successor would not know of it."""
+    table = open_table(FORMAT, versions_at(HERE), HERE, accepting())
+    assert table.move is not None
+    bad = here(changed(append("bad"), lambda e: setattr(e.lance, "read_version", 999)))
+    folded = fold(FORMAT, table, [entry(bad, 5, AGAIN)], Observed(), Terms(epoch=2))
+    assert folded.publication is not None
+    assert folded.table.move is None
 
 
 def test_back_in_the_old_log_nothing_is_folded_twice() -> None:

@@ -1,0 +1,158 @@
+"""A table that is moved about between logs, by acceptance and by hand, with foreign clients in between.
+
+Whatever the order: a batch is in the table once, what was committed is never answered otherwise, a Duplicate
+is there, and positions don't go back within a log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from lakefold_committer.binding import Acceptance
+from lakefold_committer.moving import publish_move
+from lakefold_committer.opening import open_table
+from lakefold_committer.owned import OwnedTable
+from lakefold_committer.proofs import Proofs
+from lakefold_committer.stored import read_state
+from lakefold_table.entry import Committed, Duplicate, Entry, Position, Result
+from lakefold_table.errors import FencedError, GapError
+from lakefold_table.lance.state import LanceState
+from lakefold_table.marks import MAX_MOVES, Move, Why
+from lakefold_table.storage.memory import MemoryStorage
+from tests.folding import FORMAT, LOG, append, changed, creation, entries, versions_at
+from tests.foreign import commit, wipe
+
+if TYPE_CHECKING:
+    from lakefold_committer.fold import Table
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import LogId
+
+NAME = "moving-tables"
+HERE = f"memory://{NAME}/t"
+TOPIC = "transactions"
+LOGS = (LOG, replace(LOG, topic_id="made again"), replace(LOG, partition=1), replace(LOG, cluster_id="other"))
+
+
+def here(envelope: Envelope) -> Envelope:
+    return changed(envelope, lambda e: setattr(e, "table", HERE))
+
+
+class Moving(RuleBasedStateMachine):
+    """One table and four logs. `answers`: the version of each position that was committed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        MemoryStorage.forget(NAME)
+        self.logs: dict[LogId, list[Envelope]] = {log: [] for log in LOGS}
+        self.answers: dict[Position, int] = {}
+        self.reached: dict[LogId, int] = {}
+        self.owner: tuple[LogId, OwnedTable] | None = None
+
+    def teardown(self) -> None:
+        """Leaves nothing behind."""
+        MemoryStorage.forget(NAME)
+
+    @initialize()
+    def begin(self) -> None:
+        """The table is created."""
+        self.logs[LOG].append(here(creation()))
+        self.fold(LOG, 0, accept=False, stays=False)
+
+    @rule(
+        log=st.sampled_from(LOGS),
+        numbers=st.lists(st.integers(1, 12), min_size=1, max_size=3),
+        back=st.integers(0, 4),
+        accept=st.booleans(),
+        stays=st.booleans(),
+    )
+    def deliver(self, log: LogId, numbers: list[int], back: int, *, accept: bool, stays: bool) -> None:
+        """New entries in a log, and some that stood there before them; to the last committer or a new one."""
+        first = max(0, len(self.logs[log]) - back)
+        self.logs[log] += [here(append(f"f{number}", app="a", batch=number)) for number in numbers]
+        self.fold(log, first, accept=accept, stays=stays)
+
+    @rule(log=st.sampled_from(LOGS))
+    def rebind(self, log: LogId) -> None:
+        """By hand, to a log of which all is taken for answered."""
+        self.move(Why.REBOUND, Position(log, len(self.logs[log]) - 1, TOPIC))
+
+    @rule()
+    def detach(self) -> None:
+        """By hand."""
+        self.move(Why.DETACHED, None)
+
+    @rule(wiped=st.booleans())
+    def foreign(self, *, wiped: bool) -> None:
+        """Another client's version, which may wipe the marks."""
+        commit(HERE, "update_config" if wiped else "delete", wipe if wiped else None)
+
+    @invariant()
+    def each_batch_is_there_once(self) -> None:
+        """No file is in the table twice."""
+        names = self.names()
+        assert len(names) == len(set(names)), names
+
+    @invariant()
+    def positions_grow_within_a_log(self) -> None:
+        """As long as the marks remember that log."""
+        if not self.answers:
+            return
+        marks = open_table(FORMAT, versions_at(HERE), HERE).marks
+        for log in LOGS:
+            if len(marks.moves) < MAX_MOVES:
+                assert marks.offset_of(log) >= self.reached.get(log, -1)
+            self.reached[log] = marks.offset_of(log)
+
+    def names(self) -> list[str]:
+        """The files in the table."""
+        newest = versions_at(HERE).latest()
+        state = read_state(FORMAT, versions_at(HERE), newest) if newest else None
+        assert state is None or isinstance(state, LanceState)
+        return [] if state is None else [one.files[0].path for one in state.fragments]
+
+    def fold(self, log: LogId, first: int, *, accept: bool, stays: bool) -> None:
+        """A committer of this log folds what stands there from `first` on, unless it stops."""
+        owner, self.owner = self.owner, None
+        try:
+            kept = owner[1] if stays and owner is not None and owner[0] == log else None
+            table = kept or self.opened(log, accept=accept)
+            outcomes = table.fold(entries(self.logs[log][first:], first, log)).outcomes
+        except (GapError, FencedError):
+            return
+        self.owner = (log, table)
+        for outcome, entry in zip(outcomes, entries(self.logs[log][first:], first, log), strict=False):
+            self.check(entry, outcome.result)
+
+    def opened(self, log: LogId, *, accept: bool) -> OwnedTable:
+        """The table, as a committer of this log opens it."""
+        by = Acceptance(log, TOPIC, 0, lambda _, before: before) if accept else None
+        proofs = Proofs(log, lambda: len(self.logs[log]), accept=by)
+        return OwnedTable(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
+
+    def check(self, entry: Entry, result: Result) -> None:
+        """The answer holds, and is the one that was given before."""
+        before = self.answers.get(entry.position)
+        if isinstance(result, Committed):
+            assert before in {None, result.version}
+            self.answers[entry.position] = result.version
+        elif not isinstance(result, Duplicate):
+            assert before is None, (entry.position, result)
+        if isinstance(result, Committed | Duplicate) and entry.batch_id is not None:
+            assert f"f{entry.batch_id}-0.lance" in self.names()
+
+    def move(self, why: Why, after: Position | None) -> None:
+        """A verb's version."""
+
+        def decide(table: Table) -> Move:
+            return Move(why, table.marks.position, after)
+
+        publish_move(FORMAT, versions_at(HERE), HERE, decide)
+
+
+TestMoving = Moving.TestCase
+TestMoving.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
