@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -238,3 +240,25 @@ def logged(path: Path) -> Path:
     lance.write_dataset(keyed(range(10)), str(path)).initialize_mem_wal(bucket_column="a", num_buckets=2)
     lance.dataset(str(path)).create_scalar_index("a", "BTREE")
     return path
+
+
+def test_segments_that_a_later_entry_leaves_idle_go(tmp_path: Path) -> None:
+    """The first Delete of the version finds nothing idle, the second takes all that a segment covers."""
+    table = table_of(tmp_path / "t", indices=True)
+    append(*range(100, 110))(lance_dataset(table))
+    lance_dataset(table).optimize.optimize_indices(num_indices_to_merge=0)
+    assert segments(table) == {"a_idx": 2, "s_idx": 2}
+    acts = [delete("a in (1, 2)"), delete("a >= 100"), delete("a = 3")]
+    theirs = tmp_path / "theirs"
+    shutil.copytree(table, theirs)
+    results = fold(owned(table), send(table, *several(table, *acts)), 0)
+    assert all(isinstance(one, Committed) for one in results)
+    for act in acts:
+        act(lance_dataset(theirs))
+    assert segments(table) == segments(theirs) == {"a_idx": 1, "s_idx": 1}
+    assert values(table, "a > 30") == list(range(31, 40))
+
+
+def segments(table: Path) -> Counter[str]:
+    """How many entries each index has."""
+    return Counter(index.name for index in version_of(table).indices.indices)

@@ -58,6 +58,7 @@ class Working:
         self.new_file_versions: set[FileVersion] = set()
         self._index_section = b"" if state is None else state.index_section
         self._indices: Sequence[IndexMetadata] | None = None
+        self._sifted: Sequence[IndexMetadata] | None = None
         self._live = Fragments() if state is None else state.fragments
         self._opened = self._live.opened()
         self._known: dict[int, DataFragment] = {}
@@ -193,8 +194,15 @@ class Working:
             return 0, self.numbering.reserve(change.reserved), change.reserved
         taken = self._add(change.added) if change.packed is None else self._add_packed(change.packed)
         if self._index_section and change.transaction.WhichOneof("operation") in SIFTING:
-            self._take_indices(without_idle(self.indices, self.taken))
+            self._sift(change)
         return taken
+
+    def _sift(self, change: Change) -> None:
+        """Drops idle segments of indices; after the first time only where a change can have made one idle."""
+        seen = self._sifted is not None and self._sifted is self._indices
+        if not seen or change.removed or change.whole is not None:
+            self._take_indices(without_idle(self.indices, self.taken))
+            self._sifted = self._indices
 
     def fragments(self) -> Fragments:
         """The complete list after all entries."""
