@@ -117,6 +117,7 @@ def test_runs_are_written_where_they_are_shorter(bitmap: Bitmap, encoded: bytes)
         (plain((1, 1, listed(3)), (0, 1, listed(4))), "containers out of order"),
         (plain((0, 1, listed(3)), places=2), "isn't where"),
         (plain((0, 5000, b"\xff" * 8192)), "bits of another number"),
+        (plain((0, 5000, listed(*range(5000)))), "bits of another number"),
         (plain((0, 5000, b"\xff" * 625 + bytes(7566))), "end too early"),
         (run(0, 1), "none or too long"),
         (run(0, 3, (65534, 2)), "none or too long"),
