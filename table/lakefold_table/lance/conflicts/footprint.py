@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 NO_IDS: frozenset[int] = frozenset()
 NO_KEYS: frozenset[str] = frozenset()
 
+BARE_BYTES, ID_BYTES, FILE_BYTES = 400, 80, 160
+"""What a footprint takes in memory, and more for each id and each digest in it."""
+
 FRAGMENT_REUSE = "__lance_frag_reuse"
 """The index that tells where the rows of rewritten fragments went (format facts, section 5.5)."""
 MEM_WAL = "__lance_mem_wal"
@@ -118,6 +121,14 @@ class Footprint:
     inserted: Filter | None = None
     shards: Mapping[str, int] = field(default_factory=dict)
     bases: tuple[tuple[int, str | None, str], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes in memory (tried), for who remembers many."""
+        ids = len(self.touched) + len(self.removed) + len(self.covered)
+        ids += sum(map(len, self.groups)) + sum(map(len, self.values.values()))
+        filtered = 0 if self.inserted is None else len(self.inserted.hashes) + self.inserted.shape[0]
+        return BARE_BYTES + ID_BYTES * ids + FILE_BYTES * len(self.files) + filtered
 
     def with_rows_of(self, other: Footprint) -> Footprint:
         """What it and another Delete or Update of rows come to that share a version: they touch rows alone.

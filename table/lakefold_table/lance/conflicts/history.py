@@ -31,6 +31,9 @@ OLDEST_READ_VERSION = 10_000
 
 BLOCK = 100
 """How many footprints lie in one tuple: one more copies fewer than that."""
+MOST_BYTES = 48 << 20
+"""What the footprints of one table may take. Beyond it the oldest are forgotten: who asks for them brings
+them from the versions themselves."""
 
 Step = tuple[int, Footprint]
 """A version and what it did."""
@@ -41,19 +44,33 @@ class Chain:
     """The steps of one kind, oldest first. One more costs the same however many there are."""
 
     blocks: tuple[tuple[Step, ...], ...] = ((),)
+    size: int = 0
 
     def added(self, step: Step, oldest: int) -> Chain:
         """With a newer step; forgets blocks that lie wholly before the version `oldest`."""
-        blocks = self.blocks if len(self.blocks[-1]) < BLOCK else (*self.blocks, ())
-        while len(blocks) > 1 and blocks[0][-1][0] < oldest:
-            blocks = blocks[1:]
-        return Chain((*blocks[:-1], (*blocks[-1], step)))
+        kept = self
+        while len(kept.blocks) > 1 and kept.blocks[0][-1][0] < oldest:
+            kept, _ = kept.shortened()
+        blocks = kept.blocks if len(kept.blocks[-1]) < BLOCK else (*kept.blocks, ())
+        return Chain((*blocks[:-1], (*blocks[-1], step)), kept.size + step[1].size)
+
+    @property
+    def oldest(self) -> int | None:
+        """The first step's version; None where it is the only one, which is never forgotten."""
+        return self.blocks[0][0][0] if len(self.blocks) > 1 or len(self.blocks[0]) > 1 else None
+
+    def shortened(self) -> tuple[Chain, int]:
+        """Without the first block, of a single one without half of it; and the last version forgotten."""
+        first = self.blocks[0]
+        cut = len(first) if len(self.blocks) > 1 else len(first) // 2
+        blocks = tuple(filter(None, (first[cut:], *self.blocks[1:])))
+        return Chain(blocks, self.size - _size(first[:cut])), first[cut - 1][0]
 
     def before(self, older: list[Step]) -> Chain:
         """With older steps, oldest first."""
         steps = [*older, *(step for block in self.blocks for step in block)]
         cut = tuple(tuple(steps[at : at + BLOCK]) for at in range(0, len(steps), BLOCK))
-        return Chain(cut or ((),))
+        return Chain(cut or ((),), _size(steps))
 
     def after(self, version: int) -> Iterator[Step]:
         """The steps after this version, newest first."""
@@ -92,8 +109,10 @@ class History:
         if did.kind in DETAILED:
             chains = {**chains, did.kind: chains.get(did.kind, Chain()).added((version, did), oldest)}
         since, undetailed = began, self._undetailed
-        if since < oldest - 1:
-            since = oldest - 1
+        chains, forgotten = _lighter(chains)
+        least = max(oldest - 1, forgotten)
+        if since < least:
+            since = least
             undetailed = {kind: min(newest, since) for kind, newest in self.latest.items()}
         return History(self.since, {**self.latest, did.kind: version}, since, chains, undetailed)
 
@@ -219,3 +238,22 @@ class History:
             other_version=version,
             other_operation=theirs.value,
         )
+
+
+def _size(steps: Iterable[Step]) -> int:
+    return sum(footprint.size for _, footprint in steps)
+
+
+def _lighter(chains: Mapping[Kind, Chain]) -> tuple[Mapping[Kind, Chain], int]:
+    """The chains without their oldest steps where all take too much; the newest version forgotten, or 0."""
+    total = sum(chain.size for chain in chains.values())
+    forgotten = 0
+    while total > MOST_BYTES:
+        oldest = {one.oldest: kind for kind, one in chains.items() if one.oldest is not None}
+        if not oldest:
+            break
+        kind = oldest[min(oldest)]
+        lighter, last = chains[kind].shortened()
+        total += lighter.size - chains[kind].size
+        chains, forgotten = {**chains, kind: lighter}, max(forgotten, last)
+    return chains, forgotten
