@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lakefold.cli import run
 from lakefold.errors import SettingError
 from lakefold.placing import fixed, shares
 from lakefold.settings import read_settings
@@ -59,3 +60,19 @@ def test_each_partition_is_the_turn_of_one(partitions: int, replicas: int) -> No
     parts = [Turn(ordinal, replicas).of(partitions) for ordinal in range(replicas)]
     assert sorted(number for part in parts for number in part) == list(range(partitions))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        (["--partitions", "shared", "--until-caught-up"], "what is shared has no end"),
+        (["--partitions", "ordinal/2", "--ordinal", "2"], "ordinal 2 has no part"),
+        (["--partitions", "shared", "--kafka", "group.protocol=consumer"], "group.protocol is fixed"),
+    ],
+)
+def test_a_committer_that_can_not_be_placed_says_so_and_begins_nothing(
+    said: list[str], complaint: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    nobody = ["--bootstrap-servers", "127.0.0.1:1", "--http-port", "0"]
+    assert run(["committer", *nobody, *said]) == 2
+    assert complaint in capfd.readouterr().err
