@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,8 +15,10 @@ from confluent_kafka import TopicPartition
 
 from lakefold_committer.daemon import Committer, Options
 from lakefold_committer.metrics import Metrics
+from lakefold_log.outcomes import OutcomeWaiter
 from lakefold_log.producer import Proposer
 from lakefold_log.topics import ensure_topics
+from lakefold_table.errors import StopError
 from lakefold_table.marks import decode_marks
 from lakefold_table.uri import canonical
 from tests.integration.own_log import PATIENCE_S, OwnLog
@@ -22,10 +26,11 @@ from tests.proposals import append, creation, rows
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import LogId, Outcome
+    from lakefold_table.entry import LogId, Outcome, Result
     from lakefold_table.marks import Marks
     from tests.integration.conftest import TopicNames
 
@@ -78,6 +83,12 @@ class Stage:
             for envelope in envelopes:
                 proposer.send_wait(envelope, partition)
 
+    def ask(self, envelope: Envelope, partition: int = 0) -> Result:
+        """What becomes of a proposal, by a committer that is running."""
+        waiter = OutcomeWaiter(self.own.config, self.own.topics, envelope.table, partition=partition)
+        with waiter, Proposer(self.own.config, self.own.topics) as proposer:
+            return waiter.wait(proposer.send_wait(envelope, partition), PATIENCE_S).result
+
     def batch(self, number: int, read: int = 1) -> Envelope:
         """One row, whose id is the batch's number."""
         return append(self.uri, rows([number]), read, "app", number)
@@ -119,3 +130,26 @@ class Stage:
         done = subprocess.run(command, capture_output=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
         return {one["version"]: one["verdict"] for one in map(json.loads, done.stdout.splitlines())}
+
+
+@contextmanager
+def folding(stage: Stage) -> Iterator[tuple[list[BaseException], Metrics]]:
+    """A committer that goes on, and what ended it."""
+    errors: list[BaseException] = []
+    metrics = Metrics()
+    committer = Committer(stage.options(), metrics)
+
+    def run() -> None:
+        try:
+            committer.run()
+        except StopError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield errors, metrics
+    finally:
+        committer.stop()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import threading
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import lance
 import pytest
 
-from lakefold_committer.daemon import Committer
-from lakefold_committer.metrics import Metrics
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import GapError, StopError
 from lakefold_table.marks import Why
 from tests.integration.committers import committer_arguments
 from tests.integration.own_log import PATIENCE_S, OwnLog
-from tests.integration.stage import Stage
+from tests.integration.stage import Stage, folding
 from tests.proposals import creation, ids_in
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from lakefold_table.entry import LogId
@@ -63,29 +58,6 @@ def test_a_topic_made_again_while_nobody_looked(stage: Stage) -> None:
     assert stage.fold() == {"committed": 1, "versions": 1}
     assert [one.result for one in stage.outcomes()][-3] == Duplicate(3)
     assert stage.replay() == {1: "not compared", 2: "not compared", 3: "not compared", 4: "same", 5: "same"}
-
-
-@contextmanager
-def folding(stage: Stage) -> Iterator[tuple[list[BaseException], Metrics]]:
-    """A committer that goes on, and what ended it."""
-    errors: list[BaseException] = []
-    metrics = Metrics()
-    committer = Committer(stage.options(), metrics)
-
-    def run() -> None:
-        try:
-            committer.run()
-        except StopError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield errors, metrics
-    finally:
-        committer.stop()
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
 
 
 def test_a_topic_made_again_while_it_is_folded(stage: Stage) -> None:

@@ -6,12 +6,14 @@ import io
 import json
 import shutil
 from contextlib import redirect_stdout
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import lance
 import pytest
 
 from lakefold.cli import run
+from lakefold_table.errors import StopError
 from lakefold_table.marks import Why
 from tests.integration.own_log import OwnLog
 from tests.integration.stage import Stage
@@ -127,3 +129,38 @@ def test_a_table_from_a_backup_goes_on_where_that_is_said(stage: Stage, verbs: V
     assert ids_in(stage.uri) == ([1, 2, 3] if again else [1, 3])
     assert [one.why for one in stage.marks.moves] == [Why.RESTORED]
     assert stage.fold(group=group) == {}
+
+
+def test_marks_that_were_wiped_and_cleaned_up(stage: Stage, verbs: Verbs) -> None:
+    """The table looks as if it had never been folded; what was folded would be folded again."""
+    stage.begin(1, 2)
+    dataset = lance.dataset(str(stage.path))
+    dataset.update_metadata({"mine": "1"}, replace=True)
+    dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+    assert [one["version"] for one in dataset.versions()] == [4]
+    stage.send(stage.batch(2, read=4), stage.batch(3, read=4))
+    with pytest.raises(StopError, match=r"has no marks, but .*/0@2, .* was folded into its version 3"):
+        stage.fold()
+    (told,) = verbs("adopt", "--partition", "0")
+    assert told["version"] == 5
+    assert stage.fold()["committed"] == 2, "the keys are gone: that is what adopting says"
+    assert ids_in(stage.uri) == [1, 2, 2, 3]
+
+
+def test_branches_move_with_their_table(stage: Stage, verbs: Verbs) -> None:
+    stage.begin(1)
+    lance.dataset(str(stage.path)).create_branch("b")
+    branched = stage.batch(2, read=2)
+    branched.branch = "b"
+    shutil.copytree(stage.path / "data", stage.path / "tree" / "b" / "data")
+    stage.send(branched)
+    assert stage.fold() == {"committed": 1, "versions": 1}
+    told = verbs("rebind", "--partition", "1")
+    assert [one["branch"] for one in told] == ["b", ""]
+    stage.send(stage.batch(3, read=2))
+    stage.send(branched, stage.batch(4, read=2), partition=1)
+    assert stage.fold() == {"invalid": 1, "duplicate": 1, "committed": 1, "versions": 2}
+    assert verbs.refused("drop", "--yes")
+    verbs("detach")
+    verbs("drop", "--yes")
+    assert not stage.path.exists()
