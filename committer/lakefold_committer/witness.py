@@ -15,9 +15,10 @@ from lakefold_committer.proofs import Told
 from lakefold_log.outcomes import read_outcomes
 from lakefold_log.topics import describe, watermarks
 from lakefold_table.entry import Committed
+from lakefold_table.lance.refs.names import TREE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from lakefold_log.admin import Admin, KafkaConfig
     from lakefold_log.topics import Topics
@@ -72,9 +73,20 @@ class OutcomesWitness:
 
     def newest_committed(self, uri: str, table_id: str, since: int) -> Told | None:
         """See `proofs.Witness`. Raises `RetryError` where no broker answers."""
+        if not table_id:
+            return self._newest_of_any(uri, since)
         with self._lock:
             self._read(since)
             return self._reported.newest(uri, table_id, since)
+
+    def _newest_of_any(self, uri: str, since: int) -> Told | None:
+        """Of whatever lay there. Asked of tables without marks only, so nothing is kept for the next one."""
+        start = watermarks(self._admin, self._topics.outcomes, self._partition).start
+        reported = Reported()
+        main = uri.partition(f"/{TREE}/")[0]
+        for offset, outcome in self._outcomes(max(since, start), (uri, main)):
+            reported.add(offset, outcome)
+        return reported.newest(uri, ANYBODY, since)
 
     def _read(self, since: int) -> None:
         """Reads what isn't known yet of the outcomes from `since` on."""
@@ -94,8 +106,8 @@ class OutcomesWitness:
             self._take(self._reported, self._outcomes(self._high), end)
             self._high = end
 
-    def _outcomes(self, first: int) -> Iterable[tuple[int, Outcome]]:
-        return read_outcomes(self._config, self._topics, self._partition, first)
+    def _outcomes(self, first: int, tables: Collection[str] | None = None) -> Iterable[tuple[int, Outcome]]:
+        return read_outcomes(self._config, self._topics, self._partition, first, tables=tables)
 
     def _take(self, into: Reported, outcomes: Iterable[tuple[int, Outcome]], end: int) -> None:
         for offset, outcome in outcomes:
