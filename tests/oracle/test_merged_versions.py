@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
+from lakefold_committer.owned import OwnedTable
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.lance.merging import merged
-from tests.folding import entries
+from lakefold_table.storage.local import LocalStorage
+from lakefold_table.uri import local_path
+from lakefold_table.versions import Versions
+from tests.folding import FORMAT, entries
 from tests.oracle.committing import fold, owned, proposal, written
 from tests.oracle.operations import version_of
 from tests.oracle.pair_operations import KEYED, keyed, operations
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.transaction_pb2 import Transaction
+    from lakefold_table.storage.base import Buffer, Put
     from tests.oracle.operations import Act
 
 RANK = {"compatible": 0, "retryable": 1, "incompatible": 2}
@@ -233,6 +238,35 @@ def test_beside_a_write_ahead_log_a_mixed_group_is_cut(tmp_path: Path) -> None:
         group = group[len(outcomes) :]
     assert answered == [[4, 4], [5], [6]]
     assert values(table) == [0, *range(3, 10), 200, 201, 202]
+
+
+class Beginning(LocalStorage):
+    """A disk on which another client begins a write-ahead log right before the next version is put."""
+
+    begun = False
+
+    def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
+        """See `Storage.put_if_absent`."""
+        if path.endswith(".manifest") and not self.begun:
+            self.begun = True
+            lance.dataset(local_path(self.uri)).initialize_mem_wal(bucket_column="a", num_buckets=2)
+        return super().put_if_absent(path, buffers)
+
+
+def test_a_log_that_begins_while_a_mixed_version_is_put_cuts_it(tmp_path: Path) -> None:
+    """The put is lost; what was one group comes in two versions, and nothing of it is refused."""
+    table = tmp_path / "t"
+    lance.write_dataset(keyed(range(10)), str(table))
+    first, last = (sent_append(table, number, rows=keyed) for number in (200, 201))
+    group = entries([first, last, *send(table, built(table, delete("a in (1, 2)")))], 0)
+    storage = Beginning(table)
+    ours = OwnedTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), storage.uri)
+    outcomes = ours.fold(group).outcomes
+    assert [one.result.version for one in outcomes if isinstance(one.result, Committed)] == [3, 3]
+    (outcome,) = ours.fold(group[2:]).outcomes
+    assert isinstance(outcome.result, Committed)
+    assert (outcome.result.version, outcome.result.rebased) == (4, True)
+    assert values(table) == [0, *range(3, 10), 200, 201]
 
 
 def logged(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Deletes and Updates of many writers against a plain model: a row goes once, whoever else deletes."""
+"""Deletes, Updates and Appends of many writers against a plain model: a row goes once, whoever takes it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,23 @@ if TYPE_CHECKING:
 
 FRAGMENTS = 2
 MOST = Limits(4, 10**9)
+APPENDED = 3
 ROW = st.tuples(st.integers(0, FRAGMENTS - 1), st.integers(0, ROWS - 1))
-CHOICE = st.tuples(st.sampled_from(["delete", "update"]), st.frozensets(ROW, min_size=1, max_size=9))
+KINDS = st.sampled_from(["append", "delete", "update"])
+CHOICE = st.tuples(KINDS, st.frozensets(ROW, min_size=1, max_size=9))
 ROUNDS = st.lists(st.lists(CHOICE, min_size=1, max_size=5), min_size=1, max_size=3)
 """In each round all writers open the table as it is, then their proposals are folded in order."""
 
 
 @dataclass
 class Model:
-    """The rows that are left, as (fragment, offset), and what was moved by id."""
+    """The rows left, as (fragment, offset), what was moved by id, and how many rows were appended."""
 
     rows: set[tuple[int, int]] = field(
         default_factory=lambda: {(one, row) for one in range(FRAGMENTS) for row in range(ROWS)}
     )
     moved: set[int] = field(default_factory=set)
+    appended: int = 0
 
     def of(self, fragment: int) -> set[int]:
         """The offsets that are left in a fragment."""
@@ -45,15 +48,18 @@ class Model:
 
 @dataclass(frozen=True)
 class Sent:
-    """A proposal, and the rows that it takes."""
+    """A proposal, the rows that it takes, and how many it adds."""
 
     envelope: Envelope
     rows: frozenset[tuple[int, int]]
     moves: bool
+    adds: int = 0
 
 
 def proposed(table: MemoryRows, model: Model, kind: str, chosen: Iterable[tuple[int, int]]) -> Sent | None:
-    """What a writer sends who takes those of the chosen rows that are there."""
+    """What a writer sends who takes those of the chosen rows that are there, or appends some."""
+    if kind == "append":
+        return Sent(table.append(), frozenset(), moves=False, adds=APPENDED)
     rows = frozenset(chosen) & model.rows
     if not rows:
         return None
@@ -84,10 +90,14 @@ def check(table: MemoryRows, model: Model) -> None:
     for fragment in state.fragments:
         if fragment.id >= FRAGMENTS:
             rows = fragment.physical_rows
-            ids += decode_row_ids(fragment.inline_row_ids, rows).tolist()
-            assert set(decode_versions(fragment.inline_created_at_versions, rows).tolist()) == {2}
-    assert sorted(ids) == sorted(model.moved)
-    assert state.rows == len(model.rows) + len(model.moved)
+            found = decode_row_ids(fragment.inline_row_ids, rows).tolist()
+            moved = min(found) < FRAGMENTS * ROWS
+            born = set(decode_versions(fragment.inline_created_at_versions, rows).tolist())
+            assert born == {2} if moved else min(born) > 2
+            ids += found
+    fresh = range(FRAGMENTS * ROWS, FRAGMENTS * ROWS + model.appended)
+    assert sorted(ids) == sorted([*model.moved, *fresh])
+    assert state.rows == len(model.rows) + len(model.moved) + model.appended
 
 
 def groups(sent: Sequence[Sent]) -> Iterable[Sequence[Sent]]:
@@ -102,13 +112,18 @@ def test_a_row_goes_once(rounds: list[list[tuple[str, frozenset[tuple[int, int]]
     table, model = MemoryRows(stable=True, fragments=FRAGMENTS), Model()
     for choices in rounds:
         sent = [one for kind, rows in choices if (one := proposed(table, model, kind, rows))]
-        for group in groups(sent):
+        cut = [*groups(sent)]
+        assert len(cut) == -(-len(sent) // MOST.max_entries)
+        for group in cut:
+            version = table.version
             results = table.fold(*(one.envelope for one in group))
+            assert table.version <= version + 1
             for one, result in zip(group, results, strict=True):
                 if one.rows <= model.rows:
                     assert isinstance(result, Committed), result
                     assert result.rows_deleted == len(one.rows)
                     model.rows -= one.rows
+                    model.appended += one.adds
                     model.moved |= {row_id(row) for row in one.rows} if one.moves else set()
                 else:
                     assert isinstance(result, Rejected), result
