@@ -18,7 +18,7 @@ from lakefold_table.entry import Committed
 from lakefold_table.lance.refs.names import TREE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from lakefold_log.admin import Admin, KafkaConfig
     from lakefold_log.topics import Topics
@@ -84,7 +84,7 @@ class OutcomesWitness:
         start = watermarks(self._admin, self._topics.outcomes, self._partition).start
         reported = Reported()
         main = uri.partition(f"/{TREE}/")[0]
-        for offset, outcome in self._outcomes(max(since, start), (uri, main)):
+        for offset, outcome in self.outcomes(max(since, start), (uri, main)):
             reported.add(offset, outcome)
         return reported.newest(uri, ANYBODY, since)
 
@@ -99,14 +99,15 @@ class OutcomesWitness:
             self._low = self._high = first
         if first < self._low:
             older = Reported()
-            self._take(older, self._outcomes(first), self._low)
+            self._take(older, self.outcomes(first), self._low)
             self._reported.put_before(older)
             self._low = first
         if end > self._high:
-            self._take(self._reported, self._outcomes(self._high), end)
+            self._take(self._reported, self.outcomes(self._high), end)
             self._high = end
 
-    def _outcomes(self, first: int, tables: Collection[str] | None = None) -> Iterable[tuple[int, Outcome]]:
+    def outcomes(self, first: int, tables: Collection[str] | None = None) -> Iterator[tuple[int, Outcome]]:
+        """The outcomes from offset `first` on, of all tables or of some."""
         return read_outcomes(self._config, self._topics, self._partition, first, tables=tables)
 
     def _take(self, into: Reported, outcomes: Iterable[tuple[int, Outcome]], end: int) -> None:
