@@ -73,13 +73,19 @@ def measure(ground: Ground, transactions: int) -> dict[str, float]:
     return figures
 
 
-def fold_live(ground: Ground, path: Path, makers: Sequence[Callable[[], list[Envelope]]]) -> dict[str, float]:
+def fold_live(
+    ground: Ground,
+    path: Path,
+    makers: Sequence[Callable[[], list[Envelope]]],
+    per_second: float | None = None,
+) -> dict[str, float]:
     """Lets producers send what these make while a committer folds; figures of all of it.
 
-    The log must hold nothing unanswered before. Every outcome since then is looked at.
+    The log must hold nothing unanswered before. Every outcome since then is looked at. `per_second`: how many
+    all producers together send at most.
     """
     versions, size, before = versions_of(path), bytes_of(path), len(outcomes_of(ground))
-    with producers(ground, makers) as ready, committer(ground) as process:
+    with producers(ground, makers, per_second) as ready, committer(ground) as process:
         await_start(ground)
         cpu = cpu_seconds(process)
         sent = ready.send()

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import threading
 import time
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -16,15 +17,21 @@ from lakefold_table.errors import LakefoldError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
     from multiprocessing.queues import Queue
     from multiprocessing.synchronize import Event, Semaphore
 
     from benchmarks.ground import Ground
     from lakefold_log.admin import Option
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Position
 
 SPAWN = multiprocessing.get_context("spawn")
 ACK_SECONDS = 300.0
+ON_THEIR_WAY = 1_000
+"""How many proposals a producer sends before it waits for the log to have the first of them."""
+STRIDE = 16
+"""How many proposals a producer that keeps a pace sends at once."""
 NOTE_SECONDS = 0.5
 
 
@@ -71,11 +78,19 @@ class Producers:
 
 
 @contextmanager
-def producers(ground: Ground, makers: Sequence[Callable[[], list[Envelope]]]) -> Iterator[Producers]:
-    """A process for each of `makers`, which makes what it will send; entered when all of it is made."""
+def producers(
+    ground: Ground, makers: Sequence[Callable[[], list[Envelope]]], per_second: float | None = None
+) -> Iterator[Producers]:
+    """A process for each of `makers`, which makes what it will send; entered when all of it is made.
+
+    `per_second`: how many all of them together send at most; None: as many as they can.
+    """
+    pace = None if per_second is None else per_second / len(makers)
     results: Queue[Sent] = SPAWN.Queue()
     ready, go = SPAWN.Semaphore(0), SPAWN.Event()
-    processes = [SPAWN.Process(target=_produce, args=(ground, make, ready, go, results)) for make in makers]
+    processes = [
+        SPAWN.Process(target=_produce, args=(ground, make, pace, ready, go, results)) for make in makers
+    ]
     for process in processes:
         process.start()
     try:
@@ -90,7 +105,12 @@ def producers(ground: Ground, makers: Sequence[Callable[[], list[Envelope]]]) ->
 
 
 def _produce(
-    ground: Ground, make: Callable[[], list[Envelope]], ready: Semaphore, go: Event, results: Queue[Sent]
+    ground: Ground,
+    make: Callable[[], list[Envelope]],
+    pace: float | None,
+    ready: Semaphore,
+    go: Event,
+    results: Queue[Sent],
 ) -> None:
     envelopes = make()
     noted = _Requests()
@@ -99,11 +119,28 @@ def _produce(
         ready.release()
         go.wait()
         first = time.time()
-        sent = [proposer.send(envelope) for envelope in envelopes]
+        failed = _send(proposer, envelopes, pace)
         last = time.time()
-        failed = sum(1 for one in sent if isinstance(one.exception(ACK_SECONDS), LakefoldError))
         again = noted.again()
-    results.put(Sent(len(sent), first, last, failed, again))
+    results.put(Sent(len(envelopes), first, last, failed, again))
+
+
+def _send(proposer: Proposer, envelopes: Sequence[Envelope], pace: float | None) -> int:
+    """Sends all of them, at most `pace` a second; how many the log didn't take."""
+    begun = time.monotonic()
+    waiting: deque[Future[Position]] = deque()
+    failed = 0
+    for number, envelope in enumerate(envelopes):
+        if pace is not None and number % STRIDE == 0:
+            time.sleep(max(0.0, begun + number / pace - time.monotonic()))
+        waiting.append(proposer.send(envelope))
+        if len(waiting) > ON_THEIR_WAY:
+            failed += _has_failed(waiting.popleft())
+    return failed + sum(_has_failed(one) for one in waiting)
+
+
+def _has_failed(sent: Future[Position]) -> bool:
+    return isinstance(sent.exception(ACK_SECONDS), LakefoldError)
 
 
 class _Requests:
