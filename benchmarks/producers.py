@@ -19,6 +19,7 @@ START_FRAGMENTS = 1_000
 FEW, MANY = 1, 32
 ROUNDS = 3
 PER_SECOND = 20_000
+CPU = "committer's CPU, µs per transaction"
 COUNTED = ("failed", "sent again", "not committed")
 
 
@@ -30,6 +31,9 @@ def measure(ground: Ground, transactions: int) -> dict[str, float]:
             measured.append(_once(ground, f"by-{count}-{number}", count, transactions))
     speeds = {count: median(one["transactions/s"] for one in each) for count, each in rounds.items()}
     figures = {f"{count} producers, transactions/s": speed for count, speed in speeds.items()}
+    figures |= {
+        f"{count} producers, {CPU}": median(one[CPU] for one in each) for count, each in rounds.items()
+    }
     figures[f"{MANY} producers to {FEW}"] = speeds[MANY] / speeds[FEW]
     return figures | {name: sum(one[name] for each in rounds.values() for one in each) for name in COUNTED}
 
