@@ -9,11 +9,12 @@ LONGEST_PAUSE_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Backoff:
-    """Doubles from `next_pause` seconds up to five."""
+    """Doubles from `next_pause` seconds up to `longest`."""
 
     next_pause: float = 0.05
+    longest: float = LONGEST_PAUSE_SECONDS
 
     def pause(self) -> float:
         """How many seconds to pause now."""
-        now, self.next_pause = self.next_pause, min(self.next_pause * 2, LONGEST_PAUSE_SECONDS)
+        now, self.next_pause = self.next_pause, min(self.next_pause * 2, self.longest)
         return now

@@ -26,7 +26,8 @@ from lakefold_committer.tracing import UNTOLD
 from lakefold_committer.turns import Turn
 from lakefold_committer.witness import OutcomesWitness
 from lakefold_log.admin import Admin, KafkaConfig
-from lakefold_log.consumer import PartitionReader
+from lakefold_log.again import RepeatingReader
+from lakefold_log.answered import answered_offsets
 from lakefold_log.members import Membership, session_seconds
 from lakefold_log.reporter import Reporter
 from lakefold_log.topics import Topics, describe, ensure_topics
@@ -234,7 +235,7 @@ class Committer:
             begun = retry(partial(self._begin, admin, log, reporter))
             if begun is None:
                 return
-            reader, proofs = begun
+            reader, proofs, answered = begun
             with reader:
                 committer = PartitionCommitter(
                     reader,
@@ -242,6 +243,8 @@ class Committer:
                     self._tables(proofs),
                     options.pace,
                     self._metrics,
+                    answered=answered,
+                    read_back_from=proofs.read_back_from,
                 )
                 holding.tell(lambda: committer.trouble)
                 self._metrics.watch(partition, committer.standing, lambda: reader.known_end)
@@ -267,16 +270,20 @@ class Committer:
             options.kafka, options.group, log, options.topics, timeout_s=REPORT_SECONDS, held=held
         )
 
-    def _begin(self, admin: Admin, log: LogId, reporter: Reporter) -> tuple[PartitionReader, Proofs]:
-        """A reader at the offset that is proven, and what proves tables from there on."""
+    def _begin(
+        self, admin: Admin, log: LogId, reporter: Reporter
+    ) -> tuple[RepeatingReader, Proofs, Sequence[int]]:
+        """A reader at the offset that is proven, what proves tables from there on, what is answered there."""
         options = self._options
         topic, accept = options.topics.transactions, options.accept_new_log
         proofs = prove(admin, options.group, topic, log, accept_new_log=accept)
         witness = OutcomesWitness(options.kafka, admin, options.topics, log.partition)
         proofs = replace(proofs, witness=witness, outcomes_offset=lambda: reporter.outcomes_offset)
         start, group = proofs.answered, options.group
-        reader = PartitionReader(options.kafka, topic, log, start, group=group, verify_all=True)
-        return reader, proofs
+        answered: Sequence[int] = ()
+        if proofs.read_back_from is not None:
+            answered = answered_offsets(options.kafka, options.topics, log, start, proofs.read_back_from)
+        return RepeatingReader(options.kafka, topic, log, start, group=group), proofs, answered
 
     def _tables(self, proofs: Proofs) -> Tables:
         claims = Claims(self._options.storage_options)

@@ -59,6 +59,11 @@ class Table:
         """After all outcomes so far have been reported."""
         return replace(self, pending=())
 
+    def reported_below(self, offset: int) -> Table:
+        """After the outcomes below this offset have been reported."""
+        left = tuple(one for one in self.pending if one.position.offset >= offset)
+        return self if len(left) == len(self.pending) else replace(self, pending=left)
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:

@@ -16,7 +16,7 @@ from lakefold_committer.fold import Folded, Table, Terms, fold
 from lakefold_committer.observing import answers_before, observe
 from lakefold_committer.opening import check_rules, open_table
 from lakefold_committer.stored import own_marks, read_newest
-from lakefold_log.record import is_own
+from lakefold_log.record import decode_record, is_own
 from lakefold_table.errors import FencedError, RetryError
 from lakefold_table.versions import Published
 
@@ -40,8 +40,25 @@ class Step:
     publication: Publication | None
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A group that is folded in memory. Its outcomes hold once it was put."""
+
+    group: tuple[Entry, ...]
+    folded: Folded
+
+    @property
+    def step(self) -> Step:
+        """What it comes to when it was put."""
+        return Step(self.folded.outcomes, self.folded.publication)
+
+
 class OwnedTable:
     """One table, opened.
+
+    `prepare` folds a group in memory, `put` publishes what was prepared; the next group may be prepared while
+    one is being put, each by a thread of its own. A put that found another's version in its place makes what
+    was prepared since worthless: `fall_back`, and prepare it all again. `fold` does it one after the other.
 
     `check_sizes`: look at the size of each new file (None: where that is cheap). `roots`: where other tables
     that entries name may lie (None: anywhere). `proofs`: what proves the marks from outside.
@@ -62,46 +79,110 @@ class OwnedTable:
         looks = versions.storage.cheap_size if check_sizes is None else check_sizes
         self._bringer = Bringer(table_format, versions, roots, check_sizes=looks)
         self._proofs = proofs
-        self._table = open_table(table_format, versions, uri, proofs)
-        self._epoch = self._table.marks.epoch + 1
-        self._published = False
+        self._stands = open_table(table_format, versions, uri, proofs)
+        self._epoch = self._stands.marks.epoch + 1
+        self._published = self._announced = False
+        # As after everything that was prepared: what the next group is folded on.
+        self._table = self._stands
+        self._must_catch_up = False
+        self._reported_below = 0
         self._stored: int | None = None
         self._roots = roots
         self._recorded = False
 
     @property
     def table(self) -> Table:
-        """The table as it is known now."""
+        """The table as it is known to stand."""
+        return self._stands
+
+    @property
+    def ahead(self) -> Table:
+        """The table as it will be once everything is put that was prepared."""
         return self._table
+
+    @property
+    def epoch(self) -> int:
+        """The owner's number under which versions are published."""
+        return self._epoch
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how much of memory the table takes: mostly its manifest."""
+        state = self._stands.state
+        return 0 if state is None else state.memory_bytes
+
+    def resume(self, epoch: int) -> None:
+        """Goes on as the owner of this epoch, where nobody has taken over since it published last."""
+        if self._stands.marks.epoch == epoch:
+            self._epoch, self._published, self._announced = epoch, True, True
 
     def fold(self, group: Sequence[Entry]) -> Step:
         """Folds one group and publishes its version; the outcomes hold when this returns.
 
         There are fewer outcomes than entries where the table, as it is by now, lets only the first of them
-        share a version; the others are still to be folded.
-
-        Raises `RetryError` where the store can't be reached (call again with the same group), `StopError`
-        where another committer owns the table.
+        share a version; the others are still to be folded. Raises as `prepare` and `put` do. After
+        `RetryError` it may be called again with the same group.
         """
-        at = group[0].position
         while True:
-            folded = self._folded(group)
-            if folded.publication is None:
-                if misplaced(self._table.marks, at) is None and self._next_is_there():
-                    self._catch_up(at)
-                    continue
-            elif self._publish(folded.publication) is Published.THEIRS:
-                self._catch_up(at)
-                continue
-            else:
-                self._published = True
-            self._table = folded.table
-            self._record_branch()
-            return Step(folded.outcomes, folded.publication)
+            prepared = self.prepare(group)
+            try:
+                stands = self.put(prepared)
+            except BaseException:
+                self.fall_back()
+                raise
+            if stands:
+                return self.confirm(prepared)
+            self.fall_back(lost=True)
 
-    def reported(self) -> None:
-        """Notes that all outcomes given so far have been reported."""
-        self._table = self._table.reported()
+    def prepare(self, group: Sequence[Entry]) -> Prepared:
+        """Folds a group in memory, or the first of it, on all that was prepared before it.
+
+        Raises `RetryError` where the store can't be reached, `FencedError` where another committer owns the
+        table, `GapError` where it follows another log, other kinds where it can't be gone on with.
+        """
+        if self._must_catch_up:
+            self._catch_up(group[0].position)
+            self._must_catch_up = False
+        self._table = self._table.reported_below(self._reported_below)
+        folded = self._folded(group)
+        group = group[: len(folded.outcomes)]
+        self._table = folded.table
+        self._announced = self._announced or folded.publication is not None
+        return Prepared(tuple(group), folded)
+
+    def put(self, prepared: Prepared) -> bool:
+        """Publishes what was prepared, in its order; False where somebody else's version is in its place.
+
+        Where there is nothing to publish, the next version is probed absent: a refusal may only be reported
+        on the newest one. Raises `RetryError` where the store can't be reached: put the same again, or fall
+        back.
+        """
+        publication, after = prepared.folded.publication, prepared.folded.table
+        if publication is None:
+            stray = misplaced(after.marks, prepared.group[0].position) is not None
+            return stray or not self._next_is_there(after)
+        if self._publish(publication) is Published.THEIRS:
+            return False
+        self._record_branch(after)
+        return True
+
+    def confirm(self, prepared: Prepared) -> Step:
+        """Notes that what was prepared has been put."""
+        self._stands = prepared.folded.table
+        self._published = self._published or prepared.folded.publication is not None
+        return prepared.step
+
+    def fall_back(self, *, lost: bool = False) -> None:
+        """Forgets what was prepared and not confirmed. `lost`: what others published is taken in first."""
+        self._table, self._announced = self._stands, self._published
+        self._must_catch_up = self._must_catch_up or lost
+
+    def reported(self, below: int | None = None) -> None:
+        """Notes that all outcomes given so far, or those of offsets below, have been reported."""
+        if below is None:
+            self._stands = self._table = self._table.reported()
+        else:
+            self._reported_below = below
 
     def preview(self, group: Sequence[Entry]) -> Step:
         """Folds one group in memory only: outcomes and versions as `fold` would give them.
@@ -109,13 +190,12 @@ class OwnedTable:
         An object that was used so can't `fold` any more: it takes its previews for versions.
         """
         if self._stored is None:
-            self._stored = self._table.version
-        folded = self._folded(group)
-        if folded.publication is not None:
-            self._published = True
-            self._bringer.remember(folded.publication.before)
-        self._table = folded.table
-        return Step(folded.outcomes, folded.publication)
+            self._stored = self._stands.version
+        prepared = self.prepare(group)
+        publication = prepared.folded.publication
+        if publication is not None:
+            self._bringer.remember(publication.before)
+        return self.confirm(prepared)
 
     def _folded(self, group: Sequence[Entry]) -> Folded:
         log = group[0].position.log
@@ -132,12 +212,12 @@ class OwnedTable:
         )
         return fold(self._format, self._table, group, observed, terms)
 
-    def _record_branch(self) -> None:
+    def _record_branch(self, table: Table) -> None:
         """Has the table that this is a branch of know it, once for each time the branch was opened.
 
         Nothing is decided by it; where a committer died before it got here, the next one does it.
         """
-        branch = "" if self._table.state is None else self._table.state.branch
+        branch = "" if table.state is None else table.state.branch
         if branch and not self._recorded:
             record_branch(self._versions.storage, branch, self._roots)
             self._recorded = True
@@ -153,10 +233,10 @@ class OwnedTable:
         From Kafka the owner's first one, which fences others. From a file each one that says anything new: no
         offset is kept beside the table that could say what was answered.
         """
-        return anything_new if log.is_file else not self._published
+        return anything_new if log.is_file else not self._announced
 
     def _answers_before(self, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:
-        newest = self._table.marks.version if self._stored is None else self._stored
+        newest = self._stands.marks.version if self._stored is None else self._stored
         return answers_before(self._versions, newest, log, offsets) if offsets else {}
 
     def _publish(self, publication: Publication) -> Published:
@@ -170,34 +250,35 @@ class OwnedTable:
             hint="the store seems unwell; the same version is tried again",
         )
 
-    def _next_is_there(self) -> bool:
-        """Whether somebody else published: a refusal may only be reported on the newest version."""
-        if self._table.state is None:
+    def _next_is_there(self, table: Table) -> bool:
+        """Whether somebody else published after this."""
+        if table.state is None:
             return self._versions.latest() > 0
-        self._versions.prove_newest(self._table.version)
-        return self._versions.exists(self._table.version + 1)
+        self._versions.prove_newest(table.version)
+        return self._versions.exists(table.version + 1)
 
     def _catch_up(self, at: Position) -> None:
-        """Takes in the versions that others made after ours."""
-        before = self._table
-        if before.state is None:
-            self._table = replace(
-                open_table(self._format, self._versions, before.uri, self._proofs), pending=before.pending
-            )
-            self._epoch = max(self._epoch, self._table.marks.epoch + 1)
-            self._check_given()
-            return
-        while self._versions.exists(self._table.version + 1):
-            self._take_in(self._table.version + 1, at)
+        """Takes in the versions that others made after what stands."""
+        table = self._stands.reported_below(self._reported_below)
+        if table.state is None:
+            table = open_table(self._format, self._versions, table.uri, self._proofs)
+            table = replace(table, pending=self._stands.pending)
+            self._epoch = max(self._epoch, table.marks.epoch + 1)
+            table = _without_recorded(table)
+        else:
+            while self._versions.exists(table.version + 1):
+                table = self._taken_in(table, at)
+        self._stands = self._table = table
+        self._announced = self._published
 
-    def _take_in(self, version: int, at: Position) -> None:
-        table = self._table
+    def _taken_in(self, table: Table, at: Position) -> Table:
+        """The table with the version that somebody made after it."""
+        version = table.version + 1
         state = read_newest(self._format, self._versions, version)
         if not is_own(state.properties, version):
             self._format.check_writable(state, table.uri)
             followed = self._format.following(table.state, state) if table.state is not None else state
-            self._table = replace(table, state=followed)
-            return
+            return replace(table, state=followed)
         marks = own_marks(state, table.uri)
         check_rules(marks, table.uri)
         if marks.epoch > self._epoch and misplaced(marks, at) is None:
@@ -207,25 +288,32 @@ class OwnedTable:
                 where=table.uri,
                 hint="another committer has taken over; this one stops",
             )
-        self._table = Table(table.uri, state, marks, table.pending)
-        self._check_given()
         if marks.epoch >= self._epoch:
             self._epoch = marks.epoch + 1
             self._published = False
+        return _without_recorded(Table(table.uri, state, marks, table.pending))
 
-    def _check_given(self) -> None:
-        """Raises `StopError` where another committer has answered entries that this one refused.
 
-        Both may be right, by what each of them saw of the store; what the table recorded holds. Nothing was
-        reported yet, so whoever starts again reads the recorded answers.
-        """
-        marks = self._table.marks
-        twice = [
-            one for one in self._table.pending if one.position.offset <= marks.offset_of(one.position.log)
-        ]
-        if twice:
+def _without_recorded(table: Table) -> Table:
+    """The table without the pending refusals that its newest version records.
+
+    Raises `FencedError` where that version's committer answered something else. Both may be right, by what
+    each of them saw of the store; what the table recorded holds. Nothing was reported yet, so whoever starts
+    again reads the recorded answers.
+    """
+    covered = [one for one in table.pending if one.position.offset <= table.marks.offset_of(one.position.log)]
+    if not covered or table.state is None:
+        return table
+    record = decode_record(table.state.properties, table.uri)
+    for one in covered:
+        if (
+            record is None
+            or record.log != one.position.log
+            or record.answer(one.position.offset) != one.result
+        ):
             raise FencedError(
-                f"another committer has answered {twice[0].position} in version {marks.version}",
-                where=self._table.uri,
+                f"another committer has answered {one.position} in version {table.marks.version}",
+                where=table.uri,
                 hint="two committers fold this table; this one stops",
             )
+    return replace(table, pending=tuple(one for one in table.pending if one not in covered))

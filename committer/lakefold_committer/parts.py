@@ -6,7 +6,7 @@ They are named here by what they do, so that a test or a simulation can stand in
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lakefold_committer.redeeming import Claims
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from lakefold_log.stamp import Stamp
     from lakefold_table.entry import Invalid, LogId, Outcome
     from lakefold_table.format import AnyFormat
+
+
+T = TypeVar("T")
 
 
 class LogReader(Protocol):
@@ -46,11 +49,19 @@ class LogReader(Protocol):
         ...
 
     def poll(self, max_messages: int, timeout_s: float) -> Sequence[Message]:
-        """The next messages; empty after `timeout_s` seconds without any."""
+        """The next messages, from the proven log; empty after `timeout_s` seconds without any."""
         ...
 
     def end_offset(self) -> int:
         """The offset after the log's last message."""
+        ...
+
+    def read_again(self, offsets: Sequence[int], max_bytes: int) -> Sequence[Message]:
+        """The messages at the first of these ascending offsets, in order; on any thread, one at a time.
+
+        At least one, and no more once they have `max_bytes`. Raises `RetryError` where no broker answers,
+        `GapError` where the log doesn't hold them any more.
+        """
         ...
 
 
@@ -69,12 +80,61 @@ class OutcomeReporter(Protocol):
         ...
 
 
+class Stop(Protocol):
+    """Told to stop, or not yet."""
+
+    def is_set(self) -> bool:
+        """Whether it was told."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until it is told, at most so many seconds; whether it was."""
+        ...
+
+
+class Runtime(Protocol):
+    """Time, and tasks beside the loop."""
+
+    @property
+    def running(self) -> int:
+        """How many tasks were started and have not been told of."""
+        ...
+
+    def now(self) -> float:
+        """Seconds of a clock that never goes back."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since 1970."""
+        ...
+
+    def pause(self, seconds: float, stop: Stop) -> None:
+        """Waits so long, or until told to stop."""
+        ...
+
+    def start(self, work: Callable[[], T], ended: Callable[[T | BaseException], None]) -> None:
+        """Has `work` done beside the loop; a later `wait` calls `ended` with what it returned or raised."""
+        ...
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until a task has ended, at most so long; tells of all that have. Whether any had."""
+        ...
+
+    def close(self) -> None:
+        """No more tasks are started."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How much is taken at once: a group's limits, and how long a busy log may wait for a fuller group."""
+    """How much is taken at once: a group's limits, and how long a busy log may wait for a fuller group.
+
+    `table_bytes`: how much the tables may take that nothing waits for, before the longest unused are let go.
+    """
 
     limits: Limits
     max_wait_s: float
+    table_bytes: int = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)

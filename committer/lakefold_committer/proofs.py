@@ -42,7 +42,8 @@ class Proofs:
     """For the tables of one partition, `log`.
 
     `end` asks for the offset after the log's last message. `answered`: every entry below this offset has its
-    outcome, by the group's stamp. `accept`: what `--accept-new-log` says, None without it. `witness`: what
+    outcome, by the group's stamp. `read_back_from`: the outcomes of later ones stand from there on in their
+    topic (None: there are none). `accept`: what `--accept-new-log` says, None without it. `witness`: what
     was reported. `outcomes_offset` tells up to where, as known now.
     """
 
@@ -52,3 +53,4 @@ class Proofs:
     accept: Acceptance | None = None
     witness: Witness | None = None
     outcomes_offset: Callable[[], int] | None = None
+    read_back_from: int | None = None

@@ -33,6 +33,7 @@ def prove(admin: Admin, group: str, topic: str, log: LogId, *, accept_new_log: b
     found = stamps.read(admin, group, topic, log.partition)
     start, end = watermarks(admin, topic, log.partition, read_committed=False)
     lost = 0
+    read_back_from = None if found is None else found[1].outcomes_offset
     try:
         offset = _proven(found, start, end, group, log, f"{topic}/{log.partition}")
     except GapError as gap:
@@ -42,10 +43,13 @@ def prove(admin: Admin, group: str, topic: str, log: LogId, *, accept_new_log: b
         is_short = found is not None and _is_for(found[1], log) and found[0] > end
         offset = end if is_short else start
         lost = 0 if is_short else start
+        read_back_from = None
     accept = None
     if accept_new_log:
         accept = Acceptance(log, topic, lost, partial(_home, describe(admin, topic).partitions))
-    return Proofs(log, partial(_end_of, admin, topic, log.partition), offset, accept)
+    return Proofs(
+        log, partial(_end_of, admin, topic, log.partition), offset, accept, read_back_from=read_back_from
+    )
 
 
 def _home(partitions: int, uri: str, before: int) -> int:

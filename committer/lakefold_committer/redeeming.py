@@ -58,12 +58,14 @@ class Claims:
         What was refused keeps its file for a week, so that it can be sent again as it is. Nothing hangs on
         the removal: where it fails, a later one comes by.
         """
-        redeemed, self._redeemed = self._redeemed, set()
         tables: set[str] = set()
         for read, outcome in zip(reads, outcomes, strict=True):
+            redeemed = read.position.offset in self._redeemed
+            # Other lines bring theirs meanwhile.
+            self._redeemed.discard(read.position.offset)
             if isinstance(outcome.result, Committed | Duplicate):
                 tables.add(outcome.table)
-                if isinstance(read, Entry) and read.position.offset in redeemed:
+                if redeemed and isinstance(read, Entry):
                     self._remove(read.envelope.table, path_of(read.envelope.claim))
         now = time.monotonic()
         for table in tables:

@@ -54,6 +54,7 @@ class UnknownKind:
     message: str
     hint: str
     size: int
+    branch: str = ""
 
 
 Decoded = Entry | Undecodable | UnknownKind
@@ -121,7 +122,7 @@ def classify(
         unknown = _unknown_kind(envelope)
         if unknown:
             hint = "upgrade the committer; until then the table's entries wait in their order"
-            return UnknownKind(position, time_us, table, unknown, hint, size)
+            return UnknownKind(position, time_us, table, unknown, hint, size, envelope.branch)
         fault = _proposal_fault(envelope)
     if fault is None:
         return Entry(position, time_us, envelope, size)

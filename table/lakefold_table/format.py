@@ -220,6 +220,11 @@ class State(Protocol):
         ...
 
     @property
+    def memory_bytes(self) -> int:
+        """About how many bytes it takes in memory."""
+        ...
+
+    @property
     def schema(self) -> object:
         """The schema, as `Observed.schemas` wants it."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import string
+import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from lakefold_log.topics import Topics, ensure_topics
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected
 from lakefold_table.uri import canonical
-from tests.integration.committers import fold_to_the_end, running_committer
+from tests.integration.committers import committer_arguments, fold_to_the_end, running_committer
 from tests.integration.raw import dead_letters_of, send_raw
 from tests.proposals import append, creation, ids_in, remove_files_of, rows
 from tests.waiting import until
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold.local.broker import Broker
+    from tests.integration.committers import CommitterProcess
     from tests.integration.conftest import TopicNames
 
 ANSWER_SECONDS = 30.0
@@ -164,20 +166,31 @@ def test_no_name_is_too_long_to_be_answered(bench: Bench) -> None:
     assert [type(one) for one in results] == [Invalid, Invalid, Invalid, Committed]
 
 
-def test_what_stands_before_a_proposal_of_an_unknown_kind_is_answered_what_follows_waits(
-    bench: Bench,
-) -> None:
+def test_a_proposal_of_an_unknown_kind_parks_its_table_and_no_other(bench: Bench) -> None:
+    """What stands before it is answered; what follows waits, also for the next committer."""
+    other = bench.uri("other")
     bench.proposer.send_wait(creation(bench.uri()))
     fold_to_the_end(bench.bootstrap, bench.names, bench.root)
     bench.proposer.send_wait(append(bench.uri(), rows([1]), 1, "app", 0))
     newer = Envelope(table=bench.uri()).SerializeToString() + b"\x5a\x00"
     unknown = send_raw(bench.bootstrap, bench.names.transactions, bench.uri().encode(), newer)
     bench.proposer.send_wait(append(bench.uri(), rows([2]), 1, "app", 1))
-    with running_committer(bench.bootstrap, bench.names, bench.root) as committer:
-        assert committer.process.wait(60) == 5
-        assert f"@{unknown}" in committer.log.read_text()
-    assert [one.position.offset for one in bench.outcomes()] == [0, 1]
-    assert ids_in(bench.uri()) == [1]
+    for number in range(2):
+        with running_committer(bench.bootstrap, bench.names, bench.root) as committer:
+            committer.wait_until_ready()
+            result = bench.propose(creation(other)).result
+            assert isinstance(result, Rejected if number else Committed)
+            assert isinstance(bench.propose(append(other, rows([number]), 1)).result, Committed)
+            assert f"@{unknown}" in committer.log.read_text()
+            until(lambda: _parked(committer) == (1, 2), "what is parked")
+            committer.kill()
+    assert [one.position.offset for one in bench.outcomes()] == [0, 1, 4, 5, 6, 7]
+    assert (ids_in(bench.uri()), ids_in(other)) == ([1], [0, 1])
+    command = committer_arguments(bench.bootstrap, bench.names, bench.root)
+    command += ["--http-port", "0", "--until-caught-up"]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 5
+    assert f"@{unknown}" in done.stderr.decode()
 
 
 def test_until_caught_up_folds_what_is_there_and_leaves(bench: Bench) -> None:
@@ -230,6 +243,17 @@ def test_it_keeps_trying_while_the_broker_is_away_and_says_so(
             assert isinstance(waiter.wait(sent, 90).result, Committed)
         assert ids_in(uri) == [5]
         assert committer.stop() == 0
+
+
+def _parked(committer: CommitterProcess) -> tuple[int, int]:
+    """How many tables are parked, and how many entries with them, by the metrics."""
+    page = committer.get("/metrics")[1]
+    found = dict.fromkeys(("lakefold_parked_tables", "lakefold_parked_entries"), 0)
+    for line in page.splitlines():
+        name, _, value = line.rpartition(" ")
+        if (name := name.partition("{")[0]) in found:
+            found[name] += int(float(value))
+    return found["lakefold_parked_tables"], found["lakefold_parked_entries"]
 
 
 def _bad_proposals(uri: str) -> dict[str, Envelope]:

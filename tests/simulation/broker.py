@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.entry import LogId
-from lakefold_table.errors import RetryError, StopError
+from lakefold_table.errors import FencedError, GapError, RetryError
 from tests.simulation.runtime import START_S, Event
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Reader:
         if broker.away:
             return []
         if self.position < broker.start:
-            raise StopError(f"the log starts at {broker.start}, not at {self.position}")
+            raise GapError(f"the log starts at {broker.start}, not at {self.position}")
         most = broker.hub.random.randint(1, max(1, max_messages))
         found = broker.messages[self._next : self._next + most]
         self._next += len(found)
@@ -140,6 +140,17 @@ class Reader:
         else:
             self.position = broker.end
         return found
+
+    def read_again(self, offsets: Sequence[int], max_bytes: int) -> Sequence[Message]:
+        """See `LogReader.read_again`. It may give fewer than there are."""
+        del max_bytes
+        broker = self._broker
+        broker.hub.step(broker.hub.random.random() * LEG_S)
+        broker.check(0.0)
+        wanted = {*offsets[: broker.hub.random.randint(1, len(offsets))]}
+        if offsets[0] < broker.start:
+            raise GapError(f"the log starts at {broker.start}, not at {offsets[0]}")
+        return [one for one in broker.messages if one.offset in wanted]
 
     def end_offset(self) -> int:
         """See `LogReader.end_offset`."""
@@ -171,7 +182,7 @@ class Reporter:
         hub.step(hub.random.random() * LEG_S)
         broker.check(broker.refuse)
         if self._generation != broker._generation:
-            raise StopError("another reporter has taken over", where="broker")
+            raise FencedError("another reporter has taken over", where="broker")
         if self._doubtful != report:
             self._decide(report)
         self._doubtful = None

@@ -80,6 +80,9 @@ class Ledger:
         if not path.startswith(VERSIONS):
             return
         line, data = self.line(uri), MemoryStorage(uri).get(path)
+        if line.files.get(path) == data:
+            # A put that was given up on arrives where the version was removed meanwhile: it is the same one.
+            return
         demand(path not in line.files, "one-commit-point", f"{uri}/{path} was published twice")
         line.files[path] = data
         state = FORMAT.decode(path, data, uri)

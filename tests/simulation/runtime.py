@@ -13,16 +13,16 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 from greenlet import GreenletExit, getcurrent, greenlet
 
 import lakefold_committer.fold
 import lakefold_committer.opening
-import lakefold_committer.partition
 import lakefold_committer.redeeming
 from lakefold_table.marks import RULES
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
+    from lakefold_committer.parts import Stop
+
+T = TypeVar("T")
 Killed = GreenletExit
 """What a killed process meets where it rests: it isn't caught by `except Exception`."""
 START_S: Final = 1_700_000_000.0
@@ -255,6 +258,57 @@ class Event:
         return self._set
 
 
+class Tasks:
+    """A `Runtime`: each task is one more thread of its process."""
+
+    def __init__(self, process: Process) -> None:
+        self.running = 0
+        self._process = process
+        self._ended: list[tuple[Callable[[Any], None], object]] = []
+        self._one_ended = Event(process.hub)
+
+    def now(self) -> float:
+        """See `Runtime.now`."""
+        return _Clock(self._process.hub).monotonic()
+
+    def wall(self) -> float:
+        """See `Runtime.wall`."""
+        return _Clock(self._process.hub).time()
+
+    def pause(self, seconds: float, stop: Stop) -> None:
+        """See `Runtime.pause`."""
+        stop.wait(seconds)
+
+    def start(self, work: Callable[[], T], ended: Callable[[T | BaseException], None]) -> None:
+        """See `Runtime.start`."""
+        self.running += 1
+        self._process.start(partial(self._work, work, ended))
+
+    def wait(self, timeout_s: float) -> bool:
+        """See `Runtime.wait`."""
+        if self.running and not self._ended and timeout_s > 0:
+            self._one_ended.wait(timeout_s)
+        self._one_ended.clear()
+        told, self._ended = self._ended, []
+        self.running -= len(told)
+        for ended, result in told:
+            ended(result)
+        return bool(told)
+
+    def close(self) -> None:
+        """See `Runtime.close`."""
+
+    def _work(self, work: Callable[[], object], ended: Callable[[Any], None]) -> None:
+        try:
+            result = work()
+        except GreenletExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 - handed to the loop, which knows what it means
+            result = error
+        self._ended.append((ended, result))
+        self._one_ended.set()
+
+
 class _Clock:
     """What production takes for the module `time`."""
 
@@ -283,7 +337,7 @@ def know_rules(rules: int) -> None:
 @contextmanager
 def simulated(hub: Hub) -> Iterator[None]:
     """Within it production goes by the simulated clock, and what it logs is told in the transcript."""
-    modules: Sequence[Any] = (lakefold_committer.partition, lakefold_committer.redeeming)
+    modules: Sequence[Any] = (lakefold_committer.redeeming,)
     times = [module.time for module in modules]
     processors = structlog.get_config()["processors"]
     before = list(processors)

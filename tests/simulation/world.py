@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.backoff import Backoff
 from lakefold_committer.grouping import Limits
@@ -28,11 +28,10 @@ from tests.folding import FORMAT, append, creation, reserve, versions_at
 from tests.simulation.broker import Broker, Reader, Reporter
 from tests.simulation.ledger import Ledger, demand, files_of
 from tests.simulation.model import Model, Sent
-from tests.simulation.runtime import Event, Hub, Process, simulated
+from tests.simulation.runtime import Event, Hub, Process, Tasks, simulated
 from tests.simulation.store import Store
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Iterator
     from random import Random
 
@@ -192,8 +191,17 @@ class World:
                 return
             reader = Reader(self.broker, self._proven())
             tables = Tables(FORMAT, lambda _: None, partial(self._open, process))
-            committer = PartitionCommitter(reader, reporter, tables, self.pace, METRICS)  # type: ignore[arg-type]
-            committer.run(cast("threading.Event", running.stop))
+            committer = PartitionCommitter(
+                reader,  # type: ignore[arg-type]
+                reporter,
+                tables,
+                self.pace,
+                METRICS,
+                runtime=Tasks(process),
+                answered=self._answered(reader.position),
+                read_back_from=self.broker.stamped[1].outcomes_offset if self.broker.stamped else None,
+            )
+            committer.run(running.stop)
             self.hub.tell(process.name, "ends")
         except StopError as error:
             self.hub.tell(process.name, f"stops: {error}")
@@ -212,6 +220,14 @@ class World:
             demand(self.broker.start == 0, "no-silent-gap", "the log was cut before anything was answered")
             return 0
         return self.broker.stamped[0]
+
+    def _answered(self, low_watermark: int) -> list[int]:
+        """What the outcomes topic says of later entries, from where the stamp says on."""
+        if self.broker.stamped is None:
+            return []
+        told = self.broker.outcomes[self.broker.stamped[1].outcomes_offset :]
+        offsets = {one.position.offset for one in told}
+        return sorted(offset for offset in offsets if offset >= low_watermark)
 
     def _open(self, process: Process, uri: str, branch: str) -> OwnedTable:
         line = root_of(uri, branch)

@@ -98,7 +98,8 @@ def folded(uri: str, *envelopes: Envelope, time_us: int = NOW_US) -> tuple[list[
     tables = Tables(FORMAT, lambda _: None, opened)
     committer = PartitionCommitter(log, reports, tables, Pace(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
-    return [one.result for one in reports.outcomes], reports
+    found = sorted(reports.outcomes, key=lambda one: one.position.offset)
+    return [one.result for one in found], reports
 
 
 def test_a_claimed_proposal_is_folded_as_it_is_and_its_file_goes_after_the_report(uri: str) -> None:
@@ -108,7 +109,7 @@ def test_a_claimed_proposal_is_folded_as_it_is_and_its_file_goes_after_the_repor
     assert results[2] == Committed(3, rebased=True, rows_added=9, first_fragment_id=1, num_fragment_ids=3)
     assert reports.outcomes[2].uuid == "b"
     assert (reports.outcomes[2].app_id, reports.outcomes[2].batch_id) == ("app", 1)
-    assert reports.seen == [{small.claim.sha256.hex()}]
+    assert reports.seen[0] == {small.claim.sha256.hex()}
     assert not file_of(small).exists()
 
 

@@ -8,11 +8,11 @@ import pytest
 from lakefold_committer.owned import UNKNOWN_PUTS, OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Rejected, Result
-from lakefold_table.errors import DamagedError, InvalidError, RetryError, StopError
+from lakefold_table.errors import DamagedError, FencedError, InvalidError, RetryError, StopError
 from lakefold_table.format import Publication
 from lakefold_table.storage.base import Buffer, Put
 from lakefold_table.storage.memory import LoseAnswer, MemoryStorage, Refuse
-from lakefold_table.versions import Versions
+from lakefold_table.versions import Published, Versions
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, fold_at, opened, versions_at
 from tests.foreign import commit, roll_back, wipe
 
@@ -145,12 +145,59 @@ def test_a_table_created_meanwhile_is_taken_over() -> None:
 
 @pytest.mark.usefixtures("store")
 def test_refusals_given_before_another_one_created_the_table() -> None:
+    """Both gave the same, and the table records it."""
     late, early = opened(HERE), opened(HERE)
     assert isinstance(fold_one(late, named("f"), 0), Invalid)
     assert isinstance(fold_at(early, [named("f")], 0)[0].result, Invalid)
     fold_one(early, here(creation()), 1)
-    with pytest.raises(StopError, match="has answered transactions/0@0"):
-        fold_one(late, here(creation(uuid="x")), 2)
+    assert isinstance(fold_one(late, here(creation(uuid="x")), 2), Rejected)
+    assert late.table.marks.epoch == 2
+    with pytest.raises(FencedError, match="later epoch"):
+        fold_one(early, named("g"), 2)
+
+
+@pytest.mark.usefixtures("store")
+def test_a_put_that_arrives_late_is_taken_for_what_it_is() -> None:
+    """Its refusals are recorded; what was folded in a larger group meanwhile is answered as it was."""
+    table = begun()
+    assert isinstance(fold_one(table, BAD, 1), Invalid)
+    late = table.prepare(entries([named("f")], 2))
+    table.fall_back()
+    assert Versions.publish(versions_at(HERE), late.step.publication) is Published.OURS  # type: ignore[arg-type]
+    results = [one.result for one in fold_at(table, [named("f"), named("g")], 2)]
+    assert [type(one) for one in results] == [Committed, Committed]
+    assert rows() == ["f", "g"]
+    assert [one.version for one in results if isinstance(one, Committed)] == [2, 3]
+
+
+@pytest.mark.usefixtures("store")
+def test_what_was_prepared_on_a_lost_put_is_prepared_again() -> None:
+    table = begun()
+    first = table.prepare(entries([named("f")], 1))
+    second = table.prepare(entries([named("g")], 2))
+    commit(HERE, "delete")
+    assert not table.put(first)
+    table.fall_back(lost=True)
+    for prepared in (table.prepare(entries([named("f")], 1)), table.prepare(entries([named("g")], 2))):
+        assert table.put(prepared)
+        assert isinstance(table.confirm(prepared).outcomes[0].result, Committed)
+    assert rows() == ["f", "g"]
+    assert second.step.publication is not None
+    assert table.table.version == second.step.publication.version + 1
+
+
+@pytest.mark.usefixtures("store")
+def test_a_table_that_was_let_go_is_owned_as_before() -> None:
+    table = begun()
+    again = opened(HERE)
+    again.resume(table.epoch)
+    assert isinstance(fold_one(again, BAD, 1), Invalid)
+    assert again.table.version == 1
+    other = opened(HERE)
+    fold_one(other, named("f"), 1)
+    again = opened(HERE)
+    again.resume(table.epoch)
+    assert again.epoch == other.epoch + 1
 
 
 @pytest.mark.usefixtures("store")

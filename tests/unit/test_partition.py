@@ -60,15 +60,21 @@ class Log:
     topic: str = "transactions"
     position: int = 0
     connected: bool = True
+    given: dict[int, Message] = field(default_factory=dict)
 
     def poll(self, max_messages: int, timeout_s: float) -> Sequence[Message]:
         del max_messages, timeout_s
         messages = self.polls.pop(0) if self.polls else []
         self.position += len(messages)
+        self.given.update((one.offset, one) for one in messages)
         return messages
 
     def end_offset(self) -> int:
         return self.position + sum(map(len, self.polls))
+
+    def read_again(self, offsets: Sequence[int], max_bytes: int) -> Sequence[Message]:
+        del max_bytes
+        return [self.given[offset] for offset in offsets]
 
 
 @dataclass
@@ -109,12 +115,12 @@ def opened(uri: str, branch: str) -> OwnedTable:
 
 
 def folded(log: Log) -> tuple[list[Outcome], PartitionCommitter]:
-    """All outcomes of the log, in the order of their report, and who folded it."""
+    """All outcomes, in the order of the log, and who folded it."""
     reports = Reports()
     tables = Tables(FORMAT, lambda _: None, opened)
     committer = PartitionCommitter(log, reports, tables, Pace(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
-    return reports.outcomes, committer
+    return sorted(reports.outcomes, key=lambda one: one.position.offset), committer
 
 
 def at(uri: str, envelope: Envelope) -> Envelope:
@@ -147,7 +153,7 @@ def test_tables_that_are_not_there_are_not_kept(tmp_path: Path) -> None:
     )
     outcomes, committer = folded(log)
     assert [type(one.result) for one in outcomes] == [Committed, *[Invalid] * 50, Committed, Committed]
-    assert committer._tables.keys() == {place(there), place(nowhere[0])}
+    assert committer._lines.keys() == {place(there), place(nowhere[0])}
 
 
 def on(branch: str, envelope: Envelope) -> Envelope:
@@ -166,8 +172,10 @@ def test_each_branch_has_versions_of_its_own(tmp_path: Path) -> None:
     results = [one.result for one in outcomes]
     assert [one.version for one in results if isinstance(one, Committed)] == [1, 1, 2, 2, 2]
     assert [one.branch for one in outcomes] == ["", "", "", "team/a", ""]
-    assert committer._tables.keys() == {place(main), place(branch)}
-    assert committer._tables[place(branch)].table.marks.version == 2
+    assert committer._lines.keys() == {place(main), place(branch)}
+    table = committer._lines[place(branch)].table
+    assert table is not None
+    assert table.table.marks.version == 2
 
 
 @pytest.mark.parametrize("branch", ["../x", "main", "a//b", "x.lock", "b" * 1000])

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.schemas.data_files import FileVersion
 
 MICROS = 1_000_000
+MEMORY_OF_OBJECTS = 64 * 1024
 DEEPEST = 1000
 """How deep a schema may be nested to be read at all; what is created through the log stays far below."""
 
@@ -90,6 +91,12 @@ class LanceState:
     def branch(self) -> str:
         """The branch that this is a version of; empty on a table's main line."""
         return self.head.branch
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how many bytes it takes in memory: what its manifest has, and objects around that."""
+        encoded = self.fragments.size + len(self.index_section) + self.head.ByteSize()
+        return 2 * encoded + MEMORY_OF_OBJECTS
 
     @property
     def schema(self) -> Sequence[Field]:

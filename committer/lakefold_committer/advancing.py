@@ -1,0 +1,311 @@
+"""Takes lines forward, step by step: open the table, fold the next group, put its version; or read again.
+
+Each step is a task beside the loop. A line has one step at work at a time, and its put besides: while one
+version is put the next group is folded on it in memory. What can't go on is parked, and others don't notice.
+Everything here runs on the loop's thread but the few functions that are handed over as tasks.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import structlog
+
+from lakefold_committer.backoff import LONGEST_PAUSE_SECONDS
+from lakefold_committer.fold import outcome_of
+from lakefold_committer.line import LONGEST_PARKING_SECONDS, Batch, Waiting
+from lakefold_committer.metrics import STORE
+from lakefold_log.envelope import UnknownKind, decode
+from lakefold_table.entry import Entry, Invalid, Position
+from lakefold_table.errors import (
+    FencedError,
+    GapError,
+    LakefoldError,
+    PlaceError,
+    RetryError,
+    StopError,
+    VersionExpiredError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakefold_committer.line import Line
+    from lakefold_committer.metrics import Metrics
+    from lakefold_committer.owned import OwnedTable, Prepared
+    from lakefold_committer.parts import LogReader, Pace, Runtime, Tables
+    from lakefold_log.consumer import Message
+    from lakefold_table.entry import Outcome
+    from lakefold_table.uri import Place
+
+T = TypeVar("T")
+Stands = bool
+"""Whether what was put is there."""
+
+LOG = structlog.get_logger("lakefold.committer")
+
+OPEN, FOLD, PUT, READ = "open", "fold", "put", "read again"
+"""The steps of a line."""
+
+
+class Advancer:
+    """Starts the next steps of lines and takes in how they ended.
+
+    `answer` is called with each group's entries and outcomes, once they hold. `failure` is what must end the
+    whole partition; nothing is begun after it.
+    """
+
+    def __init__(
+        self,
+        reader: LogReader,
+        tables: Tables,
+        pace: Pace,
+        runtime: Runtime,
+        metrics: Metrics,
+        answer: Callable[[Line, Sequence[Waiting], Sequence[Outcome]], None],
+    ) -> None:
+        self._reader = reader
+        self._source = tables
+        self._pace = pace
+        self._runtime = runtime
+        self._metrics = metrics
+        self._answer = answer
+        self._epochs: dict[Place, int] = {}
+        self._is_reading = False
+        self.failure: BaseException | None = None
+
+    def advance(self, line: Line) -> None:
+        """Starts what can be started of this line now."""
+        if self.failure is not None or not line.may_go(self._runtime.now()):
+            return
+        self._begin_put(line)
+        if line.at_work or line.ready is not None or line.lost:
+            return
+        if line.unknown is not None:
+            self._park_unknown(line, line.unknown)
+        elif not line.queue and line.backlog:
+            self._begin_reading(line)
+        elif line.queue and line.table is None:
+            self._begin(line, OPEN, partial(self._source.open, line.uri, line.branch), self._opened)
+        elif line.queue:
+            self._begin_fold(line)
+
+    def check(self) -> None:
+        """Raises what must end the whole partition."""
+        if self.failure is not None:
+            raise self.failure
+
+    def let_go(self, line: Line) -> None:
+        """Forgets the table of a line, but not that it was ours."""
+        if line.table is not None and line.table.table.state is not None:
+            self._epochs[line.place] = line.table.epoch
+        line.table = None
+
+    def _begin(
+        self, line: Line, step: str, work: Callable[[], T], ended: Callable[[Line, T | BaseException], None]
+    ) -> None:
+        line.at_work, line.since = step, self._runtime.now()
+
+        def end(result: T | BaseException) -> None:
+            line.at_work = ""
+            line.used = self._runtime.now()
+            if not (line.lost and step == FOLD):
+                ended(line, result)
+            if line.lost:
+                self._fall_back(line)
+            self.advance(line)
+
+        self._runtime.start(work, end)
+
+    def _opened(self, line: Line, result: OwnedTable | BaseException) -> None:
+        if isinstance(result, BaseException):
+            self._failed(line, OPEN, result)
+            return
+        line.table = result
+        epoch = self._epochs.pop(line.place, None)
+        if epoch is not None:
+            result.resume(epoch)
+        self._unpark(line, OPEN)
+
+    def _begin_fold(self, line: Line) -> None:
+        table = line.table
+        if table is None:
+            return
+        batch = line.folding = Batch(line.cut(self._source.table_format, self._pace.limits))
+        self._begin(line, FOLD, partial(self._fold, table, batch), self._folded)
+
+    def _fold(self, table: OwnedTable, batch: Batch) -> Prepared:
+        """A task."""
+        started = self._runtime.now()
+        prepared = table.prepare(self._source.claims.bring(batch.entries))
+        self._metrics.fold_seconds.observe(self._runtime.now() - started)
+        return prepared
+
+    def _folded(self, line: Line, result: Prepared | BaseException) -> None:
+        batch = line.folding
+        if isinstance(result, BaseException):
+            self._failed(line, FOLD, result)
+        elif batch is not None:
+            line.folding, line.ready = None, batch
+            batch.prepared = result
+            line.give_back([batch.without_first(len(result.group))])
+            batch.group = batch.group[: len(result.group)]
+            self._unpark(line, FOLD)
+
+    def _begin_put(self, line: Line) -> None:
+        if line.is_put_running or line.lost:
+            return
+        if line.putting is None:
+            line.putting, line.ready = line.ready, None
+        batch, table = line.putting, line.table
+        if batch is None or batch.prepared is None or table is None:
+            return
+        line.is_put_running = True
+        if not line.at_work:
+            line.since = self._runtime.now()
+        self._runtime.start(partial(self._put, table, batch.prepared), partial(self._was_put, line, batch))
+
+    def _put(self, table: OwnedTable, prepared: Prepared) -> bool:
+        """A task."""
+        started = self._runtime.now()
+        stands = table.put(prepared)
+        self._metrics.publish_seconds.observe(self._runtime.now() - started)
+        return stands
+
+    def _was_put(self, line: Line, batch: Batch, result: Stands | BaseException) -> None:
+        line.is_put_running = False
+        line.used = self._runtime.now()
+        if isinstance(result, RetryError):
+            # The same is put again: where it did arrive, that is found out.
+            self._park(line, PUT, result)
+        elif isinstance(result, BaseException) or not result:
+            line.lost = True
+            if isinstance(result, BaseException):
+                self._failed(line, PUT, result)
+            if not line.at_work:
+                self._fall_back(line)
+        elif batch.prepared is not None and line.table is not None:
+            line.putting = None
+            self._unpark(line, PUT)
+            self._confirmed(line, batch, line.table, batch.prepared)
+        self.advance(line)
+
+    def _confirmed(self, line: Line, batch: Batch, table: OwnedTable, prepared: Prepared) -> None:
+        step = table.confirm(prepared)
+        self._metrics.group_size.observe(len(batch.group))
+        publication = step.publication
+        if publication is not None:
+            size = sum(len(buffer) for buffer in publication.buffers)
+            first = batch.group[0].entry
+            self._metrics.versions.inc()
+            self._metrics.manifest_bytes.inc(size)
+            self._metrics.visible_seconds.observe(max(0.0, self._runtime.wall() - first.time_us / 1e6))
+            LOG.info(
+                "published",
+                table=line.uri,
+                branch=line.branch or None,
+                version=publication.version,
+                entries=len(batch.group),
+                first=str(first.position),
+                last=str(batch.group[-1].entry.position),
+                manifest_bytes=size,
+            )
+        self._answer(line, batch.group, step.outcomes)
+
+    def _fall_back(self, line: Line) -> None:
+        """Everything that was prepared is prepared again, on what others have published."""
+        line.give_back(line.batches)
+        line.putting = line.ready = line.folding = None
+        line.lost = False
+        if line.table is not None:
+            line.table.fall_back(lost=True)
+        if line.parked is not None:
+            line.spill()
+
+    def _begin_reading(self, line: Line) -> None:
+        if self._is_reading:
+            return
+        self._is_reading = True
+        limits = self._pace.limits
+        offsets = line.backlog.leading(limits.max_entries)
+        self._begin(line, READ, partial(self._reader.read_again, offsets, limits.max_bytes), self._was_read)
+
+    def _was_read(self, line: Line, result: Sequence[Message] | BaseException) -> None:
+        self._is_reading = False
+        if isinstance(result, BaseException):
+            self._failed(line, READ, result)
+            return
+        line.take_again([one for one in map(self._waiting, result) if one is not None])
+        self._unpark(line, READ)
+
+    def _waiting(self, message: Message) -> Waiting | None:
+        place = Position(self._reader.log, message.offset, self._reader.topic)
+        entry = decode(message.value, message.key, place, message.time_us)
+        return Waiting(message, entry) if isinstance(entry, Entry | UnknownKind) else None
+
+    def _failed(self, line: Line, step: str, error: BaseException) -> None:
+        """What a step's error means: for this line, or for all of them."""
+        if not isinstance(error, LakefoldError) or isinstance(error, FencedError | GapError):
+            if isinstance(error, FencedError):
+                self._metrics.fenced.inc()
+            self.failure = self.failure or error
+        elif step == READ and isinstance(error, StopError):
+            self.failure = self.failure or error
+        elif isinstance(error, PlaceError) and (step == PUT or line.putting is None):
+            self._refuse(line, step, error)
+        elif isinstance(error, VersionExpiredError):
+            gone = RetryError(f"versions are being removed: {error.message}", where=error.where)
+            self._give_up_fold(line)
+            self._park(line, step, gone)
+        else:
+            if step == FOLD:
+                self._give_up_fold(line)
+            self._park(line, step, error)
+
+    def _give_up_fold(self, line: Line) -> None:
+        if line.folding is not None:
+            line.give_back([line.folding])
+            line.folding = None
+
+    def _refuse(self, line: Line, step: str, error: PlaceError) -> None:
+        """No table can lie there: an answer to the group, and nobody else's trouble."""
+        if step == PUT and line.putting is not None:
+            group, line.putting = line.putting.group, None
+        elif line.folding is not None:
+            group, line.folding = line.folding.group, None
+        elif line.queue:
+            group = line.cut(self._source.table_format, self._pace.limits)
+        else:
+            return
+        refusal = Invalid(f"{line.uri}: {error.message}", error.hint)
+        entries = [one.entry for one in group if isinstance(one.entry, Entry)]
+        self._answer(line, group, [outcome_of(entry, refusal) for entry in entries])
+
+    def _park_unknown(self, line: Line, unknown: UnknownKind) -> None:
+        if not line.batches:
+            self._park(line, FOLD, StopError(unknown.message, where=str(unknown.position), hint=unknown.hint))
+
+    def _park(self, line: Line, step: str, error: LakefoldError) -> None:
+        transient = isinstance(error, RetryError)
+        if transient:
+            self._metrics.retries.labels(STORE).inc()
+        elif not line.batches:
+            # What is there now may be something else the next time.
+            line.table = None
+        longest = LONGEST_PAUSE_SECONDS if transient else LONGEST_PARKING_SECONDS
+        pause = line.park(error, step, self._runtime.now(), longest)
+        line.spill()
+        LOG.warning(
+            "parked",
+            table=line.uri,
+            branch=line.branch or None,
+            step=step,
+            error=str(error),
+            offset=line.first_offset,
+            pause_s=pause,
+        )
+
+    def _unpark(self, line: Line, step: str) -> None:
+        if line.succeeded(step):
+            LOG.info("unparked", table=line.uri, branch=line.branch or None, offset=line.first_offset)

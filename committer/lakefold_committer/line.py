@@ -1,0 +1,208 @@
+"""One line of a table on its way through a committer: the entries that wait for it, and how far they are.
+
+Entries wait in memory, or, where the line can't go on or is slow, as offsets only: then they are read again
+from the log when their turn comes. Whatever happens they stay in their order. Nothing here does IO or reads a
+clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING
+
+from lakefold_committer.backoff import Backoff
+from lakefold_committer.grouping import first_group
+from lakefold_committer.offsets import Offsets
+from lakefold_log.envelope import UnknownKind
+from lakefold_table.entry import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lakefold_committer.grouping import Limits
+    from lakefold_committer.owned import OwnedTable, Prepared
+    from lakefold_log.consumer import Message
+    from lakefold_table.errors import LakefoldError
+    from lakefold_table.format import AnyFormat
+    from lakefold_table.uri import Place
+
+LONGEST_PARKING_SECONDS = 60.0
+"""How long a table is left alone that can't be gone on with, though its store answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An entry in memory, with the message that it came in."""
+
+    message: Message
+    entry: Entry | UnknownKind
+
+    @property
+    def offset(self) -> int:
+        """Where it stands in the log."""
+        return self.entry.position.offset
+
+
+@dataclass(slots=True)
+class Batch:
+    """A group at work."""
+
+    group: tuple[Waiting, ...]
+    prepared: Prepared | None = None
+
+    def without_first(self, count: int) -> Batch:
+        """What of the group is still to be folded."""
+        return Batch(self.group[count:])
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The entries of the group."""
+        return [one.entry for one in self.group if isinstance(one.entry, Entry)]
+
+
+@dataclass(slots=True)
+class Parked:
+    """Why a line is left alone, since when and until when (seconds of a monotonic clock).
+
+    `step`: what failed, which unparks the line where it succeeds.
+    """
+
+    error: LakefoldError
+    step: str
+    since: float
+    until: float
+    backoff: Backoff
+
+
+@dataclass(eq=False, slots=True)
+class Line:
+    """`uri` and `branch` name it as its first entry did; `place` is where its versions lie.
+
+    `at_work`: the step that a task is at ("" for none), besides the put; `since`: since when. A put may be
+    under way at the same time: `putting` is what is put or waits to be put again, `ready` what follows it.
+    `lost`: what was prepared is worthless, since somebody else published.
+    """
+
+    place: Place
+    uri: str
+    branch: str
+    queue: deque[Waiting] = field(default_factory=deque)
+    queued_bytes: int = 0
+    backlog: Offsets = field(default_factory=Offsets)
+    backlog_us: int = 0
+    table: OwnedTable | None = None
+    at_work: str = ""
+    since: float = 0.0
+    folding: Batch | None = None
+    ready: Batch | None = None
+    putting: Batch | None = None
+    is_put_running: bool = False
+    lost: bool = False
+    parked: Parked | None = None
+    used: float = 0.0
+
+    @property
+    def batches(self) -> list[Batch]:
+        """What was taken out of the queue and isn't answered, in order."""
+        return [one for one in (self.putting, self.ready, self.folding) if one is not None]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing is at work."""
+        return not (self.queue or self.backlog or self.at_work or self.batches)
+
+    @property
+    def first_offset(self) -> int | None:
+        """The lowest offset that isn't answered, None where all are."""
+        for batch in self.batches:
+            return batch.group[0].offset
+        if self.queue:
+            return self.queue[0].offset
+        return self.backlog.first if self.backlog else None
+
+    @property
+    def oldest_us(self) -> int | None:
+        """The log time of what waits longest, as far as it is in memory; None where nothing waits."""
+        for batch in self.batches:
+            return batch.group[0].entry.time_us
+        if self.queue:
+            return self.queue[0].entry.time_us
+        return self.backlog_us if self.backlog else None
+
+    @property
+    def waiting(self) -> int:
+        """How many entries aren't answered."""
+        return sum(len(batch.group) for batch in self.batches) + len(self.queue) + len(self.backlog)
+
+    @property
+    def unknown(self) -> UnknownKind | None:
+        """What stands at the head of the queue, where this release doesn't know what that is."""
+        head = self.queue[0].entry if self.queue else None
+        return head if isinstance(head, UnknownKind) else None
+
+    def take(self, one: Waiting) -> None:
+        """One more entry from the log; only its offset where others before it wait in the log."""
+        if self.backlog:
+            self.backlog.append(one.offset)
+        else:
+            self._queue(one)
+
+    def take_again(self, several: Sequence[Waiting]) -> None:
+        """The first ones of the backlog, read again."""
+        self.backlog.drop(len(several))
+        for one in several:
+            self._queue(one)
+
+    def cut(self, table_format: AnyFormat, limits: Limits) -> tuple[Waiting, ...]:
+        """Takes the next group out of the queue: what may share the version after all that was prepared."""
+        known = takewhile(_is_entry, islice(self.queue, limits.max_entries + 1))
+        entries = [one.entry for one in known if isinstance(one.entry, Entry)]
+        state = None if self.table is None else self.table.ahead.state
+        size = len(first_group(entries, table_format, limits, state))
+        group = tuple(self.queue.popleft() for _ in range(size))
+        self.queued_bytes -= sum(one.entry.size for one in group)
+        return group
+
+    def give_back(self, batches: Iterable[Batch]) -> None:
+        """Puts groups back to the head of the queue; they are given in order."""
+        for batch in reversed([*batches]):
+            self.queue.extendleft(reversed(batch.group))
+            self.queued_bytes += sum(one.entry.size for one in batch.group)
+
+    def spill(self) -> None:
+        """Keeps only the offsets of what is queued."""
+        if self.queue:
+            self.backlog_us = self.queue[0].entry.time_us
+            self.backlog.put_before(one.offset for one in self.queue)
+            self.queue.clear()
+            self.queued_bytes = 0
+
+    def park(self, error: LakefoldError, step: str, now: float, longest: float) -> float:
+        """Leaves the line alone for a while, for longer each time; returns for how many seconds."""
+        if self.parked is None or self.parked.step != step:
+            since = now if self.parked is None else self.parked.since
+            self.parked = Parked(error, step, since, now, Backoff(longest=longest))
+        pause = self.parked.backoff.pause()
+        self.parked.error, self.parked.until = error, now + pause
+        return pause
+
+    def succeeded(self, step: str) -> bool:
+        """Notes that a step has succeeded; whether that ended the line's being parked."""
+        if self.parked is None or self.parked.step != step:
+            return False
+        self.parked = None
+        return True
+
+    def may_go(self, now: float) -> bool:
+        """Whether it isn't parked, or it is time to try again."""
+        return self.parked is None or now >= self.parked.until
+
+    def _queue(self, one: Waiting) -> None:
+        self.queue.append(one)
+        self.queued_bytes += one.entry.size
+
+
+def _is_entry(one: Waiting) -> bool:
+    return isinstance(one.entry, Entry)

@@ -1,0 +1,131 @@
+"""Outcomes on their way out: gathered from all lines, reported with the offset below which all is answered.
+
+Lines go on at their own pace, so entries above that offset may be answered already. A successor reads those
+answers back from the outcomes topic; the stamp tells it where to begin, so it is kept in mind how far the
+answers had come at each report.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from lakefold_committer.backoff import Backoff
+from lakefold_committer.metrics import BROKERS
+from lakefold_committer.refusals import dead_letters
+from lakefold_log.stamp import Stamp
+from lakefold_table.errors import RetryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakefold_committer.metrics import Metrics
+    from lakefold_committer.parts import OutcomeReporter, Runtime, Stop
+    from lakefold_log.consumer import Message
+    from lakefold_table.entry import Entry, LogId, Outcome, Undecodable
+
+LOG = structlog.get_logger("lakefold.committer")
+MOST_CHECKPOINTS = 1024
+
+
+class Checkpoints:
+    """How far the answers had come, and where the outcomes topic then ended.
+
+    `outcomes_offset`: all answers to entries that may be asked about stand from there on; `highest_offset`:
+    the last entry that is answered already.
+    """
+
+    def __init__(self, outcomes_offset: int, highest_offset: int = -1) -> None:
+        self._reports: deque[tuple[int, int]] = deque([(-1, outcomes_offset)])
+        self._highest_offset = highest_offset
+
+    def reported(self, highest_offset: int, outcomes_offset: int) -> None:
+        """Answers up to that entry were reported, and the outcomes topic ends at `outcomes_offset`."""
+        self._highest_offset = max(highest_offset, self._highest_offset)
+        self._reports.append((self._highest_offset, outcomes_offset))
+        if len(self._reports) > MOST_CHECKPOINTS:
+            # Fewer of them only mean that more is read back than needed.
+            self._reports = deque([*self._reports][::2])
+
+    def before(self, low_watermark: int) -> int:
+        """From where on all answers to entries at or above this offset stand; lower ones are forgotten."""
+        while len(self._reports) > 1 and self._reports[1][0] < low_watermark:
+            self._reports.popleft()
+        return self._reports[0][1]
+
+
+class Reporting:
+    """The answers of one partition that are not reported yet, and the report of them."""
+
+    def __init__(
+        self,
+        reporter: OutcomeReporter,
+        log: LogId,
+        runtime: Runtime,
+        metrics: Metrics,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self._reporter = reporter
+        self._log = log
+        self._runtime = runtime
+        self._metrics = metrics
+        self._checkpoints = checkpoints
+        self._waiting: list[tuple[Message, Entry | Undecodable, Outcome]] = []
+        self.reported_at = runtime.now()
+        self.trouble = ""
+
+    @property
+    def waiting(self) -> int:
+        """How many outcomes are not reported yet."""
+        return len(self._waiting)
+
+    def add(self, message: Message, read: Entry | Undecodable, outcome: Outcome) -> None:
+        """One more outcome that holds."""
+        self._waiting.append((message, read, outcome))
+
+    def report(
+        self, low_watermark: int, stop: Stop
+    ) -> tuple[Sequence[Entry | Undecodable], Sequence[Outcome]] | None:
+        """Reports all that waits; every entry below `low_watermark` is answered then.
+
+        Returns what was reported, in the log's order; None if told to stop while no broker was reachable.
+        Raises `FencedError` where another process reports about this partition now.
+        """
+        started = self._runtime.now()
+        waiting = sorted(self._waiting, key=_offset)
+        outcomes = [outcome for _, _, outcome in waiting]
+        reads = [read for _, read, _ in waiting]
+        letters = dead_letters([message for message, _, _ in waiting], outcomes)
+        from_offset = self._checkpoints.before(low_watermark)
+        stamp = Stamp(self._log.cluster_id, self._log.topic_id, low_watermark, from_offset)
+        end = self._sent(partial(self._reporter.report, outcomes, letters, low_watermark, stamp), stop)
+        if end is None:
+            return None
+        self.trouble = ""
+        self._checkpoints.reported(outcomes[-1].position.offset if outcomes else -1, end)
+        self._waiting.clear()
+        self.reported_at = self._runtime.now()
+        self._metrics.report_seconds.observe(self.reported_at - started)
+        self._metrics.answered(zip(reads, outcomes, strict=True))
+        return reads, outcomes
+
+    def _sent(self, report: Callable[[], int], stop: Stop) -> int | None:
+        """Makes the same report again until the brokers take it; None if told to stop meanwhile."""
+        backoff = Backoff()
+        while True:
+            try:
+                return report()
+            except RetryError as error:
+                self.trouble = f"the brokers don't take a report: {error}"
+                self._metrics.retries.labels(BROKERS).inc()
+                LOG.warning("not reported, trying again", error=str(error), pause_s=backoff.next_pause)
+            if stop.is_set():
+                return None
+            self._runtime.pause(backoff.pause(), stop)
+
+
+def _offset(waiting: tuple[Message, Entry | Undecodable, Outcome]) -> int:
+    return waiting[1].position.offset
