@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 
 from lakefold_log.admin import KafkaConfig, error_of
 from lakefold_log.codes import Local
-from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
+from lakefold_table.errors import FencedError, InvalidError, LakefoldError, RetryError, StopError
 
 
 @pytest.mark.parametrize("code", list(Local))
@@ -18,9 +18,9 @@ def test_number_is_the_librarys(code: Local) -> None:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (KafkaError(Local.FENCED, fatal=True), StopError),
-        (KafkaError(KafkaError.PRODUCER_FENCED), StopError),
-        (KafkaError(KafkaError.INVALID_PRODUCER_EPOCH), StopError),
+        (KafkaError(Local.FENCED, fatal=True), FencedError),
+        (KafkaError(KafkaError.PRODUCER_FENCED), FencedError),
+        (KafkaError(KafkaError.INVALID_PRODUCER_EPOCH), FencedError),
         (KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, fatal=True), StopError),
         (KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), InvalidError),
         (KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), InvalidError),

@@ -1,0 +1,235 @@
+"""A table that can't be gone on with waits apart: its entries keep their order, and the others go on."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from structlog.testing import capture_logs
+
+from lakefold_committer import partition
+from lakefold_committer.grouping import Limits
+from lakefold_committer.line import Line, Waiting
+from lakefold_committer.metrics import Metrics
+from lakefold_committer.offsets import Offsets
+from lakefold_committer.partition import PartitionCommitter
+from lakefold_committer.parts import Pace, Tables
+from lakefold_committer.reporting import MOST_CHECKPOINTS, Checkpoints
+from lakefold_committer.threads import Threads
+from lakefold_table.entry import Committed, Outcome
+from lakefold_table.errors import DamagedError, FencedError, RetryError
+from lakefold_table.uri import canonical, place
+from tests.folding import append, creation, entries
+from tests.unit.test_partition import FORMAT, Log, Message, Reports, at, messages, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from lakefold_committer.owned import OwnedTable
+    from lakefold_log.reporter import DeadLetter
+    from lakefold_log.stamp import Stamp
+    from lakefold_table.errors import LakefoldError
+
+LIMITS = Limits(100, 1 << 20)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    with capture_logs():
+        yield
+
+
+@dataclass
+class Stamped(Reports):
+    """Reports, and the offset that came with each."""
+
+    stamps: list[Stamp] = field(default_factory=list)
+    told: threading.Event = field(default_factory=threading.Event)
+
+    def report(
+        self, outcomes: Sequence[Outcome], dead_letters: Sequence[DeadLetter], next_offset: int, stamp: Stamp
+    ) -> int:
+        assert next_offset == stamp.low_watermark
+        self.stamps.append(stamp)
+        end = super().report(outcomes, dead_letters, next_offset, stamp)
+        self.told.set()
+        return end
+
+
+@dataclass
+class Trouble:
+    """Opens tables, but not the one at `uri` until `errors` are used up."""
+
+    uri: str
+    errors: list[LakefoldError]
+    before: Callable[[], object] = lambda: None
+
+    def open(self, uri: str, branch: str) -> OwnedTable:
+        if uri == self.uri:
+            self.before()
+            if self.errors:
+                raise self.errors.pop(0)
+        return opened(uri, branch)
+
+
+def committer_of(
+    log: Log, reports: Reports, trouble: Trouble, *, answered: Sequence[int] = ()
+) -> PartitionCommitter:
+    tables = Tables(FORMAT, lambda _: None, trouble.open)
+    return PartitionCommitter(
+        log,  # type: ignore[arg-type]
+        reports,
+        tables,
+        Pace(LIMITS, 0.0),
+        Metrics(),
+        answered=answered,
+    )
+
+
+def two(tmp_path: Path) -> tuple[str, str]:
+    return canonical(tmp_path / "one"), canonical(tmp_path / "two")
+
+
+def offsets(reports: Reports) -> list[int]:
+    return [one.position.offset for one in reports.outcomes]
+
+
+def test_the_others_go_on_and_its_entries_keep_their_order(tmp_path: Path) -> None:
+    bad, good = two(tmp_path)
+    log = messages(
+        [at(bad, creation()), at(good, creation()), at(bad, append("a"))],
+        [at(good, append("b")), at(bad, append("c")), at(good, append("d"))],
+    )
+    reports = Stamped()
+    # It is tried again only once the other table's last entry was reported.
+    trouble = Trouble(bad, [RetryError("away")], lambda: trouble.errors or wait_for(reports, {1, 3, 5}))
+    committer = committer_of(log, reports, trouble)
+    committer.run(threading.Event(), log.end_offset())
+    assert [one for one in offsets(reports) if one in (1, 3, 5)] == [1, 3, 5]
+    assert [one for one in offsets(reports) if one in (0, 2, 4)] == [0, 2, 4]
+    assert offsets(reports)[:3] == [1, 3, 5]
+    assert {type(one.result) for one in reports.outcomes} == {Committed}
+    assert reports.stamps[0].low_watermark == 0
+    assert reports.stamps[-1].low_watermark == 6
+    assert committer.standing().parked_tables == 0
+
+
+def wait_for(reports: Stamped, wanted: set[int]) -> None:
+    while not wanted <= set(offsets(reports)):
+        assert reports.told.wait(20)
+        reports.told.clear()
+
+
+def test_what_was_answered_above_the_stamp_is_not_answered_again(tmp_path: Path) -> None:
+    one, other = two(tmp_path)
+    log = messages([at(one, creation()), at(other, creation()), at(one, append("a")), at(other, append("b"))])
+    reports = Stamped()
+    committer_of(log, reports, Trouble("", []), answered=[1]).run(threading.Event(), log.end_offset())
+    assert sorted(offsets(reports)) == [0, 2, 3]
+    assert not (tmp_path / "two").exists()
+
+
+def test_until_caught_up_it_says_what_keeps_a_table(tmp_path: Path) -> None:
+    bad, good = two(tmp_path)
+    log = messages([at(bad, creation()), at(good, creation()), at(good, append("a"))])
+    reports = Stamped()
+    trouble = Trouble(bad, [DamagedError("broken", where=bad)] * 99)
+    with pytest.raises(DamagedError, match="broken"):
+        committer_of(log, reports, trouble).run(threading.Event(), log.end_offset())
+    assert offsets(reports) == [1, 2]
+    assert {one.low_watermark for one in reports.stamps} == {0}
+
+
+def test_who_is_fenced_leaves_at_once(tmp_path: Path) -> None:
+    bad, good = two(tmp_path)
+    log = messages([at(bad, creation())], [at(good, creation())])
+    with pytest.raises(FencedError):
+        committer_of(log, Stamped(), Trouble(bad, [FencedError("gone")])).run(threading.Event(), 2)
+
+
+def test_an_error_that_nobody_knows_ends_it(tmp_path: Path) -> None:
+    uri, _ = two(tmp_path)
+    log = messages([at(uri, creation())])
+    trouble = Trouble(uri, [], lambda: {}["nothing"])
+    with pytest.raises(KeyError, match="nothing"):
+        committer_of(log, Stamped(), trouble).run(threading.Event(), 1)
+
+
+def test_a_slow_table_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queue is given up when it fills the room of all; nothing of it is lost or turned round."""
+    monkeypatch.setattr(partition, "SLOW_SECONDS", 0.0)
+    slow, good = two(tmp_path)
+    many = [at(slow, append(f"s{number}")) for number in range(2 * 4 * LIMITS.max_entries)]
+    log = messages([at(slow, creation())], many, [at(good, creation())])
+    reports = Stamped()
+    trouble = Trouble(slow, [], lambda: wait_for(reports, {len(many) + 1}))
+    committer_of(log, reports, trouble).run(threading.Event(), log.end_offset())
+    assert offsets(reports) == [len(many) + 1, *range(len(many) + 1)]
+    assert {type(one.result) for one in reports.outcomes} == {Committed}
+
+
+def test_tables_are_closed_when_they_take_too_much_and_stay_ours(tmp_path: Path) -> None:
+    one, other = two(tmp_path)
+    log = messages([at(one, creation())], [at(other, creation())], [at(one, append("a"))])
+    committer = committer_of(log, Stamped(), Trouble("", []))
+    committer._pace = Pace(LIMITS, 0.0, table_bytes=0)
+    committer.run(threading.Event(), log.end_offset())
+    assert not committer._lines
+    assert opened(one, "").table.marks.epoch == 1
+
+
+def test_offsets_are_a_queue() -> None:
+    queue, plain = Offsets(), list[int]()
+    for number in range(200_000):
+        queue.append(number * 3)
+        plain.append(number * 3)
+        if number % 7 == 0:
+            assert queue.first == plain[0]
+            queue.drop(2)
+            del plain[:2]
+            queue.put_before(plain[:0])
+    assert len(queue) == len(plain)
+    queue.put_before([-2, -1])
+    assert [*queue.leading(4)] == [-2, -1, *plain[:2]]
+
+
+def test_checkpoints_begin_where_no_answer_is_left_out() -> None:
+    points = Checkpoints(100, highest_offset=7)
+    assert points.before(3) == 100
+    points.reported(2, 110)
+    assert points.before(5) == 100
+    points.reported(9, 120)
+    points.reported(11, 130)
+    assert points.before(8) == 110
+    assert points.before(10) == 120
+    assert points.before(99) == 130
+    for number in range(3 * MOST_CHECKPOINTS):
+        points.reported(100 + number, 200 + number)
+    assert len(points._reports) <= MOST_CHECKPOINTS
+    assert points.before(150) <= 250
+
+
+def test_a_line_gives_back_in_order() -> None:
+    line = Line(place("memory://line/t"), "memory://line/t", "")
+    for entry in entries([append(f"f{number}") for number in range(6)], 0):
+        line.take(Waiting(Message(entry.position.offset, None, b""), entry))  # type: ignore[arg-type]
+    assert line.first_offset == 0
+    group = line.cut(FORMAT, Limits(4, 1 << 20))
+    assert [one.offset for one in group] == [0, 1, 2, 3]
+    line.spill()
+    assert (line.first_offset, len(line.backlog), line.queued_bytes) == (4, 2, 0)
+
+
+def test_tasks_end_in_the_loop() -> None:
+    threads, ended = Threads(), list[object]()
+    threads.start(lambda: 1, ended.append)
+    threads.start(lambda: {}["nothing"], ended.append)
+    while threads.running:
+        threads.wait(5)
+    assert 1 in ended
+    assert any(isinstance(one, KeyError) for one in ended)
+    assert not threads.wait(0)
+    threads.close()
