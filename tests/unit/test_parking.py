@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,8 +22,8 @@ from lakefold_committer.threads import Threads
 from lakefold_table.entry import Committed, Outcome
 from lakefold_table.errors import DamagedError, FencedError, RetryError
 from lakefold_table.uri import canonical, place
-from tests.folding import append, creation, entries
-from tests.unit.test_partition import FORMAT, Log, Message, Reports, at, messages, opened
+from tests.folding import FORMAT, append, creation, entries
+from tests.unit.test_partition import Log, Message, Reports, at, messages, opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -65,7 +66,7 @@ class Trouble:
 
     uri: str
     errors: list[LakefoldError]
-    before: Callable[[], object] = lambda: None
+    before: Callable[[], object] = dict
 
     def open(self, uri: str, branch: str) -> OwnedTable:
         if uri == self.uri:
@@ -105,7 +106,8 @@ def test_the_others_go_on_and_its_entries_keep_their_order(tmp_path: Path) -> No
     )
     reports = Stamped()
     # It is tried again only once the other table's last entry was reported.
-    trouble = Trouble(bad, [RetryError("away")], lambda: trouble.errors or wait_for(reports, {1, 3, 5}))
+    trouble = Trouble(bad, [RetryError("away")])
+    trouble.before = lambda: None if trouble.errors else wait_for(reports, {1, 3, 5})
     committer = committer_of(log, reports, trouble)
     committer.run(threading.Event(), log.end_offset())
     assert [one for one in offsets(reports) if one in (1, 3, 5)] == [1, 3, 5]
@@ -153,7 +155,7 @@ def test_who_is_fenced_leaves_at_once(tmp_path: Path) -> None:
 def test_an_error_that_nobody_knows_ends_it(tmp_path: Path) -> None:
     uri, _ = two(tmp_path)
     log = messages([at(uri, creation())])
-    trouble = Trouble(uri, [], lambda: {}["nothing"])
+    trouble = Trouble(uri, [], partial(dict[str, int]().__getitem__, "nothing"))
     with pytest.raises(KeyError, match="nothing"):
         committer_of(log, Stamped(), trouble).run(threading.Event(), 1)
 
@@ -226,7 +228,7 @@ def test_a_line_gives_back_in_order() -> None:
 def test_tasks_end_in_the_loop() -> None:
     threads, ended = Threads(), list[object]()
     threads.start(lambda: 1, ended.append)
-    threads.start(lambda: {}["nothing"], ended.append)
+    threads.start(partial(dict[str, int]().__getitem__, "nothing"), ended.append)
     while threads.running:
         threads.wait(5)
     assert 1 in ended
