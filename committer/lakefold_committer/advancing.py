@@ -222,6 +222,7 @@ class Advancer:
             line.table.fall_back(lost=True)
         if line.parked is not None:
             line.spill()
+            self._forget_if_broken(line, line.parked.error)
 
     def _begin_reading(self, line: Line) -> None:
         if self._is_reading:
@@ -290,9 +291,7 @@ class Advancer:
         transient = isinstance(error, RetryError)
         if transient:
             self._metrics.retries.labels(STORE).inc()
-        elif not line.batches:
-            # What is there now may be something else the next time.
-            line.table = None
+        self._forget_if_broken(line, error)
         longest = LONGEST_PAUSE_SECONDS if transient else LONGEST_PARKING_SECONDS
         pause = line.park(error, step, self._runtime.now(), longest)
         line.spill()
@@ -305,6 +304,11 @@ class Advancer:
             offset=line.first_offset,
             pause_s=pause,
         )
+
+    def _forget_if_broken(self, line: Line, error: LakefoldError) -> None:
+        """A table that can't be gone on with is opened anew the next time: what is there may be another."""
+        if not isinstance(error, RetryError) and not line.batches:
+            line.table = None
 
     def _unpark(self, line: Line, step: str) -> None:
         if line.succeeded(step):
