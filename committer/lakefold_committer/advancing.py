@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lakefold_committer.metrics import Metrics
     from lakefold_committer.owned import OwnedTable, Prepared
     from lakefold_committer.parts import LogReader, Pace, Runtime, Tables
+    from lakefold_committer.tracing import Traces
     from lakefold_log.consumer import Message
     from lakefold_table.entry import Outcome
     from lakefold_table.uri import Place
@@ -64,12 +65,14 @@ class Advancer:
         runtime: Runtime,
         metrics: Metrics,
         answer: Callable[[Line, Sequence[Waiting], Sequence[Outcome]], None],
+        traces: Traces,
     ) -> None:
         self._reader = reader
         self._source = tables
         self._pace = pace
         self._runtime = runtime
         self._metrics = metrics
+        self._traces = traces
         self._answer = answer
         self._epochs: dict[Place, int] = {}
         self._is_reading = False
@@ -138,9 +141,20 @@ class Advancer:
     def _fold(self, table: OwnedTable, batch: Batch) -> Prepared:
         """A task."""
         started = self._runtime.now()
-        prepared = table.prepare(self._source.claims.bring(batch.entries))
-        self._metrics.fold_seconds.observe(self._runtime.now() - started)
+        prepared = table.prepare(self._brought(batch.entries))
+        seconds = self._runtime.now() - started
+        self._metrics.fold_seconds.observe(seconds)
+        self._traces.folded(prepared.group, seconds)
         return prepared
+
+    def _brought(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """The entries with what their claims stand for."""
+        group = self._source.claims.bring(entries)
+        if group is not entries:
+            found = [entry.size for entry in group if entry.fault is None]
+            self._metrics.claims.inc(len(found))
+            self._metrics.claim_bytes.inc(sum(found))
+        return group
 
     def _folded(self, line: Line, result: Prepared | BaseException) -> None:
         batch = line.folding
@@ -170,7 +184,11 @@ class Advancer:
         """A task."""
         started = self._runtime.now()
         stands = table.put(prepared)
-        self._metrics.publish_seconds.observe(self._runtime.now() - started)
+        publication, seconds = prepared.folded.publication, self._runtime.now() - started
+        if publication is not None:
+            self._metrics.publish_seconds.observe(seconds)
+            if stands:
+                self._traces.published(prepared.group, publication.version, seconds)
         return stands
 
     def _was_put(self, line: Line, batch: Batch, result: Stands | BaseException) -> None:
@@ -301,7 +319,7 @@ class Advancer:
             branch=line.branch or None,
             step=step,
             error=str(error),
-            offset=line.first_offset,
+            position=self._position(line),
             pause_s=pause,
         )
 
@@ -312,4 +330,9 @@ class Advancer:
 
     def _unpark(self, line: Line, step: str) -> None:
         if line.succeeded(step):
-            LOG.info("unparked", table=line.uri, branch=line.branch or None, offset=line.first_offset)
+            LOG.info("unparked", table=line.uri, branch=line.branch or None, position=self._position(line))
+
+    def _position(self, line: Line) -> str | None:
+        """Where the line's first entry stands that has no outcome, for the log."""
+        offset = line.first_offset
+        return None if offset is None else str(Position(self._reader.log, offset, self._reader.topic))

@@ -245,6 +245,7 @@ class Committer:
                     self._metrics,
                     answered=answered,
                     read_back_from=proofs.read_back_from,
+                    traces=self._tracing.partition(log, options.topics.transactions),
                 )
                 holding.tell(lambda: committer.trouble)
                 self._metrics.watch(partition, committer.standing, lambda: reader.known_end)

@@ -23,6 +23,7 @@ from lakefold_committer.lines import line_of
 from lakefold_committer.metrics import Standing
 from lakefold_committer.reporting import Checkpoints, Reporting
 from lakefold_committer.threads import Threads
+from lakefold_committer.tracing import UNTOLD
 from lakefold_log.envelope import decode
 from lakefold_table.entry import Entry, Invalid, Outcome, Position, Undecodable
 from lakefold_table.errors import FencedError, RetryError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.metrics import Metrics
     from lakefold_committer.parts import LogReader, OutcomeReporter, Pace, Runtime, Stop, Tables
+    from lakefold_committer.tracing import Traces
     from lakefold_log.consumer import Message
     from lakefold_table.uri import Place
 
@@ -56,7 +58,7 @@ class PartitionCommitter:
     from where on the outcomes topic tells those.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts that it is made of, each passed in
         self,
         reader: LogReader,
         reporter: OutcomeReporter,
@@ -64,6 +66,7 @@ class PartitionCommitter:
         pace: Pace,
         metrics: Metrics,
         *,
+        traces: Traces = UNTOLD,
         runtime: Runtime | None = None,
         answered: Sequence[int] = (),
         read_back_from: int | None = None,
@@ -75,8 +78,8 @@ class PartitionCommitter:
         self._runtime: Runtime = Threads() if runtime is None else runtime
         begin = reporter.outcomes_offset if read_back_from is None else read_back_from
         checkpoints = Checkpoints(begin, answered[-1] if answered else -1)
-        self._reporting = Reporting(reporter, reader.log, self._runtime, metrics, checkpoints)
-        self._advancer = Advancer(reader, tables, pace, self._runtime, metrics, self._answer)
+        self._reporting = Reporting(reporter, reader.log, self._runtime, metrics, checkpoints, traces)
+        self._advancer = Advancer(reader, tables, pace, self._runtime, metrics, self._answer, traces)
         self._answered = answered
         self._polled: deque[Message] = deque()
         self._lines: dict[Place, Line] = {}
@@ -165,7 +168,14 @@ class PartitionCommitter:
         for line in self._active.values():
             slow = (line.at_work or line.is_put_running) and now - line.since > SLOW_SECONDS
             if line.queue and (slow or line.parked is not None):
-                LOG.warning("slow", table=line.uri, branch=line.branch or None, seconds=now - line.since)
+                LOG.warning(
+                    "slow",
+                    table=line.uri,
+                    branch=line.branch or None,
+                    partition=self._reader.log.partition,
+                    offset=line.first_offset,
+                    seconds=now - line.since,
+                )
                 line.spill()
 
     def _idle_s(self) -> float:

@@ -16,6 +16,7 @@ import structlog
 from lakefold_committer.backoff import Backoff
 from lakefold_committer.metrics import BROKERS
 from lakefold_committer.refusals import dead_letters
+from lakefold_committer.telling import tell_refusals
 from lakefold_log.stamp import Stamp
 from lakefold_table.errors import RetryError
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.metrics import Metrics
     from lakefold_committer.parts import OutcomeReporter, Runtime, Stop
+    from lakefold_committer.tracing import Traces
     from lakefold_log.consumer import Message
     from lakefold_table.entry import Entry, LogId, Outcome, Undecodable
 
@@ -67,11 +69,13 @@ class Reporting:
         runtime: Runtime,
         metrics: Metrics,
         checkpoints: Checkpoints,
+        traces: Traces,
     ) -> None:
         self._reporter = reporter
         self._log = log
         self._runtime = runtime
         self._metrics = metrics
+        self._traces = traces
         self._checkpoints = checkpoints
         self._waiting: list[tuple[Message, Entry | Undecodable, Outcome]] = []
         self.reported_at = runtime.now()
@@ -108,8 +112,11 @@ class Reporting:
         self._checkpoints.reported(outcomes[-1].position.offset if outcomes else -1, end)
         self._waiting.clear()
         self.reported_at = self._runtime.now()
-        self._metrics.report_seconds.observe(self.reported_at - started)
+        seconds = self.reported_at - started
+        self._metrics.report_seconds.observe(seconds)
         self._metrics.answered(zip(reads, outcomes, strict=True))
+        self._traces.answered(waiting, seconds)
+        tell_refusals(outcomes)
         return reads, outcomes
 
     def _sent(self, report: Callable[[], int], stop: Stop) -> int | None:

@@ -90,13 +90,15 @@ def files_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
 
-def folded(uri: str, *envelopes: Envelope, time_us: int = NOW_US) -> tuple[list[Result], Watching]:
+def folded(
+    uri: str, *envelopes: Envelope, time_us: int = NOW_US, metrics: Metrics | None = None
+) -> tuple[list[Result], Watching]:
     """What a committer answers to these messages from offset 0 on, and its reports."""
     made = [Message(number, one.table.encode(), encode(one), time_us) for number, one in enumerate(envelopes)]
     reports = Watching(folder=Path(local_path(uri)) / FOLDER)
     log = Log([made])
     tables = Tables(FORMAT, lambda _: None, opened)
-    committer = PartitionCommitter(log, reports, tables, Pace(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
+    committer = PartitionCommitter(log, reports, tables, Pace(LIMITS, 0.0), metrics or Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
     found = sorted(reports.outcomes, key=lambda one: one.position.offset)
     return [one.result for one in found], reports
@@ -111,6 +113,16 @@ def test_a_claimed_proposal_is_folded_as_it_is_and_its_file_goes_after_the_repor
     assert (reports.outcomes[2].app_id, reports.outcomes[2].batch_id) == ("app", 1)
     assert reports.seen[0] == {small.claim.sha256.hex()}
     assert not file_of(small).exists()
+
+
+def test_claims_that_were_brought_are_counted(uri: str) -> None:
+    metrics = Metrics()
+    large, gone = claimed(at(uri, append("b", fragments=3))), claimed(at(uri, append("c")))
+    file_of(gone).unlink()
+    folded(uri, at(uri, creation()), at(uri, append("a")), large, gone, metrics=metrics)
+    told = metrics.registry.get_sample_value
+    assert told("lakefold_claims_total") == 1
+    assert told("lakefold_claim_bytes_total") == large.claim.size
 
 
 def test_a_table_may_begin_with_a_claim(uri: str) -> None:

@@ -1,0 +1,146 @@
+"""From a writer's span to the version: a real broker, a committer process, an OTLP collector on loopback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_log.outcomes import read_outcomes
+from lakefold_table.entry import Committed, Rejected
+from lakefold_table.uri import canonical
+from tests.integration.collector import Collector, attributes, running_collector
+from tests.integration.committers import running_committer
+from tests.integration.own_log import OwnLog
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+    from tests.integration.conftest import TopicNames
+
+ROOT = Path(__file__).parents[2]
+FOLDED_SECONDS = 60.0
+LEAVING_SECONDS = 20.0
+
+WRITER = """
+import sys
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from lakefold_log.admin import KafkaConfig
+from lakefold_log.producer import Proposer
+from lakefold_log.topics import Topics
+from tests.proposals import creation
+
+bootstrap, uri, *names = sys.argv[1:]
+provider = TracerProvider()
+provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+trace.set_tracer_provider(provider)
+with Proposer(KafkaConfig(bootstrap), Topics(*names)) as proposer:
+    for name in ("first", "second"):
+        with trace.get_tracer("writer").start_as_current_span(name):
+            proposer.send_wait(creation(uri))
+provider.shutdown()
+"""
+"""An application that is traced, and proposes to create one table twice."""
+
+
+@pytest.fixture
+def own(bootstrap: str, topic_names: TopicNames) -> OwnLog:
+    return OwnLog.make(bootstrap, topic_names)
+
+
+def write(own: OwnLog, uri: str) -> None:
+    """Runs the writer."""
+    topics = [own.topics.transactions, own.topics.outcomes, own.topics.dead_letters]
+    command = [sys.executable, "-c", WRITER, own.config.bootstrap_servers, uri, *topics]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def wait_until_answered(own: OwnLog, number: int) -> list[type]:
+    """The kinds of outcomes, once there are so many."""
+
+    def kinds() -> list[type]:
+        found = read_outcomes(own.config, own.topics, 0, 0)
+        return [type(outcome.result) for _, outcome in found]
+
+    until(lambda: len(kinds()) >= number, f"{number} outcomes", seconds=FOLDED_SECONDS)
+    return kinds()
+
+
+def test_a_writers_trace_leads_to_the_version(
+    own: OwnLog, topic_names: TopicNames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = canonical(tmp_path / "table")
+    with running_collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+        # What is left when it is told to stop must be sent then: nothing goes out before.
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
+        with running_committer(own.config.bootstrap_servers, topic_names, tmp_path) as committer:
+            committer.wait_until_ready()
+            monkeypatch.setenv("OTEL_SERVICE_NAME", "writer")
+            write(own, uri)
+            assert wait_until_answered(own, 2) == [Committed, Rejected]
+            assert collector.named("group") == []
+            assert committer.stop() == 0
+    topic = own.topics.transactions
+    check_committed(collector, topic, uri)
+    (send,) = [
+        one for one in collector.named(f"send {topic}", "writer") if is_below(one, collector, "second")
+    ]
+    (refused,) = [one for one in collector.named(f"process {topic}") if one.parent_span_id == send.span_id]
+    told = attributes(refused.attributes)
+    assert (told["lakefold.outcome"], told["messaging.kafka.offset"]) == ("rejected", 1)
+    assert refused.status.code == refused.status.STATUS_CODE_ERROR
+    assert refused.status.message
+
+
+def check_committed(collector: Collector, topic: str, uri: str) -> None:
+    """The first proposal: from the writer's span to the version, and the group that it was in."""
+    (writer,) = collector.named("first", "writer")
+    (send,) = [one for one in collector.named(f"send {topic}", "writer") if is_below(one, collector, "first")]
+    (process,) = [one for one in collector.named(f"process {topic}") if one.parent_span_id == send.span_id]
+    assert process.trace_id == send.trace_id == writer.trace_id
+    assert attributes(send.attributes)["messaging.kafka.offset"] == 0
+    told = attributes(process.attributes)
+    assert told["lakefold.outcome"] == "committed"
+    assert told["lakefold.version"] == 1
+    assert told["lakefold.table"] == uri
+    assert told["lakefold.position"] == f"{topic}/0@0"
+    # The broker's time is in milliseconds.
+    assert writer.start_time_unix_nano - 2_000_000 < process.start_time_unix_nano < process.end_time_unix_nano
+    group = next(one for one in collector.named("group") if one.span_id == process.links[0].span_id)
+    assert group.trace_id == process.links[0].trace_id != process.trace_id
+    assert (send.trace_id, send.span_id) in [(link.trace_id, link.span_id) for link in group.links]
+    assert attributes(group.attributes)["lakefold.version"] == 1
+    assert [name for name in collector.below(group) if name != "fold"] == ["publish", "report"]
+    assert collector.below(group)[0] == "fold"
+
+
+def is_below(span: Span, collector: Collector, name: str) -> bool:
+    """Whether the span's parent is the writer's of this name."""
+    return span.parent_span_id in [one.span_id for one in collector.named(name, "writer")]
+
+
+def test_a_collector_that_never_answers_holds_nothing_up(
+    own: OwnLog, topic_names: TopicNames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_collector(hanging=True) as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+        monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "4")
+        monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2")
+        with running_committer(own.config.bootstrap_servers, topic_names, tmp_path) as committer:
+            committer.wait_until_ready()
+            own.propose(*range(50))
+            assert len(wait_until_answered(own, 50)) == 50
+            before = time.monotonic()
+            assert committer.stop() == 0
+            assert time.monotonic() - before < LEAVING_SECONDS
