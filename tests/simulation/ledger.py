@@ -41,11 +41,17 @@ def demand(holds: object, invariant: str, what: str) -> None:
 
 @dataclass
 class Line:
-    """What is known of one table. `answers`: what its versions record, by offset; `owners`: by epoch."""
+    """What is known of one table.
+
+    `answers`: what its versions record, by offset; `owners`: by epoch. `strays`: what was put where a version
+    had been `removed`.
+    """
 
     uri: str
     states: dict[int, LanceState] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    removed: set[str] = field(default_factory=set)
+    strays: dict[str, bytes] = field(default_factory=dict)
     newest: int = 0
     marks: Marks | None = None
     answers: dict[int, Result] = field(default_factory=dict)
@@ -80,8 +86,9 @@ class Ledger:
         if not path.startswith(VERSIONS):
             return
         line, data = self.line(uri), MemoryStorage(uri).get(path)
-        if line.files.get(path) == data:
-            # A put that was given up on arrives where the version was removed meanwhile: it is the same one.
+        if path in line.removed:
+            # No version of the table's line: nobody may say that it holds anything.
+            line.strays[path] = data
             return
         demand(path not in line.files, "one-commit-point", f"{uri}/{path} was published twice")
         line.files[path] = data
@@ -259,7 +266,7 @@ class Ledger:
             storage = MemoryStorage(line.uri)
             for listed in storage.list(FORMAT.folder):
                 demand(
-                    line.files.get(listed.path) == storage.get(listed.path),
+                    line.strays.get(listed.path, line.files.get(listed.path)) == storage.get(listed.path),
                     "one-commit-point",
                     f"{line.uri}/{listed.path} was changed",
                 )

@@ -278,6 +278,7 @@ class Scenario:
         gone = [number for number in numbers if number < keep]
         for number in gone:
             storage.delete(versions.path(number))
+            line.removed.add(versions.path(number))
         if gone:
             world.harsh.add(uri)
             self.hub.tell("foreign", f"cleans up {gone} of {uri.rpartition('/')[2]}")
