@@ -303,6 +303,10 @@ class Tasks:
             result = work()
         except GreenletExit:
             raise
+        except BrokenError as error:
+            # Not the loop's business, which may have ended: it ends the simulation.
+            self._process.hub.failure = self._process.hub.failure or error
+            return
         except BaseException as error:  # noqa: BLE001 - handed to the loop, which knows what it means
             result = error
         self._ended.append((ended, result))
