@@ -256,12 +256,12 @@ def _transaction(data: bytes, head: Manifest, where: str, *, whole: bool = True)
         offset = head.transaction_section_before_14
     else:
         return None
-    section = _section(data, offset, where, "transaction section")
+    span = _section_span(data, offset, where, "transaction section")
     if not whole:
         try:
-            told = without_fragments(section)
+            told = without_fragments(data, span)
         except DecodeError as error:
             raise DamagedError(f"the transaction section can't be decoded: {error}", where=where) from error
         if told is not None:
             return told
-    return _parsed(Transaction(), section, where, "transaction section")
+    return _parsed(Transaction(), data[span.start : span.stop], where, "transaction section")

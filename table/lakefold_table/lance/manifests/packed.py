@@ -139,12 +139,12 @@ def unpacked(entry: Entry) -> Entry:
     return replace(entry, envelope=envelope, packed=None)
 
 
-def without_fragments(data: bytes) -> Transaction | None:
+def without_fragments(data: bytes, span: range) -> Transaction | None:
     """The Append in these bytes without its fragments, which must be sound; None where it is no Append.
 
     For who asks what a version did, and not which fragments it brought. Raises `DecodeError`.
     """
-    rest, within = without(data, range(len(data)), APPEND)
+    rest, within = without(data, span, APPEND)
     if within is None:
         return None
     transaction = _message(Transaction, rest)
