@@ -30,8 +30,8 @@ SEED = 20_260_105
 VERSIONS = 4
 LEAVING_SECONDS = 60
 PAUSES = 2
-ROUNDS = 4
-ALONE_SECONDS = 0.8
+ROUNDS = 3
+ALONE_SECONDS = 0.7
 """How long rivals are left alone, on average, before one is killed."""
 OLD_RELEASE = "import lakefold_table.marks as m; m.RULES -= 1; from lakefold.cli import main; main()"
 """A committer of the release before this one, as far as its rules' number goes."""

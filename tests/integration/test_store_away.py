@@ -1,0 +1,159 @@
+"""A store that is full, read-only or gone for a while: the committer says why, and refuses nobody for it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakefold_log.admin import Admin
+from lakefold_log.producer import Proposer
+from lakefold_log.topics import ensure_topics
+from tests.integration.committers import fold_to_the_end, running_committer
+from tests.integration.disks import FailingDisk, small_disk
+from tests.integration.ledger import ROWS, Ledger
+from tests.proposals import ids_in
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from tests.integration.committers import CommitterProcess
+    from tests.integration.conftest import TopicNames
+    from tests.integration.disks import Disk
+
+ROUND = 4
+"""How many batches are sent while the store is away."""
+
+
+@dataclass
+class Store:
+    """A table on a disk of its own, and batches whose files are written already."""
+
+    ledger: Ledger
+    disk: Disk
+    proposer: Proposer
+    logs: Path
+    batches: list[tuple[Envelope, range]]
+
+    @property
+    def table(self) -> Path:
+        return self.disk.folder / "table"
+
+    @contextmanager
+    def committer(self) -> Iterator[CommitterProcess]:
+        """A committer that has come to fold."""
+        ledger = self.ledger
+        with running_committer(
+            ledger.bootstrap,
+            ledger.names,
+            ledger.root,
+            logs=self.logs,
+            interpreter=self.disk.interpreter,
+        ) as committer:
+            committer.wait_until_ready()
+            yield committer
+
+    def send(self, count: int = ROUND) -> None:
+        """The next batches."""
+        for _ in range(count):
+            envelope, ids = self.batches.pop()
+            self.ledger.send(self.proposer, envelope, "committed", ids)
+
+    def wait(self) -> None:
+        """Until all is answered."""
+        expected = self.ledger.expected.keys()
+        until(lambda: expected <= {one.position for one in self.ledger.outcomes()}, "all answers", seconds=60)
+
+    def check_waiting(self, committer: CommitterProcess, reason: str) -> None:
+        """It says why it waits, and goes on living."""
+        until(lambda: reason in committer.get("/readyz")[1], f"a word of {reason!r}", seconds=60)
+        assert committer.get("/readyz")[0] == 503
+        assert committer.get("/livez")[0] == 200
+
+    def audit(self) -> None:
+        """After all, each batch is there once."""
+        ledger = self.ledger
+        fold_to_the_end(ledger.bootstrap, ledger.names, ledger.root)
+        ledger.audit()
+
+
+@contextmanager
+def begun(disk: Disk, bootstrap: str, names: TopicNames) -> Iterator[Store]:
+    """A table with one batch, and the files of some more."""
+    ledger = Ledger(bootstrap, names, disk.folder)
+    ensure_topics(Admin(ledger.config), ledger.topics)
+    logs = disk.folder.with_name("logs")
+    logs.mkdir()
+    with Proposer(ledger.config, ledger.topics) as proposer:
+        ledger.create(proposer)
+        fold_to_the_end(bootstrap, names, disk.folder)
+        batches = [ledger.batch("app", number, 10 * number) for number in range(4 * ROUND)]
+        store = Store(ledger, disk, proposer, logs, batches)
+        store.send(1)
+        yield store
+
+
+def test_a_full_disk_holds_up_and_loses_nothing(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "lake") as disk, begun(disk, bootstrap, topic_names) as store:
+        with store.committer() as committer:
+            store.wait()
+            before = sorted(path.name for path in store.table.rglob("*"))
+            disk.fill()
+            store.send()
+            store.check_waiting(committer, "the disk is full")
+            assert sorted(path.name for path in store.table.rglob("*")) == before, "nothing half done"
+            assert len(ids_in(store.ledger.uri)) == ROWS
+            disk.mend()
+            store.wait()
+            until(committer.is_ready, "ready again")
+            disk.fill()
+            store.send()
+            store.check_waiting(committer, "the disk is full")
+            committer.kill()
+            disk.mend()
+        store.audit()
+
+
+def nothing_left(table: Path) -> Callable[[], None]:
+    table.rename(table.with_name("away"))
+    return lambda: None
+
+
+def an_empty_folder_left(table: Path) -> Callable[[], None]:
+    """As where a file system was unmounted."""
+    table.rename(table.with_name("away"))
+    table.mkdir()
+    return table.rmdir
+
+
+def test_a_table_that_is_away_or_takes_no_writes_is_no_reason_to_refuse_anything(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    disk = FailingDisk(tmp_path / "lake")
+    disk.folder.mkdir()
+    with begun(disk, bootstrap, topic_names) as store:
+        table = store.table
+        with store.committer() as committer:
+            store.wait()
+            for leave in (nothing_left, an_empty_folder_left):
+                clear = leave(table)
+                store.send()
+                store.check_waiting(committer, "bring the table back")
+                assert not table.exists() or list(table.iterdir()) == [], "nothing is begun in its place"
+                clear()
+                table.with_name("away").rename(table)
+                store.wait()
+            held = ids_in(store.ledger.uri)
+            disk.make_read_only()
+            store.send()
+            # Nothing mends itself there: it may leave as well, with a word of what to mend.
+            until(lambda: "read-only" in committer.log.read_text(), "the reason", seconds=60)
+            assert ids_in(store.ledger.uri) == held
+            committer.kill()
+            disk.mend()
+        store.audit()
