@@ -10,7 +10,7 @@ import click
 from lakefold.errors import SettingError
 from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.outcomes import result_text
-from lakefold.output import print_json
+from lakefold.output import operations_text, print_json
 from lakefold_table.entry import Entry, Rejected
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def _document(told: Explanation) -> dict[str, Any]:
             "version": held.version,
             "timestamp": iso(held.timestamp),
             "operation": held.operation,
+            "operations": dict(held.operations),
             "base_version": held.base_version,
             "entries": held.entries,
             "first_offset": held.first,
@@ -238,7 +239,8 @@ def _version(told: Explanation) -> str | None:
     if held is not None:
         span = f"{held.topic}/{held.partition}@{held.first}-{held.last}"
         when = f"{held.timestamp:%Y-%m-%d %H:%M:%S.%f}"
-        what = f"{held.operation} of {when}, folded on version {held.base_version}"
+        did = operations_text(held.operation, held.operations)
+        what = f"{did} of {when}, folded on version {held.base_version}"
         return f"{held.version}: {what}, {held.entries:,} entries of {span}"
     if told.finding is not None and told.version is not None and told.version < told.finding.oldest:
         return f"{told.version}: it was cleaned up, the oldest one left is {told.finding.oldest}"

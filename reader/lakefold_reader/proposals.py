@@ -20,7 +20,7 @@ from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.marks import decode_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from lakefold_log.record import Record
@@ -54,7 +54,10 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class VersionTold:
-    """The version that tells of a proposal. `first` and `last` are the offsets answered with it."""
+    """The version that tells of a proposal. `first` and `last` are the offsets answered with it.
+
+    `operation`: what the version did; `operations`: what its entries did, and how many did that.
+    """
 
     version: int
     timestamp: datetime
@@ -65,6 +68,7 @@ class VersionTold:
     partition: int
     first: int
     last: int
+    operations: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,4 +265,5 @@ def _told_by(step: Step, record: Record) -> VersionTold:
         record.log.partition,
         record.first_offset,
         record.last_offset,
+        record.operations(step.operation),
     )

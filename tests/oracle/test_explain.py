@@ -63,7 +63,7 @@ def test_by_position(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     assert told["position"]["offset"] == 2
     assert told["told_by"] == "the record in version 2"
     assert (told["version"]["first_offset"], told["version"]["last_offset"]) == (1, 2)
-    assert told["version"]["base_version"] == 1
+    assert (told["version"]["base_version"], told["version"]["operations"]) == (1, {"append": 2})
     words = text(capsys, table, "2")
     assert "committed in version 2: 7 rows added" in words
     assert "lakefold.transactions/0@2" in words

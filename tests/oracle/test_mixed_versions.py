@@ -140,6 +140,8 @@ def test_the_history_tells_the_operations_within(
     assert "append x2, delete x1, update x1" in capsys.readouterr().out
     assert cli.run(["tail", str(table), "--from", "1"]) == 0
     assert "append x2, delete x1, update x1" in capsys.readouterr().out
+    assert cli.run(["explain", str(table), "1"]) == 0
+    assert "append x2, delete x1, update x1 of" in capsys.readouterr().out
 
 
 @STABLE
