@@ -85,6 +85,7 @@ class OwnedTable:
         # As after everything that was prepared: what the next group is folded on.
         self._table = self._stands
         self._must_catch_up = False
+        self._looked_at: Position | None = None
         self._reported_below = 0
         self._stored: int | None = None
         self._roots = roots
@@ -159,8 +160,10 @@ class OwnedTable:
         """
         publication, after = prepared.folded.publication, prepared.folded.table
         if publication is None:
-            stray = misplaced(after.marks, prepared.group[0].position) is not None
-            return stray or not self._next_is_there(after)
+            at = prepared.group[0].position
+            # Of what is another's it is enough to have looked since: its owner may be quicker for ever.
+            looked = self._looked_at == at and misplaced(after.marks, at) is not None
+            return looked or not self._next_is_there(after)
         if self._publish(publication) is Published.THEIRS:
             return False
         self._record_branch(after)
@@ -260,11 +263,13 @@ class OwnedTable:
     def _catch_up(self, at: Position) -> None:
         """Takes in the versions that others made after what stands."""
         table = self._stands.reported_below(self._reported_below)
-        if table.state is None:
+        if table.state is None or misplaced(table.marks, at) is not None:
+            # What was another's may be bound to this log by now; whose epoch that was says nothing here.
+            pending = table.pending
             table = open_table(self._format, self._versions, table.uri, self._proofs)
-            table = replace(table, pending=self._stands.pending)
-            self._epoch = max(self._epoch, table.marks.epoch + 1)
-            table = _without_recorded(table)
+            table = _without_recorded(replace(table, pending=pending))
+            self._epoch, self._published = max(self._epoch, table.marks.epoch + 1), False
+            self._looked_at = at
         else:
             while self._versions.exists(table.version + 1):
                 table = self._taken_in(table, at)

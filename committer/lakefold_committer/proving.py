@@ -26,9 +26,9 @@ LOG = structlog.get_logger("lakefold.committer")
 def prove(admin: Admin, group: str, topic: str, log: LogId, *, accept_new_log: bool = False) -> Proofs:
     """From which offset entries are not yet proven answered: the stamped one, else where the log starts.
 
-    It is `answered` of what is returned. Raises `GapError` naming both
-    positions where the stamp is for another log, or where entries that nothing proves answered are gone; with
-    `accept_new_log` that is taken as it is. Raises `RetryError` where no broker answers.
+    It is `answered` of what is returned. Raises `GapError` naming both positions where the stamp is for
+    another log, or where entries that nothing proves answered are gone; with `accept_new_log` that is taken
+    as it is. Raises `RetryError` where no broker answers.
     """
     found = stamps.read(admin, group, topic, log.partition)
     start, end = watermarks(admin, topic, log.partition, read_committed=False)
@@ -43,7 +43,8 @@ def prove(admin: Admin, group: str, topic: str, log: LogId, *, accept_new_log: b
         is_short = found is not None and _is_for(found[1], log) and found[0] > end
         offset = end if is_short else start
         lost = 0 if is_short else start
-        read_back_from = None
+        if found is not None and not _is_for(found[1], log):
+            read_back_from = None
     accept = None
     if accept_new_log:
         accept = Acceptance(log, topic, lost, partial(_home, describe(admin, topic).partitions))

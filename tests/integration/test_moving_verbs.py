@@ -13,10 +13,11 @@ import lance
 import pytest
 
 from lakefold.cli import run
+from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import StopError
 from lakefold_table.marks import Why
 from tests.integration.own_log import OwnLog
-from tests.integration.stage import Stage
+from tests.integration.stage import Stage, folding
 from tests.proposals import creation, ids_in, rows
 
 if TYPE_CHECKING:
@@ -164,3 +165,21 @@ def test_branches_move_with_their_table(stage: Stage, verbs: Verbs) -> None:
     verbs("detach")
     verbs("drop", "--yes")
     assert not stage.path.exists()
+
+
+def test_a_running_committer_goes_by_what_verbs_say(stage: Stage, verbs: Verbs) -> None:
+    """It holds the table in memory for both partitions; refusals and folds look at the newest version."""
+    stage.begin(1)
+    with folding(stage) as (errors, _):
+        answers = stage.ask(stage.batch(2)), stage.ask(stage.batch(9), partition=1)
+        assert [type(one) for one in answers] == [Committed, Invalid]
+        verbs("rebind", "--partition", "1")
+        answers = stage.ask(stage.batch(3), partition=1), stage.ask(stage.batch(4))
+        assert [type(one) for one in answers] == [Committed, Invalid]
+        verbs("detach")
+        assert isinstance(stage.ask(stage.batch(5), partition=1), Invalid)
+        verbs("adopt", "--partition", "0")
+        answers = stage.ask(stage.batch(6)), stage.ask(stage.batch(7), partition=1)
+        assert [type(one) for one in answers] == [Committed, Invalid]
+        assert not errors
+    assert ids_in(stage.uri) == [1, 2, 3, 6]

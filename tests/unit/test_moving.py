@@ -17,7 +17,7 @@ from lakefold_reader.history import history_of
 from lakefold_reader.plain import plain_history, plain_marks
 from lakefold_reader.source import Source
 from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Position, Result
-from lakefold_table.errors import NotATableError, RetryError, StopError
+from lakefold_table.errors import FencedError, NotATableError, RetryError, StopError
 from lakefold_table.format import Publication
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks import Marks, Move, Why
@@ -75,6 +75,26 @@ def marks() -> Marks:
     return open_table(FORMAT, versions_at(HERE), HERE).marks
 
 
+class Racing(Versions):
+    """Others put a version right before each of ours, as often as told."""
+
+    races = probes = 0
+
+    def exists(self, version: int) -> bool:
+        """See `Versions.exists`."""
+        if self.probes:
+            self.probes -= 1
+            commit(HERE, "delete")
+        return super().exists(version)
+
+    def publish(self, publication: Publication) -> Published:
+        """See `Versions.publish`."""
+        if self.races:
+            self.races -= 1
+            commit(HERE, "delete")
+        return super().publish(publication)
+
+
 def test_a_move_changes_nothing_but_the_marks() -> None:
     begun()
     before = read_state(FORMAT, versions_at(HERE), 2)
@@ -105,6 +125,28 @@ def test_who_folds_it_goes_by_a_move_without_a_restart() -> None:
     assert fold_one(new, 1, 0, OTHER) == Duplicate(2)
     assert isinstance(fold_one(new, 2, 1, OTHER), Committed)
     assert marks().table_id
+
+
+def test_who_refused_it_as_another_s_folds_it_once_it_is_bound_there() -> None:
+    owner = begun()
+    stray = opened(HERE)
+    assert isinstance(fold_one(stray, 7, 0, OTHER), Invalid)
+    fold_one(opened(HERE), 2, 2)
+    fold_one(opened(HERE), 3, 3)
+    move(Why.REBOUND, Position(OTHER, 0, "transactions"))
+    assert isinstance(fold_one(stray, 8, 1, OTHER), Committed)
+    assert marks().position == Position(OTHER, 1)
+    with pytest.raises(FencedError):
+        fold_one(owner, 4, 4)
+
+
+def test_a_stray_entry_is_refused_however_quick_the_owner_is() -> None:
+    begun()
+    versions = Racing(MemoryStorage(HERE), FORMAT.folder, FORMAT.detect)
+    stray = OwnedTable(FORMAT, versions, HERE, check_sizes=False)
+    versions.probes = 99
+    assert isinstance(fold_one(stray, 7, 0, OTHER), Invalid)
+    assert versions.probes > 90
 
 
 def test_a_detached_table_refuses_until_it_is_adopted() -> None:
@@ -157,19 +199,6 @@ def test_unproven_marks_are_taken_only_where_that_is_said() -> None:
 def test_no_table() -> None:
     with pytest.raises(NotATableError):
         move(Why.DETACHED, None)
-
-
-class Racing(Versions):
-    """Others put a version right before each of ours, as often as told."""
-
-    races = 0
-
-    def publish(self, publication: Publication) -> Published:
-        """See `Versions.publish`."""
-        if self.races:
-            self.races -= 1
-            commit(HERE, "delete")
-        return super().publish(publication)
 
 
 def racing(races: int) -> Moved:
