@@ -265,11 +265,11 @@ class Advancer:
 
     def _failed(self, line: Line, step: str, error: BaseException) -> None:
         """What a step's error means: for this line, or for all of them."""
-        if not isinstance(error, LakefoldError) or isinstance(error, FencedError | GapError):
-            if isinstance(error, FencedError):
-                self._metrics.fenced.inc()
-            self.failure = self.failure or error
-        elif step == READ and isinstance(error, StopError):
+        if (
+            not isinstance(error, LakefoldError)
+            or isinstance(error, FencedError | GapError)
+            or (step == READ and isinstance(error, StopError))
+        ):
             self.failure = self.failure or error
         elif isinstance(error, PlaceError) and (step == PUT or line.putting is None):
             self._refuse(line, step, error)

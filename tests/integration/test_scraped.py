@@ -1,0 +1,74 @@
+"""What Prometheus is told by a committer process that folds: counts, times and how it stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from lakefold_log.outcomes import read_outcomes
+from lakefold_table.uri import canonical
+from tests.integration.committers import running_committer
+from tests.integration.own_log import OwnLog
+from tests.proposals import creation
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.committers import CommitterProcess
+    from tests.integration.conftest import TopicNames
+
+FOLDED_SECONDS = 60.0
+
+
+def scraped(committer: CommitterProcess) -> dict[tuple[str, ...], float]:
+    """Each sample by its name and its labels' values."""
+    families = text_string_to_metric_families(committer.get("/metrics")[1])
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_a_scrape_tells_what_was_folded_and_how_it_stands(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    with running_committer(bootstrap, topic_names, tmp_path) as committer, own.proposer() as proposer:
+        committer.wait_until_ready()
+        before = scraped(committer)
+        for name in ("table", "table", "other"):
+            proposer.send_wait(creation(canonical(tmp_path / name)))
+        own.propose(0)
+        until(
+            lambda: len(list(read_outcomes(own.config, own.topics, 0, 0))) == 4,
+            "four outcomes",
+            seconds=FOLDED_SECONDS,
+        )
+        until(lambda: scraped(committer)["lakefold_lag_entries", "0"] == 0, "no lag", seconds=FOLDED_SECONDS)
+        found = scraped(committer)
+    assert (
+        before["lakefold_lag_entries", "0"]
+        == before["lakefold_outcomes_total", "committed", "overwrite"]
+        == 0
+    )
+    assert found["lakefold_proposals_total", "0"] == 4
+    assert found["lakefold_outcomes_total", "committed", "overwrite"] == 2
+    assert found["lakefold_outcomes_total", "rejected", "overwrite"] == 1
+    assert found["lakefold_rejected_total", "retryable"] == 1
+    # Outside the roots.
+    assert found["lakefold_outcomes_total", "invalid", "append"] == 1
+    versions = found["lakefold_versions_total",]
+    assert versions >= 2
+    assert found["lakefold_publish_seconds_count",] == found["lakefold_visible_seconds_count",] == versions
+    assert found["lakefold_fold_seconds_count",] == found["lakefold_group_entries_count",] >= versions
+    assert found["lakefold_report_seconds_count",] >= 1
+    assert found["lakefold_manifest_bytes_total",] > 0
+    assert found["lakefold_lag_seconds", "0"] == 0
+    assert found["lakefold_parked_tables", "0"] == found["lakefold_parked_entries", "0"] == 0
+    assert found["lakefold_tables_open", "0"] == 2
+    assert found["lakefold_table_bytes", "0"] > 0
+    assert found["lakefold_partitions_owned",] == found["lakefold_ready",] == 1
+    assert found["lakefold_retries_total", "store"] == found["lakefold_retries_total", "brokers"] == 0
