@@ -22,20 +22,26 @@ from lakefold_table.entry import Committed
 from lakefold_table.format import Observed
 from lakefold_table.lance.invariants.step import AT_ONCE
 from lakefold_table.lance.manifests.chunks import MAX_CHUNK_BYTES
+from lakefold_table.lance.manifests.naming import Scheme
 from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deletions import ARRAY, encode_deletions
 from lakefold_table.lance.state import LanceState
+from lakefold_table.storage.local import LocalStorage
+from lakefold_table.versions import Versions
 from tests.folding import FORMAT, TERMS, URI, append, created, entry
 from tests.properties.hostile import forget_peak, peak
+from tests.tables import Recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from types import FrameType
 
     from lakefold_table.lance.manifests.fragments import Fragments
 
 SMALL, LARGE = 20, 100_000
 STEPS_PER_FRAGMENT = 400
+STEPS_PER_NAME = 150
 MANY_BYTES = 6 * MAX_CHUNK_BYTES
 FIRST_ROW = encode_deletions(Bitmap([0]), ARRAY)
 CHANGES = pytest.mark.parametrize("change", ["append", "delete", "remove"])
@@ -166,6 +172,24 @@ def test_a_large_proposal_takes_memory_by_the_bytes_of_its_version() -> None:
     before = forget_peak()
     size = committed(table, data)
     assert peak() - before < 3 * size
+
+
+def test_opening_a_table_asks_nothing_about_its_old_versions(tmp_path: Path) -> None:
+    """A hundred thousand names are listed in a tenth of a second, once; each is looked at a little."""
+    (tmp_path / Scheme.V2.folder).mkdir()
+    store = Recording(LocalStorage(tmp_path))
+    versions = Versions(store, FORMAT.folder, FORMAT.detect)
+    counted: list[int] = []
+    asked: list[list[str]] = []
+    for count in (3, 500, 1000):
+        for number in range(1, count + 1):
+            (tmp_path / Scheme.V2.path(number)).touch()
+        store.calls.clear()
+        counted.append(steps(versions.latest))
+        asked.append(list(store.calls))
+        assert versions.latest() == count
+    assert asked == [["list"]] * 3
+    assert (counted[2] - counted[1]) / 500 < STEPS_PER_NAME
 
 
 def deleting(table: Table, count: int) -> Callable[[], object]:
