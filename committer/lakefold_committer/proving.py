@@ -40,10 +40,11 @@ def prove(admin: Admin, group: str, topic: str, log: LogId, *, accept_new_log: b
         if not accept_new_log:
             raise
         LOG.warning("accepting another log than the proven one", gap=str(gap), partition=log.partition)
+        # From the start, also where the log's end is gone: nothing tells which of its entries are other ones
+        # now, the outcomes of those that stood there least of all. What a table holds already its marks tell.
         is_short = found is not None and _is_for(found[1], log) and found[0] > end
-        offset = end if is_short else start
-        lost = 0 if is_short else start
-        if found is not None and not _is_for(found[1], log):
+        offset, lost = start, 0 if is_short else start
+        if found is None or not _is_for(found[1], log) or is_short:
             read_back_from = None
     accept = None
     if accept_new_log:

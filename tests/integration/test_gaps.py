@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -156,3 +157,34 @@ def test_old_versions_cleaned_up_while_nobody_folded(stage: Stage) -> None:
     assert stage.fold() == {"duplicate": 1, "committed": 1, "versions": 1}
     assert ids_in(stage.uri) == [2, 3, 4]
     assert isinstance(stage.outcomes()[-1].result, Committed)
+
+
+def test_a_stamp_that_the_log_does_not_reach(stage: Stage) -> None:
+    """A broker lost the log's end. What is written from now on is folded."""
+    stage.begin(1)
+    own = stage.own
+    with own.reporter() as reporter:
+        reporter.report([], [], 50, own.stamp(50))
+    with pytest.raises(GapError, match="answered up to offset 50, the log holds 0 up to 2") as caught:
+        stage.fold()
+    assert own.log.topic_id in caught.value.message
+    stage.send(stage.batch(2))
+    assert stage.fold(accept=True)["committed"] == 3, "the first two are answered again, as before"
+    assert stage.marks.moves == ()
+    stage.send(stage.batch(3))
+    assert stage.fold() == {"committed": 1, "versions": 1}
+    assert ids_in(stage.uri) == [1, 2, 3]
+    answers = [one.result for one in stage.outcomes()]
+    assert answers[:2] == answers[2:4]
+
+
+def test_a_stamp_for_another_log(stage: Stage) -> None:
+    stage.begin(1)
+    own = stage.own
+    with own.reporter() as reporter:
+        reporter.report([], [], 1, replace(own.stamp(1), topic_id="another"))
+    with pytest.raises(GapError, match=r"up to offset 1 .* topic id another; this log is .* up to 2"):
+        stage.fold()
+    stage.send(stage.batch(2))
+    assert stage.fold(accept=True)["committed"] == 3
+    assert ids_in(stage.uri) == [1, 2]
