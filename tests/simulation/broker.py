@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from lakefold_committer.witness import Reported
 from lakefold_table.entry import LogId
 from lakefold_table.errors import FencedError, GapError, RetryError
 from tests.simulation.runtime import START_S, Event
@@ -16,6 +17,7 @@ from tests.simulation.runtime import START_S, Event
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from lakefold_committer.proofs import Told
     from lakefold_log.reporter import DeadLetter
     from lakefold_log.stamp import Stamp
     from lakefold_table.entry import Outcome
@@ -157,6 +159,24 @@ class Reader:
         self._broker.hub.step(self._broker.hub.random.random() * LEG_S)
         self._broker.check(0.0)
         return self._broker.end
+
+
+class Witness:
+    """A `proofs.Witness` of the outcomes."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def newest_committed(self, uri: str, table_id: str, since: int) -> Told | None:
+        """See `proofs.Witness`."""
+        broker = self._broker
+        broker.hub.step(broker.hub.random.random() * LEG_S)
+        broker.check(broker.refuse)
+        reported = Reported()
+        for offset, outcome in enumerate(broker.outcomes):
+            if offset >= since:
+                reported.add(offset, outcome)
+        return reported.newest(uri, table_id, since)
 
 
 class Reporter:

@@ -44,7 +44,7 @@ class Line:
     """What is known of one table.
 
     `answers`: what its versions record, by offset; `owners`: by epoch. `strays`: what was put where a version
-    had been `removed`.
+    had been `removed`. `touched`: others changed its metadata since our newest version.
     """
 
     uri: str
@@ -54,6 +54,7 @@ class Line:
     strays: dict[str, bytes] = field(default_factory=dict)
     newest: int = 0
     marks: Marks | None = None
+    touched: bool = False
     answers: dict[int, Result] = field(default_factory=dict)
     keys: dict[object, int] = field(default_factory=dict)
     owners: dict[int, Process | None] = field(default_factory=dict)
@@ -145,6 +146,7 @@ class Ledger:
         line.recorded[state.version] = [*record.committed, *record.refused]
         self._check_content(before, state, record, name)
         line.marks = marks
+        line.touched = False
 
     def _check_marks(self, line: Line, marks: Marks, name: str) -> None:
         last = line.marks

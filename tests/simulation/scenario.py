@@ -126,7 +126,7 @@ class Scenario:
             if mixture.branches:
                 world.harsh.update(root_of(uri, "b") for uri in world.uris)
             world.store.troubles, world.store.cheap_size = mixture.troubles, mixture.cheap_size
-            world.late_s = mixture.late_s
+            world.late_s, world.has_witness = mixture.late_s, not mixture.drops
             world.broker.lose = world.broker.refuse = mixture.lose_reports
             self._begin("producer", self._produce)
             self._begin("operator", self._operate)
@@ -249,7 +249,10 @@ class Scenario:
             acts = ["commit", "commit", "config", "wipe", "roll back"]
             if self.mixture.harsh:
                 acts += ["restore", "clean up", "clean up"]
-            what = random.choice(acts)
+            line = world.ledger.line(uri)
+            # Marks whose own version is gone count only where nobody has touched them since.
+            unproven = line.marks is not None and line.marks.version not in numbers
+            what = "commit" if unproven else random.choice(acts)
             if what == "clean up":
                 self._clean_up(uri, numbers)
                 continue
@@ -257,13 +260,15 @@ class Scenario:
             version = foreign.ACTS[what](uri, older)
             if what == "restore":
                 world.harsh.add(uri)
+            if what != "commit":
+                line.touched = True
             self.hub.tell(
                 "foreign", f"{what} (of {older}) makes version {version} of {uri.rpartition('/')[2]}"
             )
             world._stored(uri, versions_at(uri).path(version), None)
 
     def _clean_up(self, uri: str, numbers: list[int]) -> None:
-        """Removes old versions, but the newest one of ours and those with answers that were not reported."""
+        """Removes old versions, but those with answers that were not reported, and what proves the marks."""
         world = self.world
         line = world.ledger.line(uri)
         if line.marks is None:
@@ -273,7 +278,7 @@ class Scenario:
             for version, offsets in line.recorded.items()
             if any(offset not in world.ledger.reported for offset in offsets)
         ]
-        keep = min([line.marks.version, *open_ones])
+        keep = min([line.marks.version if line.touched else line.newest, *open_ones])
         storage, versions = MemoryStorage(uri), versions_at(uri)
         gone = [number for number in numbers if number < keep]
         for number in gone:

@@ -15,6 +15,7 @@ from lakefold_committer.opening import open_table
 from lakefold_committer.owned import OwnedTable
 from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Pace, Tables
+from lakefold_committer.proofs import Proofs
 from lakefold_log.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate
@@ -25,7 +26,7 @@ from lakefold_table.marks import RULES
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions import Versions
 from tests.folding import FORMAT, append, creation, reserve, versions_at
-from tests.simulation.broker import Broker, Reader, Reporter
+from tests.simulation.broker import LOG, Broker, Reader, Reporter, Witness
 from tests.simulation.ledger import Ledger, demand, files_of
 from tests.simulation.model import Model, Sent
 from tests.simulation.runtime import Event, Hub, Process, Tasks, simulated
@@ -68,6 +69,7 @@ class World:
         self.dropped: dict[str, int] = {}
         self.born: dict[tuple[str, int], float] = {}
         self.late_s = 4.0
+        self.has_witness = True
         self._names = 0
         self._started = 0
 
@@ -190,7 +192,14 @@ class World:
             if reporter is None:
                 return
             reader = Reader(self.broker, self._proven())
-            tables = Tables(FORMAT, lambda _: None, partial(self._open, process))
+            proofs = Proofs(
+                LOG,
+                reader.end_offset,
+                reader.position,
+                witness=Witness(self.broker) if self.has_witness else None,
+                outcomes_offset=lambda: reporter.outcomes_offset,
+            )
+            tables = Tables(FORMAT, lambda _: None, partial(self._open, process, proofs))
             committer = PartitionCommitter(
                 reader,  # type: ignore[arg-type]
                 reporter,
@@ -229,13 +238,13 @@ class World:
         offsets = {one.position.offset for one in told}
         return sorted(offset for offset in offsets if offset >= low_watermark)
 
-    def _open(self, process: Process, uri: str, branch: str) -> OwnedTable:
+    def _open(self, process: Process, proofs: Proofs, uri: str, branch: str) -> OwnedTable:
         line = root_of(uri, branch)
         storage = self.store.of(process, line)
         versions = Versions(
             storage, FORMAT.folder, FORMAT.detect, is_branch=bool(branch), clock=self.hub.clock
         )
-        return OwnedTable(FORMAT, versions, line, check_sizes=True)
+        return OwnedTable(FORMAT, versions, line, check_sizes=True, proofs=proofs)
 
     # What happens at the end.
 
