@@ -110,8 +110,7 @@ def _print_marks(marks: dict[str, Any]) -> None:
             f"  folded to   {at['topic']}/{at['partition']}@{at['offset']} (topic id {at['topic_id']})"
         )
     for move in marks["moves"]:
-        ends = [f"{at['topic']}/{at['partition']}@{at['offset']}" if at else "no log" for at in _ends(move)]
-        click.echo(f"  {move['why']:<12}{move['time']}, from {ends[0]} to {ends[1]}")
+        click.echo(f"  {move['why']}: {move['text']}, {move['time']}")
     for name, offset in marks["file_logs"].items():
         click.echo(f"  folded to   file log {name}@{offset}")
     rows = [
@@ -119,10 +118,6 @@ def _print_marks(marks: dict[str, Any]) -> None:
         for app, mark in marks["apps"].items()
     ]
     _section("batches folded", ("app", "batches", "last"), rows)
-
-
-def _ends(move: dict[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    return move["before"], move["after"]
 
 
 def _section(title: str, header: tuple[str, ...], rows: list[Any]) -> None:

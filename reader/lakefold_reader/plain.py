@@ -92,6 +92,7 @@ def plain_move(move: Move) -> Plain:
     """How a table came from one position to another."""
     return {
         "why": str(move.why),
+        "text": str(move),
         "before": None if move.before is None else plain_position(move.before),
         "after": None if move.after is None else plain_position(move.after),
         "time": iso(time_of(move.time_us)),

@@ -177,7 +177,7 @@ class Move:
     time_us: int = 0
 
     def __str__(self) -> str:
-        return f"from {self.before or 'no log'} to {self.after or 'no log'}"
+        return f"from {_place(self.before)} to {_place(self.after)}"
 
     def encode(self) -> str:
         """As text, for a version's properties."""
@@ -327,6 +327,14 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
     return value
+
+
+def _place(position: Position | None) -> str:
+    """A position for people, who have to tell a log from another of its name."""
+    if position is None:
+        return "no log"
+    at = str(position) if position.offset >= 0 else f"the start of {str(position).removesuffix('@-1')}"
+    return f"{at} (topic id {position.log.topic_id})"
 
 
 def _move_json(move: Move) -> dict[str, Any]:

@@ -229,7 +229,9 @@ def test_a_replay_tells_moves_apart_and_goes_on_behind_them() -> None:
         opened(HERE).fold([one])
     told = replayed(log)
     assert [one.verdict for one in told] == [Verdict.SAME] * 2 + [Verdict.MOVED] + [Verdict.SAME] * 2
-    assert told[2].notes == ("rebound: from transactions/0@1 to transactions/3@8",)
+    assert told[2].notes == (
+        "rebound: from transactions/0@1 (topic id topic-id) to transactions/3@8 (topic id topic-id)",
+    )
 
 
 def test_people_are_told_of_moves() -> None:
@@ -241,4 +243,8 @@ def test_people_are_told_of_moves() -> None:
     told = plain_history(rows[0])["move"]
     assert told["why"] == "detached"
     assert (told["before"]["offset"], told["after"]) == (1, None)
+    assert told["text"] == "from transactions/0@1 (topic id topic-id) to no log"
+    assert "to the start of transactions/3 (" in str(
+        Move(Why.REBOUND, None, Position(OTHER, -1, "transactions"))
+    )
     assert plain_marks(marks())["moves"] == [told]
