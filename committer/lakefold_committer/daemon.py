@@ -279,7 +279,8 @@ class Committer:
         topic, accept = options.topics.transactions, options.accept_new_log
         proofs = prove(admin, options.group, topic, log, accept_new_log=accept)
         witness = OutcomesWitness(options.kafka, admin, options.topics, log.partition)
-        proofs = replace(proofs, witness=witness, outcomes_offset=lambda: reporter.outcomes_offset)
+        known = replace(proofs, witness=witness, owner=reporter.owner)
+        proofs = replace(known, outcomes_offset=lambda: reporter.outcomes_offset)
         start, group = proofs.answered, options.group
         answered: Sequence[int] = ()
         if proofs.read_back_from is not None:

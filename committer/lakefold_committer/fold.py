@@ -17,7 +17,7 @@ from lakefold_log import record as names
 from lakefold_log.record import Batches, Record, encode_record
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Result
 from lakefold_table.format import Accepted, Observed, Stamps
-from lakefold_table.marks import RULES, Marks, Move, table_id_of, uuid_form
+from lakefold_table.marks import RULES, Marks, Move, Owner, table_id_of, uuid_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -69,15 +69,17 @@ class Table:
 class Terms:
     """Under what the folding happens.
 
-    `epoch` is the owner's. `must_publish`: the owner hasn't published under its epoch yet, so a version is
-    made even if every entry is refused. `answers`: what was answered to positions folded before, by offset.
-    `outcomes_offset`: how far the outcomes are known, so that those of later versions stand behind it.
+    `epoch` is the owner's, `owner` says who that is (None: nobody counts). `must_publish`: the owner hasn't
+    published under its epoch yet, so a version is made even if every entry is refused. `answers`: what was
+    answered to positions folded before, by offset. `outcomes_offset`: how far the outcomes are known, so that
+    those of later versions stand behind it.
     """
 
     epoch: int
     must_publish: bool = False
     answers: Mapping[int, Result] = field(default_factory=dict)
     outcomes_offset: int | None = None
+    owner: Owner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,7 @@ class _Folding:
             branch=first.envelope.branch,
             version=self._version,
             epoch=self._terms.epoch,
+            owner=self._terms.owner,
             rules=RULES,
             operations_since=since,
             operations=operations,
@@ -255,6 +258,8 @@ class _Folding:
         told = {} if self._table.move is None else {names.MOVE: marks.moves[-1].encode()}
         if self._terms.outcomes_offset is not None:
             told[names.OUTCOMES] = f"{partition}@{self._terms.outcomes_offset}"
+        if self._terms.owner is not None:
+            told[names.OWNER] = self._terms.owner.encode()
         return told
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lakefold_committer.proofs import Proofs
     from lakefold_table.entry import Entry, LogId, Outcome, Position, Result
     from lakefold_table.format import AnyFormat, Publication
+    from lakefold_table.marks import Marks, Owner
     from lakefold_table.versions import Versions
 
 UNKNOWN_PUTS = 5
@@ -80,6 +81,7 @@ class OwnedTable:
         self._bringer = Bringer(table_format, versions, roots, check_sizes=looks)
         self._proofs = proofs
         self._stands = open_table(table_format, versions, uri, proofs)
+        self._check_owner(self._stands.marks, uri)
         self._epoch = self._stands.marks.epoch + 1
         self._published = self._announced = False
         # As after everything that was prepared: what the next group is folded on.
@@ -212,6 +214,7 @@ class OwnedTable:
             must_publish=self._must_publish(log, anything_new=len(before) < len(group)),
             answers=self._answers_before(log, before),
             outcomes_offset=self._outcomes_offset(log),
+            owner=None if log.is_file else self._owner,
         )
         return fold(self._format, self._table, group, observed, terms)
 
@@ -224,6 +227,20 @@ class OwnedTable:
         if branch and not self._recorded:
             record_branch(self._versions.storage, branch, self._roots)
             self._recorded = True
+
+    @property
+    def _owner(self) -> Owner | None:
+        return None if self._proofs is None else self._proofs.owner
+
+    def _check_owner(self, marks: Marks, uri: str) -> None:
+        """Raises `FencedError` where a version was made by who took over from this committer."""
+        if self._owner is not None and marks.owner is not None and self._owner.precedes(marks.owner):
+            raise FencedError(
+                f"version {marks.version} was published by committer {marks.owner.generation} of a row in "
+                f"which this one is {self._owner.generation}",
+                where=uri,
+                hint="another committer has taken over; this one stops",
+            )
 
     def _outcomes_offset(self, log: LogId) -> int | None:
         """How far the outcomes of this log are known; None where nobody can tell."""
@@ -267,6 +284,7 @@ class OwnedTable:
             # What was another's may be bound to this log by now; whose epoch that was says nothing here.
             pending = table.pending
             table = open_table(self._format, self._versions, table.uri, self._proofs)
+            self._check_owner(table.marks, table.uri)
             table = _without_recorded(replace(table, pending=pending))
             self._epoch, self._published = max(self._epoch, table.marks.epoch + 1), False
             self._looked_at = at
@@ -286,7 +304,9 @@ class OwnedTable:
             return replace(table, state=followed)
         marks = own_marks(state, table.uri)
         check_rules(marks, table.uri)
-        if marks.epoch > self._epoch and misplaced(marks, at) is None:
+        self._check_owner(marks, table.uri)
+        strange = self._owner is None or marks.owner is None or marks.owner.chain != self._owner.chain
+        if strange and marks.epoch > self._epoch and misplaced(marks, at) is None:
             raise FencedError(
                 f"version {version} was published by a committer of a later epoch: {marks.epoch}, "
                 f"this one has {self._epoch}",

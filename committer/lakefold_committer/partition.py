@@ -109,6 +109,9 @@ class PartitionCommitter:
         """
         self._trouble = ""
         try:
+            # No table is opened before whoever comes next can see that this one was here.
+            if self._reporting.claims_place and self._reporting.report(self._low_watermark, stop) is None:
+                return
             while not stop.is_set() and not self._is_done(until):
                 self._poll()
                 taken = self._take_in()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lakefold_log.stamp import Stamp
     from lakefold_table.entry import Invalid, LogId, Outcome
     from lakefold_table.format import AnyFormat
+    from lakefold_table.marks import Owner
 
 
 T = TypeVar("T")
@@ -71,6 +72,11 @@ class OutcomeReporter(Protocol):
     @property
     def outcomes_offset(self) -> int:
         """The offset after the last outcome that is known to stand in the outcomes topic."""
+        ...
+
+    @property
+    def owner(self) -> Owner | None:
+        """Who reports here, in the row of those before it; None where nobody counts."""
         ...
 
     def report(

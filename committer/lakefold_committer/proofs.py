@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.binding import Acceptance
     from lakefold_table.entry import LogId, Position
+    from lakefold_table.marks import Owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,9 @@ class Proofs:
 
     `end` asks for the offset after the log's last message. `answered`: every entry below this offset has its
     outcome, by the group's stamp. `read_back_from`: the outcomes of later ones stand from there on in their
-    topic (None: there are none). `accept`: what `--accept-new-log` says, None without it. `witness`: what
-    was reported. `outcomes_offset` tells up to where, as known now.
+    topic (None: there are none). `owner`: who folds, in the row of those before it. `accept`: what
+    `--accept-new-log` says, None without it. `witness`: what was reported. `outcomes_offset` tells up to
+    where, as known now.
     """
 
     log: LogId
@@ -54,3 +56,4 @@ class Proofs:
     witness: Witness | None = None
     outcomes_offset: Callable[[], int] | None = None
     read_back_from: int | None = None
+    owner: Owner | None = None

@@ -225,7 +225,9 @@ class _Replay:
         self, case: Case, table: Table, group: Sequence[Entry], observed: Observed
     ) -> tuple[Folded, Recalling]:
         """Folded once; once more without what it takes in and the record says was refused."""
-        terms = Terms(case.record.epoch, must_publish=True, outcomes_offset=case.outcomes_offset)
+        terms = Terms(
+            case.record.epoch, must_publish=True, outcomes_offset=case.outcomes_offset, owner=case.owner
+        )
         answers = case.answers
         recalling = Recalling(answers, self._sizes)
         folded: Folded | None = None

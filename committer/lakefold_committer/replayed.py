@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from lakefold_log.record import MOVE, OUTCOMES, TABLE_ID
+from lakefold_log.record import MOVE, OUTCOMES, OWNER, TABLE_ID
 from lakefold_table.errors import DamagedError
-from lakefold_table.marks import Move, table_id_of
+from lakefold_table.marks import Move, Owner, table_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +55,8 @@ class Replayed:
 class Case:
     """A version that is to be made again: its file, its record, the table's id that it carries.
 
-    `move`: how the table came to the log that it was folded from. `outcomes_offset`: as the fold knew it.
+    `move`: how the table came to the log that it was folded from. `outcomes_offset`, `owner`: as the fold
+    knew them.
     """
 
     version: int
@@ -64,16 +65,18 @@ class Case:
     table_id: str
     move: Move | None = None
     outcomes_offset: int | None = None
+    owner: Owner | None = None
 
     @classmethod
     def of(cls, version: int, stored: bytes, record: Record, properties: Mapping[str, str]) -> Case:
         """By the properties of the version's transaction. Raises `DamagedError`."""
         try:
             move = Move.decode(properties[MOVE]) if MOVE in properties else None
+            owner = Owner.decode(properties[OWNER]) if OWNER in properties else None
             offset = int(properties[OUTCOMES].partition("@")[2]) if OUTCOMES in properties else None
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DamagedError(f"version {version} tells of its log what can't be read: {error!r}") from error
-        return cls(version, stored, record, properties.get(TABLE_ID, ""), move, offset)
+        return cls(version, stored, record, properties.get(TABLE_ID, ""), move, offset, owner)
 
     @property
     def answers(self) -> Mapping[int, Result]:

@@ -86,6 +86,11 @@ class Reporting:
         """How many outcomes are not reported yet."""
         return len(self._waiting)
 
+    @property
+    def claims_place(self) -> bool:
+        """Whether others can tell by its reports who comes after whom: then the first one is made at once."""
+        return self._reporter.owner is not None
+
     def add(self, message: Message, read: Entry | Undecodable, outcome: Outcome) -> None:
         """One more outcome that holds."""
         self._waiting.append((message, read, outcome))
@@ -104,7 +109,8 @@ class Reporting:
         reads = [read for _, read, _ in waiting]
         letters = dead_letters([message for message, _, _ in waiting], outcomes)
         from_offset = self._checkpoints.before(low_watermark)
-        stamp = Stamp(self._log.cluster_id, self._log.topic_id, low_watermark, from_offset)
+        owner = self._reporter.owner
+        stamp = Stamp(self._log.cluster_id, self._log.topic_id, low_watermark, from_offset, owner)
         end = self._sent(partial(self._reporter.report, outcomes, letters, low_watermark, stamp), stop)
         if end is None:
             return None

@@ -33,6 +33,7 @@ RECORD = "lakefold.record"
 MOVE = "lakefold.move"
 """How the table came from one position to another, where the version is the first one that knows it."""
 OUTCOMES = "lakefold.outcomes"
+OWNER = "lakefold.owner"
 """PARTITION@OFFSET: outcomes of later versions stand at or behind this offset of the outcomes topic."""
 
 

@@ -23,8 +23,10 @@ from lakefold_log.admin import Admin
 from lakefold_log.answers import MAX_TEXT, outcome_message
 from lakefold_log.committed import committed
 from lakefold_log.session import Session
+from lakefold_log.stamp import Stamp
 from lakefold_log.topics import describe, settings_of, watermarks
 from lakefold_table.errors import FencedError, RetryError, StopError
+from lakefold_table.marks import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 
     from lakefold_log.admin import KafkaConfig
     from lakefold_log.consumer import Headers
-    from lakefold_log.stamp import Stamp
     from lakefold_log.topics import Topics
     from lakefold_table.entry import LogId, Outcome, Position
 
@@ -73,9 +74,10 @@ class Reporter:
     """Reports about one partition, `log` of the transactions topic; for one thread.
 
     Making one fences every other reporter for this group and partition and ends what it left open, so that
-    the stamp read afterwards is final. `timeout_s` bounds each call. `held` is asked before anything is
-    reported or taken over; once it says False, `FencedError` is raised. Raises `RetryError` where no broker
-    answers, `MissingTopicError` where a topic is not there, `InvalidError` where the ACLs refuse.
+    the stamp read afterwards is final. `owner`: who this one is in the row of those before it. `timeout_s`
+    bounds each call. `held` is asked before anything is reported or taken over; once it says False,
+    `FencedError` is raised. Raises `RetryError` where no broker answers, `MissingTopicError` where a topic is
+    not there, `InvalidError` where the ACLs refuse.
     """
 
     def __init__(
@@ -110,6 +112,10 @@ class Reporter:
         self._doubtful: tuple[_Report, _Mark] | None = None
         self._owed: _Report | None = None
         self._mark = self._take_over(self._deadline())
+        # Of one row only if whoever comes next finds it: the first report must be there before any fold.
+        before = Stamp.of(self._mark[1], self._mark[0])
+        last = before.owner if before is not None and before.owner is not None else Owner(self._instance, 0)
+        self.owner = Owner(last.chain, last.generation + 1)
 
     def report(
         self,

@@ -16,12 +16,14 @@ from confluent_kafka import TopicPartition
 from lakefold_log.admin import error_of
 from lakefold_log.committed import committed
 from lakefold_table.errors import RetryError
+from lakefold_table.marks import Owner
 
 if TYPE_CHECKING:
     from lakefold_log.admin import Admin
 
 _OFFSET: Final = "offset"
 _REPORT: Final = "report"
+_OWNER: Final = "owner"
 _PAUSE_S: Final = 0.005
 
 
@@ -31,20 +33,23 @@ class Stamp:
 
     `cluster_id` and `topic_id` name the log. Every entry below `low_watermark` is folded or answered.
     `outcomes_offset` is where reading the outcomes partition again must begin, to learn what was answered
-    at or above it.
+    at or above it. `owner` is who committed it (None: by an older release).
     """
 
     cluster_id: str
     topic_id: str
     low_watermark: int
     outcomes_offset: int
+    owner: Owner | None = None
 
     def metadata(self, offset: int, *, report: str = "") -> str:
         """The text that goes with the committed `offset`, and names it: copied to another it is no proof.
 
         `report` tells one report from another with the same stamp.
         """
-        return json.dumps({_OFFSET: offset, **asdict(self), _REPORT: report}, separators=(",", ":"))
+        said = {_OFFSET: offset, **asdict(self), _REPORT: report}
+        said[_OWNER] = "" if self.owner is None else self.owner.encode()
+        return json.dumps(said, separators=(",", ":"))
 
     @classmethod
     def of(cls, metadata: str | None, offset: int) -> Stamp | None:
@@ -53,11 +58,16 @@ class Stamp:
             found = json.loads(metadata or "")
         except ValueError:
             return None
-        if not isinstance(found, dict) or found.keys() != _KINDS.keys():
+        if not isinstance(found, dict) or {_OWNER: "", **found}.keys() != _KINDS.keys():
             return None
+        found = {_OWNER: "", **found}
         if any(type(found[name]) is not kind for name, kind in _KINDS.items()):
             return None
         del found[_REPORT]
+        try:
+            found[_OWNER] = Owner.decode(found[_OWNER]) if found[_OWNER] else None
+        except ValueError:
+            return None
         return cls(**found) if found.pop(_OFFSET) == offset else None
 
 
@@ -67,6 +77,7 @@ _KINDS: Final = {
     "topic_id": str,
     "low_watermark": int,
     "outcomes_offset": int,
+    _OWNER: str,
     _REPORT: str,
 }
 

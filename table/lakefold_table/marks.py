@@ -190,6 +190,31 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """Who folds a partition: the `generation`-th committer in a row, of which each took over from the last.
+
+    `chain` names the row; generations of two rows say nothing about each other.
+    """
+
+    chain: str
+    generation: int
+
+    def precedes(self, other: Owner | None) -> bool:
+        """Whether the other one has taken over since."""
+        return other is not None and other.chain == self.chain and other.generation > self.generation
+
+    def encode(self) -> str:
+        """As a property of a version."""
+        return f"{self.chain}/{self.generation}"
+
+    @classmethod
+    def decode(cls, text: str) -> Owner:
+        """What `encode` gave. Raises `ValueError`."""
+        chain, _, generation = text.rpartition("/")
+        return cls(chain, int(generation))
+
+
+@dataclass(frozen=True, slots=True)
 class Marks:
     """All that one version remembers. `version` is the version that these marks were made for.
 
@@ -211,6 +236,7 @@ class Marks:
     file_logs: tuple[tuple[str, int], ...] = ()
     uuids: tuple[tuple[str, int], ...] = ()
     apps: Mapping[str, AppMark] = field(default_factory=dict)
+    owner: Owner | None = None
 
     def offset_of(self, log: LogId) -> int:
         """The last offset folded from this log, -1 where none was."""
@@ -253,6 +279,8 @@ class Marks:
             "operations_since": self.operations_since,
             "operations": dict(sorted(self.operations.items())),
         }
+        if self.owner is not None:
+            mark["owner"] = [self.owner.chain, self.owner.generation]
         encoded = {TABLE_ID: self.table_id, MARK: _compact(mark)}
         if self.file_logs:
             encoded[FILE_LOGS] = _compact(self.file_logs)
@@ -309,7 +337,15 @@ def _decoded(metadata: Mapping[str, str]) -> Marks:
             for key, value in metadata.items()
             if key.startswith(APP)
         },
+        owner=_owner_of(mark.get("owner")),
     )
+
+
+def _owner_of(value: Any) -> Owner | None:  # noqa: ANN401 - what JSON holds
+    if value is None:
+        return None
+    chain, generation = value
+    return Owner(_text(chain), _whole(generation))
 
 
 def _pairs(text: str) -> tuple[tuple[str, int], ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_committer.witness import Reported
 from lakefold_table.entry import LogId
 from lakefold_table.errors import FencedError, GapError, RetryError
+from lakefold_table.marks import Owner
 from tests.simulation.runtime import START_S, Event
 
 if TYPE_CHECKING:
@@ -192,6 +193,8 @@ class Reporter:
         broker.hub.tell(process.name, "fences the reporters before it")
         broker.hub.step(broker.hub.random.random() * LEG_S)
         self.outcomes_offset = len(broker.outcomes)
+        last = None if broker.stamped is None else broker.stamped[1].owner
+        self.owner = Owner("row", 1 if last is None else last.generation + 1)
 
     def report(
         self, outcomes: Sequence[Outcome], dead_letters: Sequence[DeadLetter], next_offset: int, stamp: Stamp

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tests.simulation.runtime import Process
 
 VERSIONS: Final = f"{FORMAT.folder}/"
-SHARED_EPOCHS: Final = True
-"""Whether two committers that open a table at once may have one epoch (then neither knows of the other)."""
 
 
 def demand(holds: object, invariant: str, what: str) -> None:
@@ -129,7 +127,7 @@ class Ledger:
         demand(not found, "the table's own invariants", f"{name}: {found}")
         owner = line.owners.setdefault(marks.epoch, process)
         demand(
-            SHARED_EPOCHS or owner is process,
+            owner is process,
             "fence-by-fact",
             f"{name}: epoch {marks.epoch} is {owner and owner.name}'s",
         )

@@ -105,5 +105,27 @@ def test_asleep_at_each_step() -> None:
             world.finish()
 
 
+@pytest.mark.parametrize("again", range(6))
+def test_asleep_before_it_has_opened_the_table(again: int) -> None:
+    """What was refused meanwhile stays refused, though no version says so yet."""
+    for number in range(1, STEPS + 1):
+        world = World("simulation-step", Random(number * 1000 + again))
+        with world.begun():
+            (uri,) = world.uris
+            world.send("create", uri)
+            live(world, None)
+            world.finish()
+            for kind in ("tagged", "missing"):
+                world.send(kind, uri, "a", len(world.ledger.sent))
+            process = live_and_sleep(world, number)
+            for sent in world.ledger.sent.values():
+                world.write_files(sent.uri, sent.envelope)
+            if not process.asleep:
+                break
+            process.awake()
+            world.hub.run(lambda: not process.running, 2000)  # noqa: B023 - called within this round
+            world.finish()
+
+
 def test_the_history_has_many_steps() -> None:
     assert STEPS > 40

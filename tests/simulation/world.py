@@ -198,6 +198,7 @@ class World:
                 reader.position,
                 witness=Witness(self.broker) if self.has_witness else None,
                 outcomes_offset=lambda: reporter.outcomes_offset,
+                owner=reporter.owner,
             )
             tables = Tables(FORMAT, lambda _: None, partial(self._open, process, proofs))
             committer = PartitionCommitter(

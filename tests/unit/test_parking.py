@@ -185,7 +185,7 @@ def test_tables_are_closed_when_they_take_too_much_and_stay_ours(tmp_path: Path)
 
 def test_offsets_are_a_queue() -> None:
     queue, plain = Offsets(), list[int]()
-    for number in range(200_000):
+    for number in range(20_000):
         queue.append(number * 3)
         plain.append(number * 3)
         if number % 7 == 0:

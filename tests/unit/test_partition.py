@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lakefold_log.reporter import DeadLetter
     from lakefold_log.stamp import Stamp
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.marks import Owner
 
 LOG = LogId("cluster", "topic-id", 0)
 
@@ -82,6 +83,7 @@ class Reports:
     """Where outcomes go."""
 
     outcomes_offset: int = 0
+    owner: Owner | None = None
     outcomes: list[Outcome] = field(default_factory=list)
 
     def report(
