@@ -17,13 +17,14 @@ from lakefold_log import record as names
 from lakefold_log.record import Batches, Record, encode_record
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Result
 from lakefold_table.format import Accepted, Observed, Stamps
-from lakefold_table.marks import RULES, Marks, Move, Owner, table_id_of, uuid_form
+from lakefold_table.marks import RULES, Marks, Move, table_id_of, uuid_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakefold_table.entry import Entry, Position
     from lakefold_table.format import AnyFormat, Draft, Publication, State
+    from lakefold_table.owner import Owner
 
 
 LATEST_US = 253_402_300_799_999_999

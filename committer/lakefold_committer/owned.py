@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from lakefold_committer.proofs import Proofs
     from lakefold_table.entry import Entry, LogId, Outcome, Position, Result
     from lakefold_table.format import AnyFormat, Publication
-    from lakefold_table.marks import Marks, Owner
+    from lakefold_table.marks import Marks
+    from lakefold_table.owner import Owner
     from lakefold_table.versions import Versions
 
 UNKNOWN_PUTS = 5

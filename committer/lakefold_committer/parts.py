@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakefold_log.stamp import Stamp
     from lakefold_table.entry import Invalid, LogId, Outcome
     from lakefold_table.format import AnyFormat
-    from lakefold_table.marks import Owner
+    from lakefold_table.owner import Owner
 
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.binding import Acceptance
     from lakefold_table.entry import LogId, Position
-    from lakefold_table.marks import Owner
+    from lakefold_table.owner import Owner
 
 
 @dataclass(frozen=True, slots=True)

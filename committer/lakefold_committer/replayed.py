@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from lakefold_log.record import MOVE, OUTCOMES, OWNER, TABLE_ID
 from lakefold_table.errors import DamagedError
-from lakefold_table.marks import Move, Owner, table_id_of
+from lakefold_table.marks import Move, table_id_of
+from lakefold_table.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -26,7 +26,7 @@ from lakefold_log.session import Session
 from lakefold_log.stamp import Stamp
 from lakefold_log.topics import describe, settings_of, watermarks
 from lakefold_table.errors import FencedError, RetryError, StopError
-from lakefold_table.marks import Owner
+from lakefold_table.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition
 from lakefold_log.admin import error_of
 from lakefold_log.committed import committed
 from lakefold_table.errors import RetryError
-from lakefold_table.marks import Owner
+from lakefold_table.owner import Owner
 
 if TYPE_CHECKING:
     from lakefold_log.admin import Admin

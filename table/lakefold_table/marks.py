@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import DamagedError
+from lakefold_table.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -187,31 +188,6 @@ class Move:
     def decode(cls, text: str) -> Move:
         """The move whose `encode` this is. Raises `ValueError`, `KeyError` or `TypeError` otherwise."""
         return _move_of(json.loads(text))
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Who folds a partition: the `generation`-th committer in a row, of which each took over from the last.
-
-    `chain` names the row; generations of two rows say nothing about each other.
-    """
-
-    chain: str
-    generation: int
-
-    def precedes(self, other: Owner | None) -> bool:
-        """Whether the other one has taken over since."""
-        return other is not None and other.chain == self.chain and other.generation > self.generation
-
-    def encode(self) -> str:
-        """As a property of a version."""
-        return f"{self.chain}/{self.generation}"
-
-    @classmethod
-    def decode(cls, text: str) -> Owner:
-        """What `encode` gave. Raises `ValueError`."""
-        chain, _, generation = text.rpartition("/")
-        return cls(chain, int(generation))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_committer.witness import Reported
 from lakefold_table.entry import LogId
 from lakefold_table.errors import FencedError, GapError, RetryError
-from lakefold_table.marks import Owner
+from lakefold_table.owner import Owner
 from tests.simulation.runtime import START_S, Event
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakefold_log.reporter import DeadLetter
     from lakefold_log.stamp import Stamp
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.marks import Owner
+    from lakefold_table.owner import Owner
 
 LOG = LogId("cluster", "topic-id", 0)
 

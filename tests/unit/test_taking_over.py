@@ -1,0 +1,47 @@
+"""Whoever took a partition over is known by its tables: its predecessor goes on with none of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakefold_committer.owned import OwnedTable
+from lakefold_committer.proofs import Proofs
+from lakefold_table.entry import Committed
+from lakefold_table.errors import FencedError
+from lakefold_table.owner import Owner
+from tests.folding import FORMAT, LOG, creation, versions_at
+from tests.unit.test_owned import HERE, begun, fold_one, here, named, rows, store
+
+__all__ = ["store"]
+
+
+def owned_by(generation: int, chain: str = "row") -> OwnedTable:
+    """The table as the `generation`-th committer of a row opens it."""
+    proofs = Proofs(LOG, lambda: 1000, owner=Owner(chain, generation))
+    return OwnedTable(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
+
+
+@pytest.mark.usefixtures("store")
+def test_who_was_taken_over_from_opens_no_table_that_the_next_one_has() -> None:
+    """Though it opens the table last: what the other one refused meanwhile stays refused."""
+    first = owned_by(1)
+    fold_one(first, here(creation()), 0)
+    assert isinstance(fold_one(owned_by(2), named("f"), 1), Committed)
+    with pytest.raises(FencedError, match="committer 2 of a row in which this one is 1"):
+        owned_by(1)
+    with pytest.raises(FencedError, match="committer 2"):
+        fold_one(first, named("g"), 2)
+    assert isinstance(fold_one(owned_by(1, "another row"), named("g"), 2), Committed)
+    assert rows() == ["f", "g"]
+
+
+@pytest.mark.usefixtures("store")
+def test_two_that_open_a_table_at_once_never_take_each_others_version_for_their_own() -> None:
+    begun()
+    older, newer = owned_by(1), owned_by(2)
+    assert isinstance(fold_one(older, named("f"), 1), Committed)
+    assert isinstance(fold_one(newer, named("f"), 1), Committed)
+    assert newer.table.marks.owner == Owner("row", 2)
+    assert (newer.table.version, rows()) == (3, ["f"])
+    with pytest.raises(FencedError):
+        fold_one(older, named("g"), 2)
