@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_log.record import is_own
-from lakefold_table.errors import DamagedError, PlaceError
+from lakefold_table.errors import DamagedError, PlaceError, RetryError
 from lakefold_table.lance.manifests.codec import head_length, head_transaction
 from lakefold_table.marks import Marks, decode_marks
 
@@ -45,9 +45,16 @@ def _content(versions: Versions, path: str) -> bytes | None:
 
 
 def read_newest(table_format: AnyFormat, versions: Versions, version: int) -> State:
-    """The newest version, which others are built on and told of: no power cut may take it away any more."""
+    """The newest version, which others are built on and told of: no power cut may take it away any more.
+
+    Raises `RetryError` where it is removed while it is read: then it isn't the newest any more.
+    """
     state = read_state(table_format, versions, version)
-    versions.storage.make_durable([versions.path(version)])
+    try:
+        versions.storage.make_durable([versions.path(version)])
+    except FileNotFoundError as error:
+        message = f"version {version} was removed while it was read"
+        raise RetryError(message, where=versions.storage.uri, hint="read the newest again") from error
     return state
 
 

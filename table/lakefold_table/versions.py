@@ -140,6 +140,9 @@ class Versions:
             published = self._settled(publication)
         else:
             published = Published.OURS if put is Put.STORED else self._settled(publication)
+            if put is Put.EXISTS and published is Published.UNKNOWN:
+                # Free again is not free: who took it went on, or it would still be there.
+                raise self._line_changed(f"version {publication.version} was there, and is gone again")
         if published is Published.OURS:
             self._prove_joined(publication.version, is_first=is_first)
         return published

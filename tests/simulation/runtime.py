@@ -197,6 +197,15 @@ class Hub:
         """The simulated seconds since the beginning."""
         return self.now
 
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """What breaks in here ends the simulation, even where production would go on after the error."""
+        try:
+            yield
+        except BrokenError as error:
+            self.failure = self.failure or error
+            raise
+
     def stop(self) -> None:
         """Kill whatever still runs."""
         for task in list(self.by_greenlet.values()):

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from random import Random
 
+    from tests.simulation.broker import Report
+
 
 MOST_STEPS: Final = 60_000
 """A history that needs more steps than this goes round in circles."""
@@ -61,7 +63,7 @@ class World:
         self.hub = Hub(random)
         self.ledger = Ledger()
         self.store = Store(self.hub, self._stored, self.ledger.tried)
-        self.broker = Broker(self.hub, self.ledger.report)
+        self.broker = Broker(self.hub, self._reported)
         self.pace = Pace(Limits(4, 1 << 20), 0.005) if pace is None else pace
         self.uris = [f"memory://{self.name}/t{number}" for number in range(tables)]
         self.committers: list[Running] = []
@@ -83,9 +85,14 @@ class World:
         finally:
             MemoryStorage.forget(self.name)
 
+    def _reported(self, report: Report, process: Process) -> None:
+        with self.hub.watched():
+            self.ledger.report(report, process)
+
     def _stored(self, uri: str, path: str, process: Process | None) -> None:
         newest = self.ledger.line(uri).newest
-        self.ledger.stored(uri, path, process)
+        with self.hub.watched():
+            self.ledger.stored(uri, path, process)
         line = self.ledger.line(uri)
         if line.newest > newest:
             self.born[uri, line.newest] = self.hub.now

@@ -1,6 +1,6 @@
 """Marks count only where a committer wrote them: what others do to a table never takes its position back."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
@@ -9,12 +9,13 @@ from lakefold_committer.opening import open_table
 from lakefold_committer.stored import own_marks, read_state
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Committed
-from lakefold_table.errors import DamagedError, InvalidError, NotATableError, StopError
+from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, StopError
 from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.operations import Kind
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks import MARK, RULES, Marks
 from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.versions import Versions
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, opened, told, versions_at
 from tests.foreign import commit, roll_back, wipe
 
@@ -143,6 +144,22 @@ def test_older_versions_may_be_cleaned_up(uri: str) -> None:
     commit(uri)
     drop(uri, 1, 2)
     assert offset() == 2
+
+
+class CleanedUpWhileRead(MemoryStorage):
+    """A store where others clean up once a version was read."""
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        paths = list(paths)
+        for path in paths:
+            self.delete(path)
+        super().make_durable(paths)
+
+
+def test_a_version_that_is_removed_while_it_is_read_is_no_fault(uri: str) -> None:
+    versions = Versions(CleanedUpWhileRead(uri), FORMAT.folder, FORMAT.detect)
+    with pytest.raises(RetryError, match="was removed while it was read"):
+        open_table(FORMAT, versions, uri)
 
 
 def test_a_table_that_no_committer_ever_folded() -> None:

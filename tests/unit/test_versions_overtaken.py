@@ -144,6 +144,24 @@ def test_no_note_keeps_a_version_from_being_put_that_may_be(line: Line, hint: by
     assert line.publish(3) is Published.OURS
 
 
+class CleanedUpBetween(MemoryStorage):
+    """A store where others clean up as soon as a put has found its place taken."""
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        self.delete(path)
+        return super().get_range(path, start, length)
+
+
+def test_a_place_that_is_free_again_is_not_taken(line: Line) -> None:
+    """Within the time for which nothing is listed: the answer itself says that somebody was there."""
+    versions = Versions(CleanedUpBetween(URI), "_versions", detect, clock=line.clock)
+    assert versions.latest() == 2
+    line.others(3, 4)
+    with pytest.raises(StopError, match="version 3 was there, and is gone again"):
+        versions.publish(Publication(3, Scheme.V2.path(3), [b"ours", b"rest"]))
+    assert line.there() == [1, 2, 4]
+
+
 def test_others_that_come_first_are_met_by_the_put(line: Line) -> None:
     line.others(3, 4)
     line.remove(1, 2)
