@@ -178,8 +178,6 @@ class Versions:
         """Whether `version` is there, nobody notes one after `newest`, and that was listed lately."""
         if self._clock() - self._listed_at > PROVEN_SECONDS:
             return False
-        if not self.storage.cheap_size:
-            return True
         return self.storage.size(self.path(version)) is not None and self._hint() <= newest
 
     def _hint(self) -> float:

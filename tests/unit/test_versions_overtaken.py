@@ -144,6 +144,15 @@ def test_no_note_keeps_a_version_from_being_put_that_may_be(line: Line, hint: by
     assert line.publish(3) is Published.OURS
 
 
+def test_a_store_that_is_asked_over_a_network_is_asked_too(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryStorage, "cheap_size", False)
+    cleaned_up(line)
+    with pytest.raises(StopError, match="versions missing between them"):
+        line.publish(3)
+
+
 class CleanedUpBetween(MemoryStorage):
     """A store where others clean up as soon as a put has found its place taken."""
 
