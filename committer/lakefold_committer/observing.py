@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.stored import own_properties, read_deed
 from lakefold_log.record import decode_record
-from lakefold_table.errors import DamagedError, VersionExpiredError
+from lakefold_table.errors import DamagedError, NotATableError, VersionExpiredError
 from lakefold_table.format import Observed
 
 if TYPE_CHECKING:
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from lakefold_committer.bringing import Bringer
     from lakefold_committer.fold import Table
     from lakefold_table.entry import Entry, LogId, Result
-    from lakefold_table.format import AnyFormat, Deed
+    from lakefold_table.format import AnyFormat, Deed, Needs
     from lakefold_table.versions import Versions
+
+NOT_THERE = -1
+"""The size of a listed file that isn't there (`Observed`)."""
 
 
 def observe(
@@ -30,12 +33,28 @@ def observe(
         deeds = _deeds(table_format, versions, table.state.told_since, needs.operations_since)
         table = replace(table, state=table_format.informed(table.state, deeds))
         needs = table_format.needs(table.state, group)
-    return table, Observed(
+    observed = _brought(bringer, needs)
+    if table.state is not None and _lacks_anything(observed):
+        # A store that is away lacks everything; it may be back by now, so what it lacked is no observation.
+        versions.check_there(table.state.version)
+        observed = _brought(bringer, needs)
+    return table, observed
+
+
+def _brought(bringer: Bringer, needs: Needs) -> Observed:
+    return Observed(
         bringer.sizes(needs.sizes),
         bringer.contents(needs.contents),
         bringer.schemas(needs.schemas),
         bringer.states(needs.states),
         bringer.listed(needs.listed),
+    )
+
+
+def _lacks_anything(observed: Observed) -> bool:
+    brought = (observed.sizes, observed.contents, observed.schemas, observed.states)
+    return any(None in found.values() for found in brought) or any(
+        NOT_THERE in found for found in observed.listed.values()
     )
 
 
@@ -51,6 +70,8 @@ def answers_before(versions: Versions, newest: int, log: LogId, offsets: Sequenc
             properties = own_properties(versions, version)
         except VersionExpiredError:
             break
+        except NotATableError as error:
+            raise versions.away() from error
         record = decode_record(properties, versions.storage.uri) if properties is not None else None
         if record is None or record.log != log or record.last_offset < record.first_offset:
             continue
@@ -73,3 +94,5 @@ def _deeds(table_format: AnyFormat, versions: Versions, newest: int, since: int)
             yield read_deed(table_format, versions, version)
         except (VersionExpiredError, DamagedError):
             return
+        except NotATableError as error:
+            raise versions.away() from error

@@ -72,9 +72,11 @@ class Versions:
         """All versions that are there, ascending. Lists the folder; empty where there is no table."""
         self._listed_at = self._clock()
         names = self.storage.names(self._folder)
-        naming = self._naming = self._detect(names)
+        naming = self._detect(names)
         if naming is None:
+            # What there was before is not forgotten: a place that lost its versions is no new one.
             return []
+        self._naming = naming
         return sorted(number for number in map(naming.parse, names) if number is not None)
 
     def latest(self) -> int:
@@ -157,11 +159,7 @@ class Versions:
             return
         numbers = self.numbers()
         if not numbers:
-            raise RetryError(
-                f"version {version} was there, and now there is none",
-                where=self.storage.uri,
-                hint="bring the table back: was it moved, is its file system mounted?",
-            )
+            raise self.away()
         if version + 1 not in numbers and numbers[-1] != version:
             raise self._line_changed(f"version {version} was the newest, now it is {numbers[-1]}")
 
@@ -188,6 +186,22 @@ class Versions:
             return 0
         except (ValueError, KeyError, TypeError):
             return math.inf
+
+    def check_there(self, newest: int) -> None:
+        """Raises `RetryError` where no version is left: what is missing then tells of nothing but the store.
+
+        `newest`: the one that is known as the newest, or is about to be put.
+        """
+        if not (self.exists(newest) or self.exists(newest - 1) or self.numbers()):
+            raise self.away()
+
+    def away(self) -> RetryError:
+        """The error where there were versions, and now there is none."""
+        return RetryError(
+            "there were versions here, and now there is none",
+            where=self.storage.uri,
+            hint="bring the table back: was it moved, is its file system mounted?",
+        )
 
     def _line_changed(self, message: str) -> StopError:
         return StopError(

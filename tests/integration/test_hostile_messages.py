@@ -47,8 +47,8 @@ A_NAME = 2_400
 KEPT = 8_000
 """Bytes that a name may leave behind: the last some thousand names and what is wrong with them are kept."""
 MEGABYTE = 1 << 20
-MOST = 150 * MEGABYTE
-"""What a committer of small tables may hold at most, whatever it is sent."""
+MOST = 240 * MEGABYTE
+"""What a committer of small tables may hold at most, whatever it is sent: three of the worst at once."""
 
 
 @dataclass

@@ -122,8 +122,10 @@ def test_what_was_put_late_is_not_told_as_published(line: Line, act: Callable[[L
 
 def test_where_no_version_is_left_it_is_tried_again(line: Line) -> None:
     line.remove(1, 2)
-    with pytest.raises(RetryError, match="now there is none"):
-        line.publish(3)
+    for _ in range(2):
+        with pytest.raises(RetryError, match="now there is none"):
+            line.publish(3)
+    assert line.there() == []
     line.others(1, 2)
     assert line.publish(3) is Published.OURS
 
