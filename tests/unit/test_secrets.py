@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 from lakefold.cli import run
 from lakefold_log.admin import KafkaConfig
@@ -12,7 +14,7 @@ from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 SECRET = "s3cr3t-a7"  # noqa: S105 - nobody's
@@ -36,6 +38,17 @@ STORAGE = [
     "connection_string",
     "google_service_account_key",
 ]
+
+
+@pytest.fixture(autouse=True)
+def logs_of_its_own() -> Iterator[None]:
+    """A command line has the process log to a stream that is closed after the test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 def check(words: Sequence[str], code: int, capfd: pytest.CaptureFixture[str]) -> str:
