@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.integration.conftest import TopicNames
     from tests.integration.disks import Disk
 
+TABLES = 4
 ROUND = 4
 """How many batches are sent while the store is away."""
 
@@ -157,3 +158,36 @@ def test_a_table_that_is_away_or_takes_no_writes_is_no_reason_to_refuse_anything
             committer.kill()
             disk.mend()
         store.audit()
+
+
+def test_a_table_that_is_away_holds_up_no_other_of_its_partition(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    ledgers = [Ledger(bootstrap, topic_names, tmp_path, f"t{number}") for number in range(TABLES)]
+    away, *others = ledgers
+    ensure_topics(Admin(away.config), away.topics)
+
+    def answered(some: list[Ledger]) -> bool:
+        return all(one.expected.keys() <= {at.position for at in one.outcomes()} for one in some)
+
+    with (
+        Proposer(away.config, away.topics) as proposer,
+        running_committer(bootstrap, topic_names, tmp_path) as committer,
+    ):
+        committer.wait_until_ready()
+        for one in ledgers:
+            one.create(proposer)
+        until(lambda: answered(ledgers), "the tables", seconds=60)
+        batches = [
+            (one, *one.batch("app", number, 10 * number)) for number in range(ROUND) for one in ledgers
+        ]
+        (tmp_path / "t0").rename(tmp_path / "away")
+        for one, envelope, ids in batches:
+            one.send(proposer, envelope, "committed", ids)
+        until(lambda: answered(others), "the other tables' answers", seconds=60)
+        assert len(away.outcomes()) == 1
+        (tmp_path / "away").rename(tmp_path / "t0")
+        until(lambda: answered(ledgers), "all answers", seconds=60)
+        assert committer.stop() == 0
+    for one in ledgers:
+        one.audit()
