@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from lakefold_committer.sharing import Sharing
 from lakefold_table.errors import FencedError, GapError
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakefold_committer.holding import Holding
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Log lines go nowhere, wherever a test before sent them."""
+    with capture_logs():
+        yield
 
 
 class Work:
