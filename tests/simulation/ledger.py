@@ -152,6 +152,11 @@ class Ledger:
             return
         demand(marks.table_id == last.table_id, "position-travels", f"{name}: another table id")
         demand(marks.epoch >= last.epoch, "fence-by-fact", f"{name}: epoch {marks.epoch} after {last.epoch}")
+        demand(
+            marks.rules >= last.rules,
+            "fold-is-a-function",
+            f"{name}: rules {marks.rules}, {last.rules} before",
+        )
         demand(marks.offset_of(LOG) >= last.offset_of(LOG), "positions-grow", f"{name}: {marks.position}")
         for app_id, mark in last.apps.items():
             now = marks.apps.get(app_id)
