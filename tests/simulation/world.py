@@ -26,6 +26,7 @@ from lakefold_table.marks import RULES
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions import Versions
 from tests.folding import FORMAT, append, creation, reserve, versions_at
+from tests.simulation import foreign
 from tests.simulation.broker import LOG, Broker, Reader, Reporter, Witness
 from tests.simulation.ledger import Ledger, demand, files_of
 from tests.simulation.model import Model, Sent
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from tests.simulation.broker import Report
-
 
 MOST_STEPS: Final = 60_000
 """A history that needs more steps than this goes round in circles."""
@@ -265,6 +265,7 @@ class World:
             one.process.kill()
         done = self.hub.run(partial(self._all_answered, rules), MOST_STEPS)
         demand(done, "every-entry-answered", f"unanswered: {self.unanswered()[:10]}")
+        self._go_on_beside_others()
         end = self.hub.now + AFTERWARDS_S
         self.hub.later(AFTERWARDS_S + 0.001, lambda: None)
         self.hub.run(lambda: self.hub.now > end, MOST_STEPS)
@@ -275,6 +276,16 @@ class World:
             self.start(rules=rules)
         stamped = self.broker.stamped
         return not self.broker.messages or (stamped is not None and stamped[0] >= self.broker.end)
+
+    def _go_on_beside_others(self) -> None:
+        """Another client commits to each table, and one more entry comes: nobody is started for that."""
+        for uri in self.uris:
+            if self.ledger.line(uri).newest:
+                version = foreign.ACTS["commit"](uri, 0)
+                self._stored(uri, versions_at(uri).path(version), None)
+                self.send("keyless", uri)
+        done = self.hub.run(lambda: not self.unanswered(), MOST_STEPS)
+        demand(done, "every-entry-answered", f"beside others: {self.unanswered()[:10]}")
 
     def unanswered(self) -> list[int]:
         """The offsets that have no outcome."""
