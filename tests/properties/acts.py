@@ -197,9 +197,16 @@ def drop_index(_choice: Choice) -> Act:
     return Act(run, Effect("index"))
 
 
-def compact(choice: Choice) -> Act:
+def compact(choice: Choice) -> Act | None:
+    """Not where indices wait to be remapped: with an Update between, scans then lose rows (pylance, tried)."""
+    if _waits_for_remap(choice.dataset):
+        return None
     rows = (2 * FEW_ROWS, MANY_ROWS)[choice.picks[0] % 2]
     return Act(lambda ds: ds.optimize.compact_files(target_rows_per_fragment=rows), Effect("compact"))
+
+
+def _waits_for_remap(dataset: lance.LanceDataset) -> bool:
+    return any(one.name == "__lance_frag_reuse" for one in dataset.describe_indices())
 
 
 def config(choice: Choice) -> Act:
@@ -231,7 +238,7 @@ def allow_or_forbid_nulls(choice: Choice) -> Act:
 
 def compact_and_remap_later(choice: Choice) -> Act | None:
     """Indices stay as they are, and a fragment-reuse index says where the rows went."""
-    if choice.dataset.has_stable_row_ids:
+    if choice.dataset.has_stable_row_ids or _waits_for_remap(choice.dataset):
         return None
     return Act(
         lambda ds: ds.optimize.compact_files(target_rows_per_fragment=MANY_ROWS, defer_index_remap=True),
