@@ -198,7 +198,7 @@ def drop_index(_choice: Choice) -> Act:
 
 
 def compact(choice: Choice) -> Act | None:
-    """Not where indices wait to be remapped: with an Update between, scans then lose rows (pylance, tried)."""
+    """Not where indices wait to be remapped: with an Update between, scans lose rows (pylance, tried)."""
     if _waits_for_remap(choice.dataset):
         return None
     rows = (2 * FEW_ROWS, MANY_ROWS)[choice.picks[0] % 2]
