@@ -93,6 +93,12 @@ class Settings(BaseModel):
         0.005, ge=0, le=60, description="a group is full after so many seconds; an idle log never waits"
     )
 
+    table_memory: int = Field(
+        268_435_456,
+        ge=0,
+        description="bytes that tables may take which nothing waits for; the longest unused are closed",
+    )
+
     @field_validator("kafka")
     @classmethod
     def _brokers_are_named_once(cls, options: dict[str, str]) -> dict[str, str]:

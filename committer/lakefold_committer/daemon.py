@@ -78,11 +78,13 @@ class Options:
     group_max_entries: int = 4096
     group_max_bytes: int = 4 * 1024 * 1024
     group_max_wait_s: float = 0.005
+    table_bytes: int = 256 << 20
 
     @property
     def pace(self) -> Pace:
         """How much is taken at once."""
-        return Pace(Limits(self.group_max_entries, self.group_max_bytes), self.group_max_wait_s)
+        limits = Limits(self.group_max_entries, self.group_max_bytes)
+        return Pace(limits, self.group_max_wait_s, self.table_bytes)
 
 
 class Committer:

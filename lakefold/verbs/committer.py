@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LAST_WORDS_SECONDS = 60.0
 """How long a process that found a gap stays to be scraped once more: nobody sees what was never asked for."""
 
-PACE = ("group_max_entries", "group_max_bytes", "group_max_wait")
+PACE = ("group_max_entries", "group_max_bytes", "group_max_wait", "table_memory")
 WORK = (
     "partitions",
     "ordinal",
@@ -96,6 +96,7 @@ def command(
         group_max_entries=settings.group_max_entries,
         group_max_bytes=settings.group_max_bytes,
         group_max_wait_s=settings.group_max_wait,
+        table_bytes=settings.table_memory,
     )
     metrics = Metrics()
     tracing = tracing_from(os.environ)
