@@ -31,6 +31,10 @@ INVALID: Final = "invalid"
 WAITING: Final = "waiting"
 UNTOLD: Final = "answered"
 """It lies below what the committer has answered, but no outcome of it is left."""
+WAIT: Final = (
+    "nothing while a committer runs and its lag shrinks; `lakefold status` shows both. "
+    "Where it doesn't shrink, the committer's log lines `parked` and `gap` say why"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,7 @@ class Explanation:
         if self.outcome is not None and isinstance(self.outcome.result, Invalid):
             return self.outcome.result.hint or "mend the proposal and send it under the same key"
         if self.state == WAITING:
-            return "nothing while a committer runs and its lag shrinks; `lakefold status` shows both"
+            return WAIT
         if self.state == UNTOLD:
             return "`lakefold redrive` lists the refused proposals; sending it again is safe, it has its key"
         return "nothing"

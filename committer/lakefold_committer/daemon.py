@@ -34,6 +34,7 @@ from lakefold_log.topics import Topics, describe, ensure_topics
 from lakefold_table.entry import Invalid, LogId
 from lakefold_table.errors import FencedError, GapError, LakefoldError, RetryError
 from lakefold_table.lance.table import LanceFormat
+from lakefold_table.marks import place_text
 from lakefold_table.uri import is_under
 
 if TYPE_CHECKING:
@@ -313,7 +314,8 @@ class Committer:
         )
         if table.table.move is not None:
             move = table.table.move
-            LOG.warning("accepted", table=uri, why=move.why, before=str(move.before), after=str(move.after))
+            before, after = place_text(move.before), place_text(move.after)
+            LOG.warning("accepted", table=uri, why=move.why, before=before, after=after)
         return table
 
     def _persist(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from lakefold_log.envelope import decode
 from lakefold_table.entry import Entry, Invalid, Position
-from lakefold_table.errors import InvalidError, StopError
+from lakefold_table.errors import GapError, InvalidError, StopError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 AT_ONCE = 1000
 POLL_SECONDS = 1.0
+
+ELSEWHERE = "name the brokers that hold that log, where it still is; else `--from` a version behind it"
+"""What to do where a log doesn't answer for its entries; a committer's hints are of no use here."""
 
 
 class EntriesGoneError(InvalidError):
@@ -90,7 +93,8 @@ class KafkaEntries:
             reader = self._reader(log, topic, min(offsets))
             found = _messages(reader, frozenset(offsets))
         except StopError as error:
-            raise EntriesGoneError(error.message, where=error.where, hint=error.hint) from error
+            hint = ELSEWHERE if isinstance(error, GapError) else error.hint
+            raise EntriesGoneError(error.message, where=error.where, hint=hint) from error
         entries: dict[int, Entry] = {}
         for offset in offsets:
             position = Position(log, offset, topic)

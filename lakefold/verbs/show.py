@@ -106,9 +106,9 @@ def _print_marks(marks: dict[str, Any]) -> None:
     )
     if marks["position"] is not None:
         at = marks["position"]
-        click.echo(
-            f"  folded to   {at['topic']}/{at['partition']}@{at['offset']} (topic id {at['topic_id']})"
-        )
+        place = f"{at['topic']}/{at['partition']}"
+        reached = f"{place}@{at['offset']}" if at["offset"] >= 0 else f"the start of {place}"
+        click.echo(f"  folded to   {reached} (topic id {at['topic_id']})")
     for move in marks["moves"]:
         click.echo(f"  {move['why']}: {move['text']}, {move['time']}")
     for name, offset in marks["file_logs"].items():

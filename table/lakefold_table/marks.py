@@ -178,7 +178,7 @@ class Move:
     time_us: int = 0
 
     def __str__(self) -> str:
-        return f"from {_place(self.before)} to {_place(self.after)}"
+        return f"from {place_text(self.before)} to {place_text(self.after)}"
 
     def encode(self) -> str:
         """As text, for a version's properties."""
@@ -293,6 +293,14 @@ def uuid_form(digest: str) -> str:
     return "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))
 
 
+def place_text(position: Position | None) -> str:
+    """A position for people, who have to tell a log from another of its name."""
+    if position is None:
+        return "no log"
+    at = str(position) if position.offset >= 0 else f"the start of {str(position).removesuffix('@-1')}"
+    return f"{at} (topic id {position.log.topic_id})"
+
+
 def _decoded(metadata: Mapping[str, str]) -> Marks:
     mark = json.loads(metadata[MARK])
     log = mark["log"]
@@ -339,14 +347,6 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
     return value
-
-
-def _place(position: Position | None) -> str:
-    """A position for people, who have to tell a log from another of its name."""
-    if position is None:
-        return "no log"
-    at = str(position) if position.offset >= 0 else f"the start of {str(position).removesuffix('@-1')}"
-    return f"{at} (topic id {position.log.topic_id})"
 
 
 def _move_json(move: Move) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from lakefold_table.marks import (
     AppMark,
     Marks,
     decode_marks,
+    place_text,
     table_id_of,
 )
 
@@ -185,3 +186,10 @@ def test_marks_that_cannot_be_read_are_damage(change: dict[str, str]) -> None:
         decode_marks(ENCODED | change, "file:///t")
     assert caught.value.where == "file:///t"
     assert caught.value.hint
+
+
+def test_a_place_for_people_tells_a_log_from_another_of_its_name() -> None:
+    log = LogId("cluster", "topic-id", 2)
+    assert place_text(Position(log, 7, "topic")) == "topic/2@7 (topic id topic-id)"
+    assert place_text(Position(log, -1, "topic")) == "the start of topic/2 (topic id topic-id)"
+    assert place_text(None) == "no log"

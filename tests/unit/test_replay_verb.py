@@ -12,7 +12,7 @@ from lakefold_committer.relog import EntriesGoneError, KafkaEntries
 from lakefold_log.envelope import encode
 from lakefold_log.filelog import framed
 from lakefold_table.entry import LogId
-from lakefold_table.errors import StopError
+from lakefold_table.errors import GapError
 from lakefold_table.uri import canonical
 from tests.oracle.manifests import manifest_files
 from tests.proposals import append, creation, remove_files_of, rows
@@ -125,7 +125,7 @@ class Partition:
 
     def seek(self, offset: int) -> None:
         if offset < 10:
-            raise StopError(f"offset {offset} is wanted, the log holds 10 up to 14", hint="restore it")
+            raise GapError(f"offset {offset} is wanted, the log holds 10 up to 14", hint="--accept-new-log")
         self.seeks.append(offset)
         self.position = offset
 
@@ -160,5 +160,6 @@ def test_entries_of_kafka_come_by_their_offsets() -> None:
     for gone in (11, 14):
         with pytest.raises(EntriesGoneError, match="nothing stands at"):
             kafka.at(LOG, "topic", [gone])
-    with pytest.raises(EntriesGoneError, match="the log holds 10 up to 14"):
+    with pytest.raises(EntriesGoneError, match="the log holds 10 up to 14") as gap:
         kafka.at(LOG, "topic", [9])
+    assert "--from" in gap.value.hint, "a replay accepts no log"
