@@ -41,8 +41,17 @@ class Bringer:
         self._unwritten: dict[str, bytes] = {}
 
     def remember(self, files: Iterable[NewFile]) -> None:
-        """Takes files for written that a preview would have written."""
+        """Takes files for written that are still to be: those of versions that were folded in memory."""
         self._unwritten.update((file.path, file.data) for file in files)
+
+    def forget(self, files: Iterable[NewFile]) -> None:
+        """They are written by now."""
+        for file in files:
+            self._unwritten.pop(file.path, None)
+
+    def forget_all(self) -> None:
+        """None of them will be written, unless another version needs it."""
+        self._unwritten.clear()
 
     def sizes(self, paths: Collection[str]) -> Mapping[str, int | None]:
         """The size of each file; one whose path the store refuses counts as missing.
@@ -94,8 +103,9 @@ class Bringer:
             return None
 
     def _content(self, path: str, most: int) -> bytes | None:
-        if path in self._unwritten:
-            return self._unwritten[path]
+        unwritten = self._unwritten.get(path)
+        if unwritten is not None:
+            return unwritten
         storage: Storage | None = self._versions.storage
         if "://" in path or path.startswith("/"):
             root, _, path = path.rpartition("/")

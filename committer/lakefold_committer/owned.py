@@ -151,7 +151,10 @@ class OwnedTable:
         folded = self._folded(group)
         group = group[: len(folded.outcomes)]
         self._table = folded.table
-        self._announced = self._announced or folded.publication is not None
+        if folded.publication is not None:
+            self._announced = True
+            # The next group may be folded before these are written.
+            self._bringer.remember(folded.publication.before)
         return Prepared(tuple(group), folded)
 
     def put(self, prepared: Prepared) -> bool:
@@ -175,12 +178,15 @@ class OwnedTable:
     def confirm(self, prepared: Prepared) -> Step:
         """Notes that what was prepared has been put."""
         self._stands = prepared.folded.table
-        self._published = self._published or prepared.folded.publication is not None
+        if prepared.folded.publication is not None:
+            self._published = True
+            self._bringer.forget(prepared.folded.publication.before)
         return prepared.step
 
     def fall_back(self, *, lost: bool = False) -> None:
         """Forgets what was prepared and not confirmed. `lost`: what others published is taken in first."""
         self._table, self._announced = self._stands, self._published
+        self._bringer.forget_all()
         self._must_catch_up = self._must_catch_up or lost
 
     def reported(self, below: int | None = None) -> None:
@@ -198,10 +204,8 @@ class OwnedTable:
         if self._stored is None:
             self._stored = self._stands.version
         prepared = self.prepare(group)
-        publication = prepared.folded.publication
-        if publication is not None:
-            self._bringer.remember(publication.before)
-        return self.confirm(prepared)
+        self._stands = prepared.folded.table
+        return prepared.step
 
     def _folded(self, group: Sequence[Entry]) -> Folded:
         log = group[0].position.log

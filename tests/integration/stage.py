@@ -112,6 +112,8 @@ class Stage:
         """Deletes the transactions topic and makes another of its name."""
         before, name = self.log, self.own.topics.transactions
         self.own.admin.client.delete_topics([name])[name].result()
+        # A broker that still knew it would not make another.
+        until(lambda: name not in self.own.admin.client.list_topics(timeout=5).topics, "the topic to be gone")
         until(lambda: self.log != before, "the topic to be another one", seconds=PATIENCE_S)
 
     def lose_up_to(self, offset: int) -> None:

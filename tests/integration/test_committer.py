@@ -181,8 +181,8 @@ def test_a_proposal_of_an_unknown_kind_parks_its_table_and_no_other(bench: Bench
             result = bench.propose(creation(other)).result
             assert isinstance(result, Rejected if number else Committed)
             assert isinstance(bench.propose(append(other, rows([number]), 1)).result, Committed)
-            assert f"@{unknown}" in committer.log.read_text()
             until(lambda: _parked(committer) == (1, 2), "what is parked")
+            assert f"@{unknown}" in committer.log.read_text()
             committer.kill()
     assert sorted(one.position.offset for one in bench.outcomes()) == [0, 1, 4, 5, 6, 7]
     assert (ids_in(bench.uri()), ids_in(other)) == ([1], [0, 1])

@@ -278,3 +278,14 @@ def test_who_opens_the_table_anew_answers_as_who_had_it_open() -> None:
         answers.append([one.result for one in meeting.table.owned.fold(meeting.group).outcomes])
     assert answers[0] == answers[1]
     assert all(isinstance(one, Committed) for one in answers[1])
+
+
+def test_the_next_group_joins_what_is_not_written_yet() -> None:
+    """One version is put while the next is folded on it: its files are known before they are there."""
+    meeting = Meeting()
+    committer = opened(meeting.uri)
+    prepared = [committer.prepare([entry]) for entry in meeting.group]
+    for one in prepared:
+        assert committer.put(one)
+        assert [type(outcome.result) for outcome in committer.confirm(one).outcomes] == [Committed]
+    assert meeting.deleted() == DELETED
