@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 
 from lakefold_committer.backoff import LONGEST_PAUSE_SECONDS
+from lakefold_committer.binding import misplaced
 from lakefold_committer.fold import outcome_of
 from lakefold_committer.line import LONGEST_PARKING_SECONDS, Batch, Waiting
 from lakefold_committer.metrics import STORE
 from lakefold_log.envelope import UnknownKind, decode
-from lakefold_table.entry import Entry, Invalid, Position
+from lakefold_table.entry import Entry, Invalid, Outcome, Position
 from lakefold_table.errors import (
     FencedError,
     GapError,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from lakefold_committer.parts import LogReader, Pace, Runtime, Tables
     from lakefold_committer.tracing import Traces
     from lakefold_log.consumer import Message
-    from lakefold_table.entry import Outcome
     from lakefold_table.uri import Place
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class Advancer:
         if line.at_work or line.ready is not None or line.lost:
             return
         if line.unknown is not None:
-            self._park_unknown(line, line.unknown)
+            self._judge_unknown(line, line.unknown)
         elif not line.queue and line.backlog:
             self._begin_reading(line)
         elif line.queue and line.table is None:
@@ -289,6 +289,10 @@ class Advancer:
 
     def _refuse(self, line: Line, step: str, error: PlaceError) -> None:
         """No table can lie there: an answer to the group, and nobody else's trouble."""
+        refusal = Invalid(f"{line.uri}: {error.message}", error.hint)
+        if step == OPEN and line.unknown is not None:
+            self._refuse_unknown(line, line.unknown, refusal)
+            return
         if step == PUT and line.putting is not None:
             group, line.putting = line.putting.group, None
         elif line.folding is not None:
@@ -297,13 +301,27 @@ class Advancer:
             group = line.cut(self._source.table_format, self._pace.limits)
         else:
             return
-        refusal = Invalid(f"{line.uri}: {error.message}", error.hint)
         entries = [one.entry for one in group if isinstance(one.entry, Entry)]
         self._answer(line, group, [outcome_of(entry, refusal) for entry in entries])
 
-    def _park_unknown(self, line: Line, unknown: UnknownKind) -> None:
-        if not line.batches:
+    def _judge_unknown(self, line: Line, unknown: UnknownKind) -> None:
+        """Parks the line, unless the table follows another log by now: then any proposal is refused alike."""
+        if line.batches:
+            return
+        if line.table is None:
+            self._begin(line, OPEN, partial(self._source.open, line.uri, line.branch), self._opened)
+            return
+        refusal = misplaced(line.table.table.marks, unknown.position)
+        if refusal is None:
             self._park(line, FOLD, StopError(unknown.message, where=str(unknown.position), hint=unknown.hint))
+        else:
+            self._refuse_unknown(line, unknown, refusal)
+            self.advance(line)
+
+    def _refuse_unknown(self, line: Line, unknown: UnknownKind, refusal: Invalid) -> None:
+        one = line.queue.popleft()
+        line.queued_bytes -= unknown.size
+        self._answer(line, (one,), [Outcome(unknown.position, unknown.table, refusal)])
 
     def _park(self, line: Line, step: str, error: LakefoldError) -> None:
         transient = isinstance(error, RetryError)

@@ -24,7 +24,7 @@ from lakefold_committer.metrics import Standing
 from lakefold_committer.reporting import Checkpoints, Reporting
 from lakefold_committer.threads import Threads
 from lakefold_committer.tracing import UNTOLD
-from lakefold_log.envelope import decode
+from lakefold_log.envelope import UnknownKind, decode
 from lakefold_table.entry import Entry, Invalid, Outcome, Position, Undecodable
 from lakefold_table.errors import FencedError, RetryError
 
@@ -218,9 +218,8 @@ class PartitionCommitter:
         elif isinstance(read, Entry):
             self._reporting.add(message, read, outcome_of(read, line))
         else:
-            at, table = read.position, read.table
-            refused = Undecodable(at, read.time_us, table, line.message, line.hint, read.size)
-            self._reporting.add(message, refused, Outcome(at, table, line))
+            outcome = Outcome(read.position, read.table, line)
+            self._reporting.add(message, _refused(read, outcome), outcome)
 
     def _line(self, uri: str, branch: str) -> Line | Invalid:
         """The line of a table; several spellings of its name share one: two would fence each other."""
@@ -245,8 +244,8 @@ class PartitionCommitter:
 
     def _answer(self, line: Line, group: Sequence[Waiting], outcomes: Sequence[Outcome]) -> None:
         for one, outcome in zip(group, outcomes, strict=True):
-            if isinstance(one.entry, Entry):
-                self._reporting.add(one.message, one.entry, outcome)
+            read = _refused(one.entry, outcome) if isinstance(one.entry, UnknownKind) else one.entry
+            self._reporting.add(one.message, read, outcome)
         self._touched[line.place] = group[-1].offset + 1
 
     def _wait(self, seconds: float) -> None:
@@ -342,6 +341,13 @@ class PartitionCommitter:
             errors = [line.parked.error for line in waiting if line.parked is not None]
             away = [str(error) for error in errors if isinstance(error, RetryError)]
             self._trouble = away[0] if away and len(away) == len(waiting) else ""
+
+
+def _refused(unknown: UnknownKind, outcome: Outcome) -> Undecodable:
+    """What can't be folded here, as what it is refused for."""
+    why = outcome.result
+    message, hint = (why.message, why.hint) if isinstance(why, Invalid) else (unknown.message, unknown.hint)
+    return Undecodable(unknown.position, unknown.time_us, unknown.table, message, hint, unknown.size)
 
 
 def _bytes_of(line: Line) -> int:

@@ -14,14 +14,20 @@ from lakefold_committer import partition
 from lakefold_committer.grouping import Limits
 from lakefold_committer.line import Line, Waiting
 from lakefold_committer.metrics import Metrics
+from lakefold_committer.moving import publish_move
 from lakefold_committer.offsets import Offsets
 from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Pace, Tables
 from lakefold_committer.reporting import MOST_CHECKPOINTS, Checkpoints
 from lakefold_committer.threads import Threads
-from lakefold_table.entry import Committed, Outcome
-from lakefold_table.errors import DamagedError, FencedError, RetryError
+from lakefold_log.envelope import encode
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.entry import Committed, Invalid, Outcome
+from lakefold_table.errors import DamagedError, FencedError, RetryError, StopError
+from lakefold_table.marks import Move, Why
+from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, place
+from lakefold_table.versions import Versions
 from tests.folding import FORMAT, append, creation, entries
 from tests.unit.test_partition import Log, Message, Reports, at, messages, opened
 
@@ -235,3 +241,39 @@ def test_tasks_end_in_the_loop() -> None:
     assert any(isinstance(one, KeyError) for one in ended)
     assert not threads.wait(0)
     threads.close()
+
+
+def unknown(uri: str, offset: int) -> Message:
+    """A proposal of a kind that no release knows yet."""
+    kindless = Envelope(table=uri).SerializeToString()
+    return Message(offset, uri.encode(), kindless + b"\x82\x01\x00")
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "detached"])
+def test_an_unknown_kind_waits_only_while_its_table_follows_this_log(tmp_path: Path, *, waits: bool) -> None:
+    uri, _ = two(tmp_path)
+    committer_of(messages([at(uri, creation())]), Stamped(), Trouble("", [])).run(threading.Event(), 1)
+    if not waits:
+        storage = open_storage(uri)
+        versions = Versions(storage, FORMAT.folder, FORMAT.detect)
+        publish_move(FORMAT, versions, uri, lambda table: Move(Why.DETACHED, table.marks.position, None, 0))
+    later = Message(2, uri.encode(), encode(at(uri, append("a"))))
+    log = Log([[unknown(uri, 1), later]], position=1)
+    reports = Stamped()
+    committer = committer_of(log, reports, Trouble("", []))
+    if waits:
+        with pytest.raises(StopError, match="doesn't know"):
+            committer.run(threading.Event(), 3)
+        assert offsets(reports) == []
+    else:
+        committer.run(threading.Event(), 3)
+        assert offsets(reports) == [1, 2]
+        assert all("detached" in str(one.result) for one in reports.outcomes)
+
+
+def test_an_unknown_kind_for_no_place_at_all_waits_for_nothing(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("no folder")
+    uri, _ = two(tmp_path)
+    reports = Stamped()
+    committer_of(Log([[unknown(uri, 0)]]), reports, Trouble("", [])).run(threading.Event(), 1)
+    assert [type(one.result) for one in reports.outcomes] == [Invalid]
