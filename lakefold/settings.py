@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
 from lakefold.errors import SettingError
+from lakefold.masking import MASK
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
 
@@ -32,7 +33,6 @@ PREFIX: Final = "LAKEFOLD_"
 TABLES: Final = {"kafka": ".", "storage_options": "_"}
 """The settings that are tables of options, and what parts the words of an option's name in each."""
 
-_MASK: Final = "***"
 _SECRET = re.compile(
     r"pass|secret|token|key|credential|account|signature|sas|jaas|auth|connection", re.IGNORECASE
 )
@@ -277,4 +277,4 @@ def _words(text: str) -> list[str]:
 
 def _masked(key: str, value: str) -> str:
     """Hide a value whose name sounds like a secret, and a login inside a URI."""
-    return _MASK if _SECRET.search(key) and value else _LOGIN_IN_URI.sub(_MASK, value)
+    return MASK if _SECRET.search(key) and value else _LOGIN_IN_URI.sub(MASK, value)

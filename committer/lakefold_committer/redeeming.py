@@ -37,7 +37,7 @@ _AGAIN: Final = "send the proposal again: nothing of it was folded"
 
 
 class Claims:
-    """The claims of one partition's entries, or of one file's. Not for several threads."""
+    """The claims of one partition, or of one file. Several threads may bring and clean up at once."""
 
     def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
         self._storage_options = storage_options

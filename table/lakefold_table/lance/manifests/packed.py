@@ -112,12 +112,10 @@ def packed_transaction(data: bytes, span: range) -> tuple[Transaction, Packed] |
     bring ids, lie under another base, differ in more than `MOST_KINDS` ways or hold what no release knows.
     """
     try:
-        rest, within = without(data, span, APPEND)
-        if within is None:
+        found = _append_apart(data, span)
+        if found is None:
             return None
-        transaction = _message(Transaction, rest)
-        if transaction.WhichOneof("operation") is not None:
-            return None
+        transaction, within = found
         packing = _Packing()
         for run in runs(data, FRAGMENTS, PORTION_BYTES, within):
             if not run.wanted or not packing.take(data[run.start : run.end]):
@@ -126,6 +124,15 @@ def packed_transaction(data: bytes, span: range) -> tuple[Transaction, Packed] |
         return None
     transaction.append.SetInParent()
     return (transaction, packing.packed()) if packing.is_plain() else None
+
+
+def _append_apart(data: bytes, span: range) -> tuple[Transaction, range] | None:
+    """The transaction without its Append, and where that lies; None where it is no Append alone."""
+    rest, within = without(data, span, APPEND)
+    if within is None:
+        return None
+    transaction = _message(Transaction, rest)
+    return (transaction, within) if transaction.WhichOneof("operation") is None else None
 
 
 def unpacked(entry: Entry) -> Entry:
@@ -144,12 +151,10 @@ def without_fragments(data: bytes, span: range) -> Transaction | None:
 
     For who asks what a version did, and not which fragments it brought. Raises `DecodeError`.
     """
-    rest, within = without(data, span, APPEND)
-    if within is None:
+    found = _append_apart(data, span)
+    if found is None:
         return None
-    transaction = _message(Transaction, rest)
-    if transaction.WhichOneof("operation") is not None:
-        return None
+    transaction, within = found
     others = bytearray()
     for run in runs(data, FRAGMENTS, PORTION_BYTES, within):
         part = data[run.start : run.end]
