@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lakefold_table.errors import InvalidError as InvalidError
     from lakefold_table.errors import LakefoldError as LakefoldError
     from lakefold_table.errors import NotATableError as NotATableError
+    from lakefold_table.errors import NotFoldedYetError as NotFoldedYetError
     from lakefold_table.errors import RetryError as RetryError
     from lakefold_table.errors import StopError as StopError
     from lakefold_table.errors import VersionExpiredError as VersionExpiredError
@@ -41,6 +42,7 @@ __all__ = [
     "InvalidError",
     "LakefoldError",
     "NotATableError",
+    "NotFoldedYetError",
     "Pace",
     "RetryError",
     "StopError",

@@ -8,6 +8,7 @@ def command(settings: Settings, as_json: bool) -> None: ...
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -68,6 +69,41 @@ def json_option(function: Callable[..., Result]) -> Callable[..., Result]:
     """Give a verb `--json`, which it takes as `as_json`."""
     text = "Print JSON on stdout: one document, or one line for each item of a stream."
     return click.option("--json", "as_json", is_flag=True, help=text)(function)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """By what a version was named, as `lakefold.open` takes it: a time, a position of the log, or neither."""
+
+    as_of: str | None
+    at_position: str | None
+
+
+def point_options(lead: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Give a verb `--as-of` and `--at-position`, which it takes as `point`.
+
+    `lead`: the beginning of both help texts, which go on with "was the newest then".
+    """
+    time = f"{lead} was the newest then: ISO 8601, UTC without a zone."
+    place = f"{lead} first held the log up to there: an offset, TOPIC/PARTITION@OFFSET, or a position's JSON."
+
+    def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
+        @wraps(function)
+        def call(*args: object, as_of: str | None, at_position: str | None, **rest: object) -> Result:
+            return function(*args, point=Point(as_of, at_position), **rest)
+
+        with_position = click.option("--at-position", metavar="POSITION", help=place)(call)
+        return click.option("--as-of", metavar="TIME", help=time)(with_position)
+
+    return decorate
+
+
+def check_one_of(point: Point, **given: object) -> None:
+    """Refuse two options that name a version each."""
+    ways = {**given, "as-of": point.as_of, "at-position": point.at_position}
+    named = [f"--{name}" for name, value in ways.items() if value is not None]
+    if len(named) > 1:
+        raise click.UsageError(f"{' and '.join(named)} each name a version; give one of them")
 
 
 def examples(*lines: str) -> str:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefold.options import STORE, examples, json_option, settings_options
+from lakefold.options import STORE, check_one_of, examples, json_option, point_options, settings_options
 from lakefold.output import operations_text, print_columns, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lakefold.options import Point
     from lakefold.settings import Settings
     from lakefold_reader.history import HistoryRow
 
@@ -36,6 +37,7 @@ PAGE = 50
         "lakefold log /data/flights",
         "lakefold log /data/flights --from 10 --to 20",
         "lakefold log /data/flights --branch audit",
+        "lakefold log /data/flights --as-of 2026-05-01T12:00:00Z",
         "lakefold log /data/flights --json | jq .rows_in",
     )
 )
@@ -44,9 +46,19 @@ PAGE = 50
 @click.option("--branch", metavar="NAME", help="The branch to look at.  [default: the line that TABLE is]")
 @click.option("--from", "first", type=click.IntRange(min=1), help="The oldest version to list.")
 @click.option("--to", "last", type=click.IntRange(min=1), help="The newest version to list.")
+@click.option("--tag", help="List no newer version than the one that a tag names, on whichever branch.")
+@point_options("List no newer version than the one that")
 @json_option
 def command(
-    settings: Settings, table: str, *, branch: str | None, first: int | None, last: int | None, as_json: bool
+    settings: Settings,
+    table: str,
+    *,
+    branch: str | None,
+    first: int | None,
+    last: int | None,
+    tag: str | None,
+    point: Point,
+    as_json: bool,
 ) -> None:
     """List the versions of TABLE, newest first, both ends included.
 
@@ -59,11 +71,21 @@ def command(
     is an update that only inserted. "adopted", "rebound", "detached" and "restored" are versions that those
     verbs made; "new log accepted" and "loss accepted" say that the committer was told so.
     """
+    check_one_of(point, to=last, tag=tag)
     from lakefold_reader.history import history_of
-    from lakefold_reader.lines import open_line
     from lakefold_reader.plain import plain_history
+    from lakefold_reader.snapshot import find_version
 
-    rows = history_of(open_line(table, branch, settings.storage_options), first, last)
+    source, newest = find_version(
+        table,
+        last,
+        tag=tag,
+        as_of=point.as_of,
+        branch=branch,
+        at_position=point.at_position,
+        storage_options=settings.storage_options,
+    )
+    rows = history_of(source, first, newest)
     if as_json:
         for row in rows:
             print_json(plain_history(row))

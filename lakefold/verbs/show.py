@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefold.options import STORE, examples, json_option, settings_options
+from lakefold.options import STORE, check_one_of, examples, json_option, point_options, settings_options
 from lakefold.output import print_columns, print_json
 
 if TYPE_CHECKING:
+    from lakefold.options import Point
     from lakefold.settings import Settings
 
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         "lakefold show /data/flights --version 12",
         "lakefold show /data/flights --tag release-3",
         "lakefold show /data/flights --as-of 2026-05-01T12:00:00Z --json",
+        "lakefold show /data/flights --at-position lakefold.transactions/0@4711",
     )
 )
 @click.argument("table")
@@ -28,9 +30,7 @@ if TYPE_CHECKING:
 )
 @click.option("--branch", metavar="NAME", help="The branch to look at.  [default: the line that TABLE is]")
 @click.option("--tag", help="The version that a tag names, on whichever branch.")
-@click.option(
-    "--as-of", metavar="TIME", help="The version that was the newest then: ISO 8601, UTC without a zone."
-)
+@point_options("The version that")
 @json_option
 def command(
     settings: Settings,
@@ -39,7 +39,7 @@ def command(
     number: int | None,
     branch: str | None,
     tag: str | None,
-    as_of: str | None,
+    point: Point,
     as_json: bool,
 ) -> None:
     """Show one version of TABLE: time, fragments, rows, schema, indices, configuration, feature flags, marks.
@@ -47,15 +47,20 @@ def command(
     The marks are what the version remembers of the log: the last position folded, and the batches of each
     app. Reads one manifest and no data.
     """
-    if sum(one is not None for one in (number, tag, as_of)) > 1:
-        raise click.UsageError("--version, --tag and --as-of each name a version; give one of them")
+    check_one_of(point, version=number, tag=tag)
     if tag is not None and branch is not None:
         raise click.UsageError("a tag names its branch itself; leave --branch out")
     from lakefold_reader.plain import plain_table
     from lakefold_reader.snapshot import open_table
 
     opened = open_table(
-        table, number, branch=branch, tag=tag, as_of=as_of, storage_options=settings.storage_options
+        table,
+        number,
+        branch=branch,
+        tag=tag,
+        as_of=point.as_of,
+        at_position=point.at_position,
+        storage_options=settings.storage_options,
     )
     told = plain_table(opened)
     if as_json:

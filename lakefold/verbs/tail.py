@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefold.options import STORE, examples, json_option, settings_options
+from lakefold.options import STORE, check_one_of, examples, json_option, point_options, settings_options
 from lakefold.output import operations_text, print_json
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakefold.options import Point
     from lakefold.settings import Settings
     from lakefold_reader.changes import Change
     from lakefold_reader.cursor import Cursor
@@ -31,6 +32,7 @@ NEWEST = 10
         "lakefold tail /data/flights --branch audit --follow",
         "lakefold tail /data/flights --from 12 --rows --json",
         "lakefold tail /data/flights --from earliest --follow --json | jq .cursor",
+        "lakefold tail /data/flights --as-of 2026-05-01T12:00:00Z",
     )
 )
 @click.argument("table")
@@ -43,6 +45,7 @@ NEWEST = 10
     help="The version seen last (what follows is shown), a cursor, earliest or latest.  "
     "[default: latest with --follow, else the last ten versions]",
 )
+@point_options("Show what follows the version that")
 @click.option("--follow", "-f", is_flag=True, help="Wait for new versions until Ctrl-C.")
 @click.option("--rows", "with_rows", is_flag=True, help="Print the rows that each version inserted, too.")
 @json_option
@@ -52,6 +55,7 @@ def command(
     *,
     branch: str | None,
     start: str | None,
+    point: Point,
     follow: bool,
     with_rows: bool,
     as_json: bool,
@@ -61,11 +65,24 @@ def command(
     With --rows each line is followed by the rows that the version inserted. The cursor in the JSON form is
     what a program keeps to go on from there. Where a version changed or removed rows, the line says so.
     """
-    from lakefold_reader.lines import open_line
+    check_one_of(point, **{"from": start})
+    from lakefold_reader.snapshot import find_version
 
     try:
-        source = open_line(table, branch, settings.storage_options)
-        _follow(source, start, follow=follow, with_rows=with_rows, as_json=as_json)
+        source, version = find_version(
+            table,
+            branch=branch,
+            as_of=point.as_of,
+            at_position=point.at_position,
+            storage_options=settings.storage_options,
+        )
+        _follow(
+            source,
+            start if version is None else str(version),
+            follow=follow,
+            with_rows=with_rows,
+            as_json=as_json,
+        )
     except KeyboardInterrupt:
         return
 

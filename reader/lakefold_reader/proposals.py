@@ -20,7 +20,7 @@ from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.marks import decode_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from lakefold_log.record import Record
@@ -190,7 +190,7 @@ def find(source: Source, sought: Sought, *, at_most: int) -> Finding:
     newest = read_step(source, numbers[-1], whole=True)
     head = None if newest is None else newest.head
     branch = "" if head is None else head.branch
-    marks = _proven_marks(source, numbers[-at_most:])
+    marks = proven_marks(source, numbers[-at_most:])
     uri = source.uri.removesuffix(f"/{branch_root(branch)}") if branch else source.uri
     committed_in = _marked(sought, marks)
     search = _Search(sought, uri, branch, committed_in=committed_in, logs=_logs(marks))
@@ -207,7 +207,7 @@ def find(source: Source, sought: Sought, *, at_most: int) -> Finding:
     return Finding(uri, branch, marks, numbers[0], lowest, numbers[-1], *told)
 
 
-def _proven_marks(source: Source, numbers: list[int]) -> Marks | None:
+def proven_marks(source: Source, numbers: Sequence[int]) -> Marks | None:
     """The marks of the newest version that a committer made: a foreign one may have rolled them back.
 
     None where there is none; a clone bears the marks of the line that it was made of, which say nothing here.

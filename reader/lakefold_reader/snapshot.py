@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from lakefold_reader.columns import TableSchema, schema_of
 from lakefold_reader.features import Feature, features_of
 from lakefold_reader.indices import IndexInfo, indices_of
 from lakefold_reader.lines import branched, tagged
+from lakefold_reader.position_versions import version_at_position
 from lakefold_reader.source import (
     EPOCH,
     counts_rows,
@@ -58,30 +59,55 @@ def open_table(
     `version`: its number. `as_of`: the version that was the newest at this time (a `datetime`, or ISO 8601
     text; without a zone it is UTC). `tag`: the version that a tag names, on whichever branch. `branch`: the
     line of versions that the others are looked up in; without it that of `uri`, and `main` is the main one.
-    `at_position` is not built in this release. `storage_options` are those of pylance. Nothing is written,
-    whatever lies at `uri`.
+    `at_position`: the oldest version that holds the log up to this position, whatever became of its entry. It
+    is a position as changes and outcomes give it (or they themselves), its text (`TOPIC/PARTITION@OFFSET`) or
+    JSON as `lakefold` prints them, or an offset alone, which is one of the log that the table is bound to.
+    `storage_options` are those of pylance. Nothing is written, whatever lies at `uri`.
 
     Raises `NotATableError` where there is no table, `VersionExpiredError` where the version is gone or not
-    there yet, `UnknownRefError` where there is no such tag or branch, `InvalidError` for what can't be asked,
-    `DamagedError` where the manifest or the tag can't be read.
+    there yet, `UnknownRefError` where there is no such tag or branch, `NotFoldedYetError` for a position that
+    is still to come, `InvalidError` for what can't be asked (as a position of a log that the table doesn't
+    know), `DamagedError` where the manifest or the tag can't be read.
     """
-    if at_position is not None:
-        not_built("opening a table by at_position")
-    named = [
-        name for name, given in (("version", version), ("as_of", as_of), ("tag", tag)) if given is not None
-    ]
+    source, found = find_version(
+        uri,
+        version,
+        tag=tag,
+        as_of=as_of,
+        branch=branch,
+        at_position=at_position,
+        storage_options=storage_options,
+    )
+    return table_of(source, found)
+
+
+def find_version(
+    uri: str | os.PathLike[str],
+    version: int | None = None,
+    *,
+    tag: str | None = None,
+    as_of: datetime | str | None = None,
+    branch: str | None = None,
+    at_position: object = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> tuple[Source, int | None]:
+    """The line of versions and the version that `open_table` opens (None: the newest); raises as it does."""
+    ways = {"version": version, "as_of": as_of, "tag": tag, "at_position": at_position}
+    named = [name for name, given in ways.items() if given is not None]
     if len(named) > 1:
         raise InvalidError(f"{' and '.join(named)} both name a version", hint="give one of them")
     if tag is not None and branch is not None:
         raise InvalidError("a tag names its branch itself", hint="leave the branch out")
     source = open_source(uri, storage_options)
     if tag is not None:
-        source, version = tagged(source, tag)
+        return tagged(source, tag)
     if branch is not None:
         source = branched(source, branch)
     if as_of is not None:
-        version = version_as_of(source, micros_of(as_of))
-    return table_of(source, version)
+        return source, version_as_of(source, micros_of(as_of))
+    if at_position is not None:
+        return source, version_at_position(source, at_position)
+    return source, version
 
 
 def table_of(source: Source, version: int | None = None) -> Table:
@@ -91,11 +117,6 @@ def table_of(source: Source, version: int | None = None) -> Table:
     if chosen not in numbers and not (is_detached(chosen) and source.versions.exists(chosen)):
         raise missing(source, chosen)
     return Table(source, read_state(source, chosen))
-
-
-def not_built(what: str) -> NoReturn:
-    """Refuses what a later release will do."""
-    raise InvalidError(f"{what} is not built in this release", hint="name a version or a time")
 
 
 @dataclass(frozen=True, slots=True)

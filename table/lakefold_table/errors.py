@@ -7,6 +7,11 @@ data.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lakefold_table.entry import Position
+
 
 class LakefoldError(Exception):
     """The base of every error that Lakefold raises on purpose.
@@ -82,3 +87,11 @@ class VersionExpiredError(InvalidError):
     def __init__(self, message: str, *, oldest: int, where: str = "", hint: str = "") -> None:
         super().__init__(message, where=where, hint=hint)
         self.oldest = oldest
+
+
+class NotFoldedYetError(RetryError):
+    """A position of the log that was asked for is still to come; `newest` is the last one that is folded."""
+
+    def __init__(self, message: str, *, newest: Position, where: str = "", hint: str = "") -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.newest = newest

@@ -17,7 +17,7 @@ from lakefold_committer.owned import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Committed, Invalid, Rejected
-from lakefold_table.errors import NotATableError
+from lakefold_table.errors import NotATableError, NotFoldedYetError
 from lakefold_table.lance.invariants import Step, faults
 from lakefold_table.lance.state import LanceState
 from lakefold_table.refs import Refs
@@ -294,6 +294,32 @@ def test_a_branch_may_lie_above_another(source: Path) -> None:
     assert lakefold.open(source, branch="side/one").version == 5
     with pytest.raises(NotATableError):
         owned(source / "tree")
+
+
+@pytest.mark.parametrize("source", [False], indirect=True)
+def test_a_branch_is_opened_at_a_position_of_its_own(source: Path) -> None:
+    """The main line and each branch count for themselves, whoever made the branch."""
+    lance.dataset(str(source)).create_branch("theirs", 6)
+    made = [(name, branching(source, name)) for name in ("ours",)]
+    folds: dict[int, tuple[str, int]] = {}
+    for offset, (name, transaction) in enumerate(
+        [*made, *[(name, None) for name in ("", "theirs", "ours", "")]]
+    ):
+        line = open_line(canonical(source), name, None)
+        envelope = Envelope(table=canonical(source), branch=name)
+        envelope.lance.CopyFrom(transaction or Transaction(uuid=f"{offset}", read_version=6))
+        if transaction is None:
+            envelope.lance.append.SetInParent()
+        (outcome,) = line.fold(entries([envelope], 10 * offset)).outcomes
+        assert isinstance(outcome.result, Committed), outcome
+        folds[10 * offset] = name, outcome.result.version
+    assert folds == {0: ("ours", 6), 10: ("", 7), 20: ("theirs", 7), 30: ("ours", 7), 40: ("", 8)}
+    for offset, (name, version) in folds.items():
+        assert lakefold.open(source, branch=name or "main", at_position=offset).version == version
+    for offset, name, version in ((20, "main", 8), (11, "main", 8), (0, "theirs", 7), (20, "ours", 7)):
+        assert lakefold.open(source, branch=name, at_position=offset).version == version
+    with pytest.raises(NotFoldedYetError):
+        lakefold.open(source, branch="ours", at_position=40)
 
 
 @pytest.mark.parametrize("source", [False], indirect=True)

@@ -80,6 +80,43 @@ def test_show_another_version(table: Folded, capsys: pytest.CaptureFixture[str])
     told(capsys, "show", table.uri, "--as-of", "noon", code=2)
 
 
+@pytest.mark.parametrize("way", ["2", "lakefold.transactions/0@2", "lakefold.transactions/0@1-2", "JSON"])
+def test_a_version_named_by_its_position(table: Folded, capsys: pytest.CaptureFixture[str], way: str) -> None:
+    if way == "JSON":
+        (change,) = documents(capsys, "tail", table.uri, "--from", "1")[:1]
+        way = json.dumps(change["position"])
+    named = (table.uri, "--at-position", way)
+    assert documents(capsys, "show", *named) == documents(capsys, "show", table.uri, "--version", "2")
+    assert [one["version"] for one in documents(capsys, "log", *named)] == [2, 1]
+    assert [one["version"] for one in documents(capsys, "tail", *named)] == [3, 4]
+
+
+def test_a_version_named_by_its_time_or_tag(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
+    (third,) = documents(capsys, "show", table.uri, "--version", "3")
+    lance.dataset(table.uri.removeprefix("file://")).tags.create("third", 3)
+    for way in (("--as-of", third["timestamp"]), ("--tag", "third")):
+        assert documents(capsys, "show", table.uri, *way) == [third]
+        assert [one["version"] for one in documents(capsys, "log", table.uri, *way)] == [3, 2, 1]
+    assert [
+        one["version"] for one in documents(capsys, "tail", table.uri, "--as-of", third["timestamp"])
+    ] == [4]
+
+
+def test_one_version_is_named_once_and_must_be_there(
+    table: Folded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for args in (
+        ("show", table.uri, "--version", "1", "--at-position", "1"),
+        ("show", table.uri, "--as-of", "2026-01-01", "--at-position", "1"),
+        ("log", table.uri, "--to", "1", "--as-of", "2026-01-01"),
+        ("log", table.uri, "--tag", "x", "--at-position", "1"),
+        ("tail", table.uri, "--from", "1", "--at-position", "1"),
+        ("show", table.uri, "--at-position", "lakefold.transactions/7@1"),
+    ):
+        told(capsys, *args, code=2)
+    told(capsys, "show", table.uri, "--at-position", "99", code=5)
+
+
 def test_show_tells_indices_with_what_they_cover(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     uri = str(tmp_path / "t")
     lance.write_dataset(rows(range(20)), uri, max_rows_per_file=10)
