@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakefold_committer.grouping import Limits
     from lakefold_committer.owned import OwnedTable
     from lakefold_log.consumer import Message
-    from lakefold_log.reporter import DeadLetter
+    from lakefold_log.dead_letters import DeadLetter
     from lakefold_log.stamp import Stamp
     from lakefold_table.entry import Invalid, LogId, Outcome
     from lakefold_table.format import AnyFormat

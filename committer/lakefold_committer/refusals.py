@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_log.reporter import DeadLetter
+from lakefold_log.dead_letters import DeadLetter
 from lakefold_table.entry import Invalid, Rejected
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""Reads the dead letters back: the proposals that were refused, as they came, and why.
+"""Dead letters: the proposals that were refused, as they came, and why.
 
-The report that answered a proposal wrote them (`reporter`), with the reason and the first position in headers
-of their own; this is the other direction, for who looks at them and sends one again.
+The report that answers a proposal writes them (`reporter`), with the reason and the first position in headers
+of their own. They are read back by who looks at them and sends one again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakefold_log.admin import Admin
+from lakefold_log.answers import MAX_TEXT
 from lakefold_log.consumer import PartitionReader
 from lakefold_log.envelope import decode
 from lakefold_log.topics import describe, watermarks
@@ -29,6 +30,35 @@ _GROUP: Final = "lakefold-waiter"
 # Past the last message a poll waits for all of its time, even where only a marker was left to read.
 _POLL_S: Final = 0.05
 _OURS: Final = "lakefold."
+# What Kafka adds to a batch of one record, and to each header: more than enough for the fields around them.
+_RECORD_OVERHEAD: Final = 1024
+_HEADER_OVERHEAD: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that was not folded: its own bytes as they stood at `position`, and why."""
+
+    position: Position
+    key: bytes | None
+    value: bytes
+    reason: str
+    hint: str = ""
+    headers: Headers = ()
+
+    def fitting(self, largest: int) -> tuple[bytes | None, bytes, Headers]:
+        """Key, value and headers of a message of at most `largest` bytes, as the broker counts them.
+
+        What is too large is left out, its size told: it must not block the partition, and the log keeps the
+        message itself.
+        """
+        why = _why(self)
+        key, value, headers = self.key, self.value, (*self.headers, *why)
+        if _size(key, value, headers) > largest:
+            value, headers = b"", (*why, ("lakefold.left-out", str(len(value)).encode()))
+            if _size(key, value, headers) > largest:
+                key = None
+        return key, value, headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +171,24 @@ def _position(told: Mapping[str, str]) -> Position | None:
         return None
     log = LogId(told.get("lakefold.cluster-id", ""), told.get("lakefold.topic-id", ""), int(partition))
     return Position(log, int(offset), told.get("lakefold.topic", ""))
+
+
+def _size(key: bytes | None, value: bytes, headers: Headers) -> int:
+    """At most so many bytes are a message of these for the broker."""
+    told = sum(len(name.encode()) + len(text or b"") + _HEADER_OVERHEAD for name, text in headers)
+    return _RECORD_OVERHEAD + len(key or b"") + len(value) + told
+
+
+def _why(letter: DeadLetter) -> Headers:
+    """The headers that say why a message lies in the dead letters, and where it stood."""
+    place = letter.position
+    told = (
+        ("lakefold.reason", letter.reason[:MAX_TEXT]),
+        ("lakefold.hint", letter.hint[:MAX_TEXT]),
+        ("lakefold.cluster-id", place.log.cluster_id),
+        ("lakefold.topic-id", place.log.topic_id),
+        ("lakefold.topic", place.topic),
+        ("lakefold.partition", str(place.log.partition)),
+        ("lakefold.offset", str(place.offset)),
+    )
+    return tuple((name, text.encode()) for name, text in told)

@@ -6,22 +6,25 @@ and whoever waits reads only what was committed. What a report says was publishe
 no fact: the next committer gives the same answers from the table.
 
 Where the answer to a commit is lost, the group's offset tells: each report's stamp carries a number of its
-own, and what is read back says which report was the last.
+own, and what is read back says which report was the last. Whether that one is whole the outcomes tell
+(`last_report`): what is missing of it is given again, by this reporter from memory, by another one from the
+tables, for which the offset goes back to where it was.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import TopicPartition
 
 from lakefold_log.admin import Admin
-from lakefold_log.answers import MAX_TEXT, outcome_message
+from lakefold_log.answers import outcome_message
 from lakefold_log.committed import committed
+from lakefold_log.last_report import LastReport, Place, answered_since, is_whole
 from lakefold_log.session import Session
 from lakefold_log.stamp import Stamp
 from lakefold_log.topics import describe, settings_of, watermarks
@@ -36,13 +39,10 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
 
     from lakefold_log.admin import KafkaConfig
-    from lakefold_log.consumer import Headers
+    from lakefold_log.dead_letters import DeadLetter
     from lakefold_log.topics import Topics
     from lakefold_table.entry import LogId, Outcome, Position
 
-# What Kafka adds to a batch of one record, and to each header: more than enough for the fields around them.
-_RECORD_OVERHEAD: Final = 1024
-_HEADER_OVERHEAD: Final = 10
 # How long the brokers may take for one question about the group; an offset held back longer hangs.
 _QUESTION_S: Final = 3.0
 
@@ -51,23 +51,20 @@ _Mark = tuple[int, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A message that was not folded: its own bytes as they stood at `position`, and why."""
-
-    position: Position
-    key: bytes | None
-    value: bytes
-    reason: str
-    hint: str = ""
-    headers: Headers = ()
-
-
-@dataclass(frozen=True, slots=True)
 class _Report:
     outcomes: tuple[Outcome, ...]
     dead_letters: tuple[DeadLetter, ...]
     next_offset: int
     stamp: Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A report whose commit was asked for: the offset it leaves, and what tells whether it is whole."""
+
+    report: _Report
+    mark: _Mark
+    last: LastReport
 
 
 class Reporter:
@@ -108,10 +105,19 @@ class Reporter:
         self._stopped: StopError | None = None
         # What the group's offset was before the last report, and is; what that report was; what may be.
         self._before: _Mark | None = None
-        self._done: _Report | None = None
-        self._doubtful: tuple[_Report, _Mark] | None = None
+        self._done: _Sent | None = None
+        self._doubtful: _Sent | None = None
+        # What is missing of an earlier report; entries whose outcomes are there though their report is not.
         self._owed: _Report | None = None
+        self._given: frozenset[Position] = frozenset()
         self._mark = self._take_over(self._deadline())
+        # Where the group stood with all below it answered for sure.
+        self._whole = _place_of(self._mark)
+        try:
+            self._take_back(self._deadline())
+        except BaseException:
+            self._session.close()
+            raise
         # Of one row only if whoever comes next finds it: the first report must be there before any fold.
         before = Stamp.of(self._mark[1], self._mark[0])
         last = before.owner if before is not None and before.owner is not None else Owner(self._instance, 0)
@@ -156,58 +162,104 @@ class Reporter:
         self.close()
 
     def _report(self, report: _Report, deadline: float) -> int:
-        if not self._session.usable and self._renew(deadline) == report:
-            return self.outcomes_offset
+        given = not self._session.usable and self._renew(deadline) == report
         if self._owed is not None:
             self._transact(self._owed, deadline)
             self._owed = None
-        self._transact(report, deadline)
+        if not given:
+            self._transact(report, deadline)
+        self._given = frozenset()
         return self.outcomes_offset
 
     def _transact(self, report: _Report, deadline: float) -> None:
         self._prove_held()
-        session = self._session
-        name = f"{self._instance}-{next(self._numbers)}"
-        mark = (report.next_offset, report.stamp.metadata(report.next_offset, report=name))
+        outcomes = _missing(report, self._given)
+        sent = self._named(report, len(outcomes))
         self._delivered = self.outcomes_offset
-        session.begin(deadline)
-        self._send_outcomes(report.outcomes)
-        for letter in report.dead_letters:
-            self._send_letter(letter)
-        session.send_offset(self._place(*mark))
-        self._doubtful = (report, mark)
         try:
-            session.commit()
+            self._session.begin(deadline)
+            self._send_outcomes(outcomes)
+            for letter in report.dead_letters:
+                self._send_letter(letter)
+            self._session.send_offset(self._place(*sent.mark))
+            self._doubtful = sent
+            self._session.commit()
         except RetryError:
-            if session.usable:
-                self._doubtful = None
+            # What Kafka aborts may take with it what a broker forgot to mark: a new session looks after it.
+            self._session.usable = False
             raise
         self.outcomes_offset = self._delivered
-        self._settle(report, mark)
+        self._settle(sent)
 
-    def _settle(self, report: _Report, mark: _Mark) -> None:
-        self._before, self._mark, self._done, self._doubtful = self._mark, mark, report, None
+    def _named(self, report: _Report, count: int) -> _Sent:
+        """The report under a name of its own, with what tells a successor whether it is whole."""
+        name = f"{self._instance}-{next(self._numbers)}"
+        last = LastReport(name, self.outcomes_offset, count, self._whole)
+        metadata = report.stamp.metadata(report.next_offset, report=last.encode())
+        return _Sent(report, (report.next_offset, metadata), last)
+
+    def _settle(self, sent: _Sent) -> None:
+        self._before, self._mark, self._done, self._doubtful = self._mark, sent.mark, sent, None
+        self._whole = _place_of(sent.mark)
 
     def _renew(self, deadline: float) -> _Report | None:
-        """A new session after the last one was lost; returns the doubtful report if it was committed.
+        """A new session after the last one was lost; returns the doubtful report if it counts as given.
 
-        Raises `StopError` where the group's offset was moved by somebody else meanwhile.
+        What is missing of reports that count is owed then. Raises `StopError` where the group's offset was
+        moved by somebody else meanwhile.
         """
         self._session.close()
         mark = self._take_over(deadline)
-        doubtful, self._doubtful = self._doubtful, None
-        if doubtful is not None and mark == doubtful[1]:
-            self._settle(*doubtful)
-            if doubtful[0] is self._owed:
-                self._owed = None
-            return doubtful[0]
-        if self._done is not None and mark == self._before:
-            # The broker lost the end of the last report, and taking over has aborted it: give it again.
-            self._owed, self._done, self._mark = self._done, None, mark
-        elif mark != self._mark:
+        done, doubtful = self._done, self._doubtful
+        if mark not in {self._before, self._mark} and (doubtful is None or mark != doubtful.mark):
             message = f"the offset of group {self._group} was moved to {mark[0]} by another process"
             raise FencedError(message, where=self._where, hint="let one committer fold each partition")
-        return None
+        first = done or doubtful
+        if first is not None:
+            self._given |= self._answered_since(first.last.begin)
+        self._doubtful = None
+        is_lost, is_there = mark == self._before, doubtful is not None and mark == doubtful.mark
+        if doubtful is not None and is_there:
+            self._settle(doubtful)
+        self._mark = mark
+        self._owe([one for one in (done, doubtful if is_there else None) if one is not None], at_all=is_lost)
+        return doubtful.report if doubtful is not None and is_there else None
+
+    def _owe(self, sent: Sequence[_Sent], *, at_all: bool) -> None:
+        """What is missing of these reports goes out before anything else; their dead letters may come twice.
+
+        `at_all`: also where only the offset is missing.
+        """
+        missing = {one.position: one for each in sent for one in _missing(each.report, self._given)}
+        self._owed = None
+        if missing or (at_all and sent):
+            letters = dict.fromkeys(one for each in sent for one in each.report.dead_letters)
+            last = sent[-1].report
+            self._owed = replace(last, outcomes=tuple(missing.values()), dead_letters=tuple(letters))
+            self._whole = sent[0].last.before
+
+    def _answered_since(self, begin: int) -> frozenset[Position]:
+        return answered_since(self._config, self.topics, self.log, begin)
+
+    def _take_back(self, deadline: float) -> None:
+        """Puts the group's offset back to where it was before the last report, if that one isn't whole.
+
+        What others reported is known to the tables alone: from there on their entries are answered again,
+        but for those whose outcomes can be seen.
+        """
+        stamp = Stamp.of(self._mark[1], self._mark[0])
+        last = Stamp.report_of(self._mark[1])
+        is_ours = stamp is not None and (stamp.cluster_id, stamp.topic_id) == (
+            self.log.cluster_id,
+            self.log.topic_id,
+        )
+        if stamp is None or not is_ours or last is None or last.before is None:
+            return
+        if is_whole(self._config, self.topics, self.log, last):
+            return
+        before = last.before
+        stamp = replace(stamp, low_watermark=before.low_watermark, outcomes_offset=before.outcomes_offset)
+        self._transact(_Report((), (), before.offset, stamp), deadline)
 
     def _take_over(self, deadline: float) -> _Mark:
         """A new session; returns the group's offset as it stands when nobody else reports any more."""
@@ -288,13 +340,7 @@ class Reporter:
             )
 
     def _send_letter(self, letter: DeadLetter) -> None:
-        why = _why(letter)
-        key, value, headers = letter.key, letter.value, (*letter.headers, *why)
-        if _size(key, value, headers) > self._largest_letter:
-            # It must not block the partition. The log keeps the message itself.
-            value, headers = b"", (*why, ("lakefold.left-out", str(len(value)).encode()))
-            if _size(key, value, headers) > self._largest_letter:
-                key = None
+        key, value, headers = letter.fitting(self._largest_letter)
         self._session.send(self.topics.dead_letters, value, key, headers=headers)
 
     def _on_last_outcome(self, error: KafkaError | None, message: Message) -> None:
@@ -306,22 +352,10 @@ class Reporter:
         return time.monotonic() + self._timeout_s
 
 
-def _size(key: bytes | None, value: bytes, headers: Headers) -> int:
-    """At most so many bytes are a message of these for the broker."""
-    told = sum(len(name.encode()) + len(text or b"") + _HEADER_OVERHEAD for name, text in headers)
-    return _RECORD_OVERHEAD + len(key or b"") + len(value) + told
+def _place_of(mark: _Mark) -> Place | None:
+    stamp = Stamp.of(mark[1], mark[0])
+    return None if stamp is None else Place(mark[0], stamp.low_watermark, stamp.outcomes_offset)
 
 
-def _why(letter: DeadLetter) -> Headers:
-    """The headers that say why a message lies in the dead letters, and where it stood."""
-    place = letter.position
-    told = (
-        ("lakefold.reason", letter.reason[:MAX_TEXT]),
-        ("lakefold.hint", letter.hint[:MAX_TEXT]),
-        ("lakefold.cluster-id", place.log.cluster_id),
-        ("lakefold.topic-id", place.log.topic_id),
-        ("lakefold.topic", place.topic),
-        ("lakefold.partition", str(place.log.partition)),
-        ("lakefold.offset", str(place.offset)),
-    )
-    return tuple((name, text.encode()) for name, text in told)
+def _missing(report: _Report, seen: frozenset[Position]) -> list[Outcome]:
+    return [one for one in report.outcomes if one.position not in seen]

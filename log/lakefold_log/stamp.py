@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition
 
 from lakefold_log.admin import error_of
 from lakefold_log.committed import committed
+from lakefold_log.last_report import LastReport
 from lakefold_table.errors import RetryError
 from lakefold_table.owner import Owner
 
@@ -45,7 +46,7 @@ class Stamp:
     def metadata(self, offset: int, *, report: str = "") -> str:
         """The text that goes with the committed `offset`, and names it: copied to another it is no proof.
 
-        `report` tells one report from another with the same stamp.
+        `report` tells the report that it goes with, a `LastReport` as text.
         """
         said = {_OFFSET: offset, **asdict(self), _REPORT: report}
         said[_OWNER] = "" if self.owner is None else self.owner.encode()
@@ -69,6 +70,11 @@ class Stamp:
         except ValueError:
             return None
         return cls(**found) if found.pop(_OFFSET) == offset else None
+
+    @staticmethod
+    def report_of(metadata: str | None) -> LastReport | None:
+        """The report that metadata with a stamp came with; None where an older release wrote it."""
+        return LastReport.decode(json.loads(metadata or "{}").get(_REPORT, ""))
 
 
 _KINDS: Final = {

@@ -38,6 +38,28 @@ OLD_RELEASE = "import lakefold_table.marks as m; m.RULES -= 1; from lakefold.cli
 """A committer of the release before this one, as far as its rules' number goes."""
 
 
+HALF_REPORTED = """
+import os
+from lakefold.cli import main
+from lakefold_log.session import Session
+from tests.integration.markers import mark_committed, open_transactions
+commit, reports = Session.commit, []
+def dying(session):
+    topic, _, partition = session._where.rpartition("/")
+    session._producer.flush(30)
+    found = open_transactions("{bootstrap}", topic, 0)
+    reports.extend(found)
+    if len(reports) < {reports}:
+        return commit(session)
+    for one in found:
+        mark_committed("{bootstrap}", one, "__consumer_offsets", 0)
+    os._exit(9)
+Session.commit = dying
+main()
+"""
+"""A committer that dies in a report with outcomes, its offset committed, its outcomes not."""
+
+
 @pytest.fixture
 def ledger(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Ledger:
     return Ledger(bootstrap, topic_names, tmp_path)
@@ -156,6 +178,17 @@ def test_a_broker_that_dies_under_load_loses_nothing_of_two_committers(
             one.kill()
         staff.start()
         grows(ledger)
+
+
+def test_outcomes_that_a_broker_forgot_are_given_by_the_next_committer(ledger: Ledger) -> None:
+    with at_work(ledger) as (staff, first):
+        current = first
+        for reports in (1, 5):
+            current.kill()
+            code = HALF_REPORTED.format(bootstrap=ledger.bootstrap, reports=reports)
+            assert staff.start("-c", code).process.wait(LEAVING_SECONDS) == 9
+            current = staff.start()
+            grows(ledger)
 
 
 def test_an_older_release_steps_down_once_a_newer_one_has_published(ledger: Ledger) -> None:

@@ -11,9 +11,10 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from lakefold_log import stamp as stamps
 from lakefold_log.consumer import PartitionReader
+from lakefold_log.dead_letters import DeadLetter
 from lakefold_log.envelope import decode
 from lakefold_log.outcomes import read_outcomes
-from lakefold_log.reporter import DeadLetter, Reporter
+from lakefold_log.reporter import Reporter
 from lakefold_log.topics import describe, settings_of
 from lakefold_table.entry import Committed, Entry, Invalid, Outcome, Position
 from lakefold_table.errors import FencedError, RetryError, StopError

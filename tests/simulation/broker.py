@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_committer.proofs import Told
-    from lakefold_log.reporter import DeadLetter
+    from lakefold_log.dead_letters import DeadLetter
     from lakefold_log.stamp import Stamp
     from lakefold_table.entry import Outcome
     from tests.simulation.runtime import Hub, Process

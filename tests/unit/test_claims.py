@@ -34,7 +34,7 @@ from tests.unit.test_partition import Log, Message, Reports, at, opened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lakefold_log.reporter import DeadLetter
+    from lakefold_log.dead_letters import DeadLetter
     from lakefold_log.stamp import Stamp
     from lakefold_table.entry import Result
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_committer.owned import OwnedTable
-    from lakefold_log.reporter import DeadLetter
+    from lakefold_log.dead_letters import DeadLetter
     from lakefold_log.stamp import Stamp
     from lakefold_table.errors import LakefoldError
 

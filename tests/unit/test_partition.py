@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from lakefold_log.reporter import DeadLetter
+    from lakefold_log.dead_letters import DeadLetter
     from lakefold_log.stamp import Stamp
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.owner import Owner
