@@ -26,6 +26,8 @@ FAST = {
 }
 # A broker or a Spark session may take many seconds to start on two busy cores.
 INTEGRATION_TIMEOUT_SECONDS = 300
+# Tests that other test files take over.
+pytest.register_assert_rewrite("tests.contracts.behaviour")
 # `pytest --hypothesis-profile=long`: tests that can play more than a test run has time for do so.
 settings.register_profile("long", deadline=None)
 

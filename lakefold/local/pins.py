@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-JarSet = Literal["broker", "spark"]
-"""`broker`: Kafka and all it needs to run. `spark`: the Kafka connector of the pinned Spark release."""
+JarSet = Literal["broker", "s3", "spark"]
+"""`broker`: Kafka and all it needs to run. `spark`: the Kafka connector of the pinned Spark release. `s3`: a
+server over a folder that speaks S3, for tests."""
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 

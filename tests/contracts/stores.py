@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import MemoryStorage
@@ -20,16 +20,40 @@ if TYPE_CHECKING:
 KINDS = ["local, unnamed files", "local, named files", "memory"]
 
 
+class Site(Protocol):
+    """One empty place for objects; every `open` gives another store on the same place.
+
+    `cheap_size`: as the store should say of itself. `tick_us`: how coarse its times are. `rounds`: how many
+    races its test plays.
+    """
+
+    @property
+    def cheap_size(self) -> bool: ...
+
+    @property
+    def tick_us(self) -> int: ...
+
+    @property
+    def rounds(self) -> int: ...
+
+    def open(self, below: str = "") -> Storage:
+        """A store whose root is this place, or a folder below it."""
+        ...
+
+
 @dataclass(frozen=True)
-class Site:
-    """One empty place for objects; every `open` gives another store on the same place."""
+class LocalSite:
+    """A folder, or a name in memory."""
 
     kind: str
     folder: Path
     name: str
+    cheap_size: bool = True
+    tick_us: int = 20_000  # File systems stamp by a clock that ticks every few milliseconds.
+    rounds: int = 200
 
     @classmethod
-    def new(cls, kind: str, folder: Path) -> Site:
+    def new(cls, kind: str, folder: Path) -> Self:
         """A place that nobody else uses."""
         return cls(kind, folder / "lake" / "table", uuid.uuid4().hex)
 

@@ -16,6 +16,7 @@ import pytest
 
 from lakefold.local.broker import Broker
 from lakefold.local.spark import prepare_session
+from tests.servers.s3 import S3Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +54,13 @@ def bootstrap(broker: Broker) -> str:
 def own_broker() -> Iterator[Broker]:
     """A running broker that the test may stop, kill and start again."""
     with TemporaryDirectory(prefix="lakefold-broker-") as folder, Broker(folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """A running S3 server that all tests of this process share: a test that kills it starts its own."""
+    with TemporaryDirectory(prefix="lakefold-s3-") as folder, S3Server(Path(folder)) as running:
         yield running
 
 

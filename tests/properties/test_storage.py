@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from lakefold_table.storage.base import Put
-from tests.contracts.stores import KINDS, Site
+from tests.contracts.stores import KINDS, LocalSite
 
 PATHS = st.sampled_from(["top", "v/1", "v/2", "v/ü", "v/deep/1", "va/1", "v.x"])
 BUFFERS = st.lists(st.binary(max_size=20), max_size=5)
@@ -26,7 +26,7 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.site = Site.new(self.kind, Path(self.folder.name))
+        self.site = LocalSite.new(self.kind, Path(self.folder.name))
         self.stores = [self.site.open(), self.site.open()]
         self.model: dict[str, bytes] = {}
 

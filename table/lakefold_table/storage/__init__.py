@@ -7,15 +7,20 @@ version exists and survives a crash, `EXISTS` that another was first, `DoubtfulP
 back can tell.
 
 `base` says what every store promises, `paths` what may name an object. `local` is a folder: `durable` orders
-its system calls, `failures` says what a failed one means. `memory` is for tests, with a plan of faults. What
-holds for all of them is proven by one suite, `tests/contracts/test_storage.py`.
+its system calls, `failures` says what a failed one means. `s3` is a bucket: `aws` makes its clients from
+`aws_options` and says what their errors mean, `parts` puts what is too large for one request. `memory` is for
+tests, with a plan of faults. What holds for all of them is proven by one suite,
+`tests/contracts/test_storage.py`.
+
+A store whose client isn't installed says which extra brings it; no other store needs that client.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-from lakefold_table.errors import PlaceError
+from lakefold_table.errors import InvalidError, PlaceError
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import FILE, canonical, place
@@ -28,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["open_storage"]
 
+_BY_EXTRA: Final = {"s3": ("s3", "lakefold_table.storage.s3", "S3Storage")}
+"""Stores that need a client of their own: the scheme, the extra that brings it, the module, the class."""
+
 
 def open_storage(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Storage:
     """The store whose root is `uri` (any text that `canonical` takes); nothing is created or asked for yet.
@@ -35,14 +43,35 @@ def open_storage(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
     `storage_options` are the options of an object store, as pylance takes them; local stores have none and,
     as pylance does, take no notice of them, so that one configuration serves many tables.
 
-    Raises `InvalidError` for a scheme that this release has no store for.
+    Raises `InvalidError` for a scheme that this release has no store for, for options that can't be used,
+    and where the client of an object store isn't installed.
     """
-    del storage_options
     name = canonical(uri)
     scheme = place(name).scheme
     if scheme == FILE:
         return LocalStorage(name)
     if scheme == "memory":
         return MemoryStorage(name)
-    hint = "put the table on a local disk (a path or file:///PATH)"
+    if scheme in _BY_EXTRA:
+        return _opened(name, scheme, storage_options)
+    hint = f"put the table on a local disk (a path or file:///PATH) or on {', '.join(map(_uri, _BY_EXTRA))}"
     raise PlaceError(f"storage for {scheme}:// is not built in this release", where=name, hint=hint)
+
+
+def _opened(uri: str, scheme: str, storage_options: Mapping[str, str] | None) -> Storage:
+    extra, module, name = _BY_EXTRA[scheme]
+    try:
+        store = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("lakefold"):
+            raise
+        hint = f"pip install 'lakefold[{extra}]'"
+        raise InvalidError(
+            f"{scheme}:// needs {error.name}, which is not installed", where=uri, hint=hint
+        ) from error
+    opened: Storage = store(uri, storage_options)
+    return opened
+
+
+def _uri(scheme: str) -> str:
+    return f"{scheme}://"

@@ -1,0 +1,236 @@
+"""The door to boto3: its sessions and clients, made from the same options as pylance's, and what errors mean.
+
+A client costs some 50 ms and holds a pool of connections, so each is made once per process and options, and
+shared by all tables and threads. A process that was forked makes its own: sockets can't be shared.
+
+There are two clients for each service. `patient` repeats a request that failed, as boto3 does by itself.
+`once` never does: the request that makes a version must not be repeated by a layer that hides how often it
+was sent, since the answer to the second one would be "exists", about our own object.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import boto3
+from botocore import UNSIGNED
+from botocore import exceptions as aws
+from botocore.config import Config
+
+from lakefold_table.errors import InvalidError, LakefoldError, PlaceError, RetryError
+from lakefold_table.storage.aws_options import AwsOptions, read_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from types_boto3_dynamodb import DynamoDBClient
+    from types_boto3_s3 import S3Client
+
+CONNECTIONS: Final = 64
+"""How many connections a client keeps: more than the threads that a process lets ask at one time."""
+
+SKEW: Final = timedelta(minutes=5)
+"""From here on a refusal is put down to the clocks. AWS itself refuses from 15 minutes on."""
+
+_MEND: Final = {
+    "AccessDenied": "give these credentials the permissions that docs/operations.md lists for a table",
+    "AllAccessDisabled": "the bucket's owner has closed it",
+    "ExpiredToken": "the session token has run out: bring a new one",
+    "InvalidAccessKeyId": "the store knows no such key: check aws_access_key_id, or the profile",
+    "InvalidToken": "the session token isn't valid: check aws_session_token",
+    "SignatureDoesNotMatch": "check aws_secret_access_key, and that no proxy alters the request",
+    "NoSuchBucket": "make the bucket, or check its name and the endpoint",
+    "AuthorizationHeaderMalformed": "the bucket lies in another region: set aws_region",
+    "PermanentRedirect": "the bucket lies in another region: set aws_region",
+    "NotImplemented": "this server lacks something that a table needs: see docs/operations.md",
+    "MethodNotAllowed": "this server lacks something that a table needs: see docs/operations.md",
+}
+_CHOOSE: Final = {
+    "InvalidBucketName": "choose a bucket's name of 3 to 63 lower-case letters, digits, dots and hyphens",
+    "KeyTooLongError": "choose a shorter path: a key has at most 1,024 bytes",
+}
+_PASSING: Final = frozenset(
+    {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests"}
+    | {"ConditionalRequestConflict", "OperationAborted", "ProvisionedThroughputExceededException"}
+    | {"RequestLimitExceeded", "InternalError", "ServiceUnavailable", "TransactionConflictException"}
+)
+_PASSING_STATUS: Final = frozenset({408, 409, 425, 429})
+_CREDENTIALS: Final = (
+    aws.NoCredentialsError,
+    aws.PartialCredentialsError,
+    aws.ProfileNotFound,
+    aws.ConfigParseError,
+    aws.NoAuthTokenError,
+    aws.UnauthorizedSSOTokenError,
+    aws.LoginError,
+)
+_AWAY: Final = (
+    aws.HTTPClientError,
+    aws.ChecksumError,
+    aws.CredentialRetrievalError,
+    aws.MetadataRetrievalError,
+)
+NEVER_SENT: Final = (
+    aws.EndpointConnectionError,
+    aws.ConnectTimeoutError,
+    aws.ProxyConnectionError,
+    aws.CredentialRetrievalError,
+    aws.MetadataRetrievalError,
+)
+"""Failures before a request has left: what it asked for was not done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """The clients of one S3 service: `once` sends a request one time, `patient` repeats what failed."""
+
+    once: S3Client
+    patient: S3Client
+
+
+Style = Literal["auto", "virtual", "path"]
+"""Where the bucket stands in an address: `auto` is boto3's own choice."""
+
+_lock = threading.Lock()
+_made: dict[tuple[object, ...], Any] = {}
+
+
+def aws_options(storage_options: Mapping[str, str] | None) -> AwsOptions:
+    """`read_options` with this process's environment."""
+    return read_options(storage_options or {}, os.environ)
+
+
+def s3_clients(options: AwsOptions, bucket: str) -> Clients:
+    """The clients for these options, shared in this process. `bucket`: whose name the endpoint may carry.
+
+    Raises `InvalidError` where boto3 refuses the settings (a profile that isn't there, an odd endpoint).
+    """
+    path_style = bool(options.endpoint) and not options.virtual_hosted
+    endpoint = _without_bucket(options.endpoint, bucket) if options.virtual_hosted else options.endpoint
+    style: Style = "path" if path_style else "virtual" if options.virtual_hosted else "auto"
+    key = (os.getpid(), "s3", options, endpoint)
+    with _lock:
+        if key not in _made:
+            _made[key] = Clients(
+                *(_client("s3", options, endpoint, tries, style) for tries in (1, options.attempts))
+            )
+        clients: Clients = _made[key]
+    return clients
+
+
+def dynamodb_client(options: AwsOptions, endpoint: str, *, attempts: int | None = None) -> DynamoDBClient:
+    """A DynamoDB client for these options, shared in this process; `endpoint` empty: where boto3 finds it."""
+    key = (os.getpid(), "dynamodb", options, endpoint, attempts)
+    with _lock:
+        if key not in _made:
+            _made[key] = _client("dynamodb", options, endpoint, attempts or options.attempts, "auto")
+        client: DynamoDBClient = _made[key]
+    return client
+
+
+def _client(service: str, options: AwsOptions, endpoint: str, attempts: int, style: Style) -> Any:  # noqa: ANN401 - boto3 makes its clients' classes as it runs
+    proxies = {"http": options.proxy_url, "https": options.proxy_url} if options.proxy_url else None
+    config = Config(
+        connect_timeout=options.connect_timeout,
+        read_timeout=options.read_timeout,
+        max_pool_connections=CONNECTIONS,
+        retries={"mode": "standard", "total_max_attempts": attempts},
+        s3={"addressing_style": style},
+        tcp_keepalive=True,
+        proxies=proxies,
+        **({"signature_version": UNSIGNED} if options.skip_signature else {}),
+    )
+    # S3 needs a region only to sign, and tells its own; a server of one's own takes any.
+    region = "us-east-1" if endpoint or service == "s3" else None
+    with told(endpoint or service):
+        session = boto3.Session(
+            aws_access_key_id=options.access_key_id or None,
+            aws_secret_access_key=options.secret_access_key or None,
+            aws_session_token=options.session_token or None,
+            region_name=options.region or None,
+            profile_name=options.profile or None,
+        )
+        return session.client(
+            service,  # type: ignore[call-overload]
+            endpoint_url=endpoint or None,
+            region_name=session.region_name or region,
+            verify=None if options.verify_certificates else False,
+            config=config,
+        )
+
+
+def _without_bucket(endpoint: str, bucket: str) -> str:
+    """The endpoint as boto3 wants it: pylance is given one that begins with the bucket's name."""
+    scheme, slashes, host = endpoint.partition("://")
+    return f"{scheme}{slashes}{host.removeprefix(bucket + '.')}"
+
+
+@contextmanager
+def told(where: str) -> Iterator[None]:
+    """Translates what boto3 raises into the error that says what to do, naming `where`."""
+    try:
+        yield
+    except (aws.BotoCoreError, aws.ClientError, ValueError) as error:
+        raise failure(error, where) from error
+
+
+def failure(error: Exception, where: str) -> LakefoldError:
+    """The typed error that tells what `error`, met at `where`, asks of the caller."""
+    if isinstance(error, aws.ClientError):
+        return _of_answer(error, where)
+    message = str(error)
+    if isinstance(error, aws.SSLError):
+        hint = "is the endpoint's certificate known here (AWS_CA_BUNDLE)?"
+        return RetryError(message, where=where, hint=hint)
+    if isinstance(error, _AWAY):
+        return RetryError(message, where=where, hint="the store can't be reached: try again")
+    if isinstance(error, _CREDENTIALS):
+        hint = "set aws_access_key_id and aws_secret_access_key, a profile, or a role, as for any AWS client"
+        return InvalidError(message, where=where, hint=hint)
+    return InvalidError(message, where=where, hint="check the storage options and the AWS settings")
+
+
+def _of_answer(error: aws.ClientError, where: str) -> LakefoldError:
+    """What the store's own answer asks for. An answer to HEAD has no body: its code is the status."""
+    said = error.response.get("Error", {})
+    code = str(said.get("Code", ""))
+    status = status_of(error)
+    message = f"{said.get('Message') or 'the store refuses'} ({code or status})"
+    skew = _skew(error)
+    if code == "RequestTimeTooSkewed" or (status == 403 and skew > SKEW):  # noqa: PLR2004 - forbidden
+        hint = f"set this machine's clock: it is {round(skew.total_seconds())} s from the store's"
+        return InvalidError(f"clock skew: {message}", where=where, hint=hint)
+    if code in _PASSING or status >= 500 or status in _PASSING_STATUS:  # noqa: PLR2004 - a server's fault
+        if status == 501:  # noqa: PLR2004 - not implemented
+            return InvalidError(message, where=where, hint=_MEND["NotImplemented"])
+        return RetryError(message, where=where, hint="the store is busy or unwell: try again")
+    if code in _CHOOSE:
+        return PlaceError(message, where=where, hint=_CHOOSE[code])
+    names = {"301": "PermanentRedirect", "403": "AccessDenied"}
+    hint = _MEND.get(names.get(code, code), "check the storage options, and what the server supports")
+    return InvalidError(message, where=where, hint=hint)
+
+
+def status_of(error: aws.ClientError) -> int:
+    """The HTTP status of an answer; 0 where there is none."""
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _skew(error: aws.ClientError) -> timedelta:
+    """How far the store's clock is from ours, by the date of its answer."""
+    date = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    try:
+        answered = parsedate_to_datetime(date) if date else None
+    except ValueError:
+        answered = None
+    if answered is None:
+        return timedelta(0)
+    if answered.tzinfo is None:
+        answered = answered.replace(tzinfo=UTC)
+    return abs(datetime.now(UTC) - answered)

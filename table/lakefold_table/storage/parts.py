@@ -1,0 +1,70 @@
+"""Puts a large object in parts, several at one time: S3 joins them in one step, which may have a condition.
+
+Until that step nothing of it can be seen, and an upload that doesn't come to it is given up, so that its
+parts aren't paid for. Where the answer to the last step was lost it is given up as well: an upload that was
+joined can't be given up any more, and one that wasn't can't be joined any more, so what is read back after
+that stays as it is.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from lakefold_table.errors import LakefoldError
+from lakefold_table.storage.aws import told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from types_boto3_s3 import S3Client
+
+PART: Final = 8 << 20
+"""The size of a part; S3 takes at most 10,000 of them."""
+
+_MOST: Final = 10_000
+_AT_ONE_TIME: Final = 8
+
+
+class PartsUpload:
+    """One object's way up: `patient` sends what may be repeated, `once` the step that makes it visible.
+
+    `named`: what each request says of bucket and key.
+    """
+
+    def __init__(self, patient: S3Client, once: S3Client, named: Mapping[str, Any]) -> None:
+        self._patient = patient
+        self._once = once
+        self._named = dict(named)
+
+    def run(self, data: bytes, new: Mapping[str, Any], condition: Mapping[str, Any]) -> None:
+        """Put `data` up and join it under `condition`; raises as boto3 does.
+
+        `new`: what is said of a new object (its encryption).
+        """
+        upload = self._patient.create_multipart_upload(**self._named, **new)["UploadId"]
+        try:
+            parts = self._send(upload, data)
+            self._once.complete_multipart_upload(
+                **self._named, UploadId=upload, MultipartUpload={"Parts": parts}, **condition
+            )
+        except BaseException:
+            with suppress(LakefoldError), told(str(self._named["Key"])):
+                self._patient.abort_multipart_upload(**self._named, UploadId=upload)
+            raise
+
+    def _send(self, upload: str, data: bytes) -> list[Any]:
+        step = max(PART, -(-len(data) // _MOST))
+        view = memoryview(data)
+
+        def send(number: int) -> dict[str, Any]:
+            body = bytes(view[(number - 1) * step : number * step])
+            answer = self._patient.upload_part(**self._named, UploadId=upload, PartNumber=number, Body=body)
+            sums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
+            sums.pop("ChecksumType", None)
+            return {"PartNumber": number, "ETag": answer["ETag"], **sums}
+
+        numbers = range(1, -(-len(data) // step) + 1)
+        with ThreadPoolExecutor(_AT_ONE_TIME) as pool:
+            return list(pool.map(send, numbers))
