@@ -23,6 +23,7 @@ from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.lance.table import LanceFormat
 from lakefold_table.marks import Move, Why
 from lakefold_table.refs import Refs
+from lakefold_table.roots import below
 from lakefold_table.storage import open_storage
 
 if TYPE_CHECKING:
@@ -172,4 +173,4 @@ def _branches(uri: str, storage_options: Mapping[str, str]) -> list[str]:
 def lines_of(uri: str, storage_options: Mapping[str, str]) -> dict[str, str]:
     """The roots of a table's lines by their branches' names, the main line's by none, last."""
     names = _branches(uri, storage_options)
-    return {**{name: f"{uri}/{branch_root(name)}" for name in names}, "": uri}
+    return {**{name: below(uri, branch_root(name)) for name in names}, "": uri}

@@ -13,6 +13,7 @@ import structlog
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.refs import Refs
+from lakefold_table.roots import above
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import is_under
 
@@ -32,7 +33,7 @@ def record_branch(storage: Storage, branch: str, roots: Sequence[str] | None) ->
     the branch's versions stand without it. Raises `RetryError` where the store can't be reached.
     """
     folder = branch_root(branch)
-    main = storage.uri.removesuffix(f"/{folder}")
+    main = above(storage.uri, folder)
     if main == storage.uri or not (roots is None or is_under(main, roots)):
         return
     try:

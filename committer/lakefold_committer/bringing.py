@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.stored import read_state
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, PlaceError, VersionExpiredError
+from lakefold_table.roots import folder_and_name
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import is_under
 from lakefold_table.versions import Versions
@@ -108,7 +109,7 @@ class Bringer:
             return unwritten
         storage: Storage | None = self._versions.storage
         if "://" in path or path.startswith("/"):
-            root, _, path = path.rpartition("/")
+            root, path = folder_and_name(path)
             storage = self._storage(root)
         try:
             size = None if storage is None else storage.size(path)

@@ -13,6 +13,7 @@ from lakefold_committer.binding import accepted, check_reach, told
 from lakefold_log.record import OUTCOMES
 from lakefold_table.errors import StopError
 from lakefold_table.lance.refs.names import branch_root
+from lakefold_table.roots import above
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +72,7 @@ def check_reported(table: Table, properties: Mapping[str, str], proofs: Proofs) 
 def main_uri(table: Table) -> str:
     """The name that the table's entries bear: a branch's lie under that of its main line."""
     branch = "" if table.state is None else table.state.branch
-    return table.uri.removesuffix(f"/{branch_root(branch)}") if branch else table.uri
+    return above(table.uri, branch_root(branch)) if branch else table.uri
 
 
 def _since(properties: Mapping[str, str], partition: int) -> int:

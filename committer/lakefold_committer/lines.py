@@ -13,6 +13,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.refs.names import branch_root, check_branch_name
 from lakefold_table.lance.table import LanceFormat
+from lakefold_table.roots import below
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import place
 from lakefold_table.versions import Versions
@@ -63,4 +64,4 @@ def versions_of(uri: str, branch: str, storage_options: Mapping[str, str] | None
 
 def root_of(uri: str, branch: str) -> str:
     """Where the versions of this line lie."""
-    return f"{uri}/{branch_root(branch)}" if branch else uri
+    return below(uri, branch_root(branch)) if branch else uri

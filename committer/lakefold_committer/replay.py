@@ -37,6 +37,7 @@ from lakefold_table.errors import (
 )
 from lakefold_table.lance.table import LanceFormat
 from lakefold_table.marks import RULES, decode_marks
+from lakefold_table.roots import below
 from lakefold_table.uri import place
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ class _Replay:
         if publication is None:
             return [Difference("the whole version", "there", "nothing to publish")]
         path = self._versions.path(case.version)
-        found = differences(case.stored, b"".join(publication.buffers), f"{self._uri}/{path}")
+        found = differences(case.stored, b"".join(publication.buffers), below(self._uri, path))
         if publication.path != path:
             found.append(Difference("path", path, publication.path))
         for file in publication.before:

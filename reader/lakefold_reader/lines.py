@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lakefold_reader.source import numbers_of, open_source, read_step
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.refs import Refs
+from lakefold_table.roots import above, below
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,10 +41,9 @@ def _root(source: Source) -> Source:
     """The main line of the table that `source` is, or is a branch of: the newest version names its branch."""
     newest = read_step(source, numbers_of(source)[-1], whole=True)
     folder = branch_root(newest.branch) if newest is not None else ""
-    if not folder or not source.uri.endswith(f"/{folder}"):
-        return source
-    return open_source(source.uri.removesuffix(f"/{folder}"), source.options)
+    main = above(source.uri, folder) if folder else source.uri
+    return source if main == source.uri else open_source(main, source.options)
 
 
 def _below(root: Source, folder: str) -> Source:
-    return open_source(f"{root.uri}/{folder}", root.options) if folder else root
+    return open_source(below(root.uri, folder), root.options) if folder else root

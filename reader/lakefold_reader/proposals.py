@@ -18,6 +18,7 @@ from lakefold_table.errors import InvalidError
 from lakefold_table.lance.operations import Kind
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.marks import decode_marks
+from lakefold_table.roots import above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -191,7 +192,7 @@ def find(source: Source, sought: Sought, *, at_most: int) -> Finding:
     head = None if newest is None else newest.head
     branch = "" if head is None else head.branch
     marks = proven_marks(source, numbers[-at_most:])
-    uri = source.uri.removesuffix(f"/{branch_root(branch)}") if branch else source.uri
+    uri = above(source.uri, branch_root(branch)) if branch else source.uri
     committed_in = _marked(sought, marks)
     search = _Search(sought, uri, branch, committed_in=committed_in, logs=_logs(marks))
     lowest = numbers[-1]

@@ -20,6 +20,7 @@ from lakefold_protos.lance.file_pb2 import FileDescriptor
 from lakefold_reader.columns import is_direct, sources
 from lakefold_table.errors import DamagedError, InvalidError, RetryError
 from lakefold_table.lance.manifests.naming import data_path
+from lakefold_table.roots import below
 from lakefold_table.uri import FILE, local_path, place
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class _OpenFile:
 
 def file_location(uri: str, path: str) -> str:
     """A file of the table as pylance's file reader takes it: a local path as it is, else a URI."""
-    return f"{local_path(uri)}/{path}" if place(uri).scheme == FILE else f"{uri}/{path}"
+    return f"{local_path(uri)}/{path}" if place(uri).scheme == FILE else below(uri, path)
 
 
 def _joined(

@@ -22,6 +22,7 @@ from lakefold_table.lance.manifests.features import check_readable
 from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.lance.state import MICROS
 from lakefold_table.lance.table import LanceFormat
+from lakefold_table.roots import below, folder_and_name
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 from lakefold_table.versions import Versions
@@ -74,8 +75,10 @@ class Source:
 
         Raises `FileNotFoundError`, and `PlaceError` for a path that no store takes.
         """
-        folder, _, name = path.rpartition("/")
-        return open_storage(folder, self.options).get(name) if "://" in path else self.storage.get(path)
+        if "://" not in path:
+            return self.storage.get(path)
+        folder, name = folder_and_name(path)
+        return open_storage(folder, self.options).get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +229,7 @@ def _own_step(version: int, start: bytes) -> Step | None:
 
 
 def _step(source: Source, version: int, data: bytes) -> Step:
-    where = f"{source.uri}/{source.versions.path(version)}"
+    where = below(source.uri, source.versions.path(version))
     head, transaction = decode_head(data, where)
     check_readable(head, where)
     if head.version != version:
@@ -247,5 +250,5 @@ def _transaction_file(source: Source, name: str) -> Transaction | None:
         return None
     except DecodeError as error:
         raise DamagedError(
-            f"the transaction can't be decoded: {error}", where=f"{source.uri}/{path}"
+            f"the transaction can't be decoded: {error}", where=below(source.uri, path)
         ) from error

@@ -28,6 +28,7 @@ from lakefold_table.lance.refs.names import (
     ref_name,
     tag_path,
 )
+from lakefold_table.roots import below
 from lakefold_table.storage.base import DoubtfulPutError, Put
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ class Refs:
         )
 
     def _where(self, path: str) -> str:
-        return f"{self._storage.uri}/{path}"
+        return below(self._storage.uri, path)
 
 
 def _line(branch: str | None) -> str | None:

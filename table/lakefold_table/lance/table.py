@@ -20,6 +20,7 @@ from lakefold_table.lance.merging import sharing_beside
 from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.state import LanceState, state_of
+from lakefold_table.roots import below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,7 +61,7 @@ class LanceFormat:
         path, `InvalidError` where the table uses features that a reader must know and we don't. `told`: the
         transaction file that such a version names (`LanceState.told_in`).
         """
-        where = f"{uri}/{path}"
+        where = below(uri, path)
         file = decode_file(data, where, whole=False)
         if file.transaction is None:
             file = replace(file, transaction=transaction_of(told))
@@ -68,7 +69,7 @@ class LanceFormat:
 
     def deed(self, path: str, data: bytes, uri: str = "", told: bytes | None = None) -> Deed:
         """What the version in the manifest file at `path` did. Raises `DamagedError` as `decode` does."""
-        where = f"{uri}/{path}"
+        where = below(uri, path)
         head, transaction = decode_head(data, where)
         transaction = transaction_of(told) if transaction is None else transaction
         _scheme(path, head.version, where)

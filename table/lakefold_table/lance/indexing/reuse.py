@@ -28,6 +28,7 @@ from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, Indices, cover
 from lakefold_table.lance.manifests.naming import index_path, is_inside
 from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.schemas.columns import some
+from lakefold_table.roots import below
 
 Version = FragmentReuseIndexDetails.Version
 Content = Callable[[str], bytes | None]
@@ -173,7 +174,7 @@ def _place(head: Manifest, index: IndexMetadata, details: FragmentReuseIndexDeta
     if not index.HasField("base_id"):
         return path
     roots = [base.path for base in head.base_paths if base.id == index.base_id and base.is_dataset_root]
-    return f"{roots[0].rstrip('/')}/{path}" if roots else ""
+    return below(roots[0], path) if roots else ""
 
 
 def _details(index: IndexMetadata) -> FragmentReuseIndexDetails:

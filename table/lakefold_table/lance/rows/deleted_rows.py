@@ -12,6 +12,7 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.format import Needs
 from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deletions import BITMAP, decode_deletions, deletion_path
+from lakefold_table.roots import below
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -76,7 +77,7 @@ def place_of(head: Manifest, fragment_id: int, file: DeletionFile) -> str:
     if not file.HasField("base_id"):
         return path
     roots = [base.path for base in head.base_paths if base.id == file.base_id and base.is_dataset_root]
-    return f"{roots[0].rstrip('/')}/{path}" if roots else ""
+    return below(roots[0], path) if roots else ""
 
 
 def deleted_rows(table: Working, fragment: DataFragment) -> Bitmap:

@@ -1,0 +1,38 @@
+"""From a table's root to what lies below it, and back, as texts: the query of a URI stays at its end.
+
+A path is not simply written behind a root: where an external manifest store is named, `s3+ddb://b/t` with
+`?ddbTableName=T`, what lies below is `s3+ddb://b/t/data/x?ddbTableName=T`. Lance clients write the roots of
+branches and the bases of clones so, and open files by such names (tried).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_QUERY: Final = "?ddbTableName="
+
+
+def below(root: str, path: str) -> str:
+    """The name of what lies at `path`, relative, below a root: a URI or an absolute local path."""
+    place, query = _parted(root)
+    return f"{place.rstrip('/')}/{path}{query}"
+
+
+def above(name: str, path: str) -> str:
+    """The root below which `name` lies at `path`; `name` itself where it ends otherwise."""
+    place, query = _parted(name)
+    root = place.removesuffix(f"/{path}")
+    return name if root == place else f"{root}{query}"
+
+
+def folder_and_name(name: str) -> tuple[str, str]:
+    """The folder, as a root, and the name in it of one file."""
+    place, query = _parted(name)
+    folder, _, last = place.rpartition("/")
+    return f"{folder}{query}", last
+
+
+def _parted(name: str) -> tuple[str, str]:
+    """A name without its query, and the query with its mark. A `?` in any other place is a letter."""
+    place, mark, table = name.partition(_QUERY) if "://" in name else (name, "", "")
+    return place, mark + table
