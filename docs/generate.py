@@ -154,7 +154,7 @@ def metrics() -> str:
 
 def verbs() -> str:
     """Each verb of the command line with what it does."""
-    rows = [[f"`lakefold {name}`", verb.summary] for name, verb in VERBS.items() if verb.built]
+    rows = [[f"`lakefold {name}`", verb.summary] for name, verb in VERBS.items()]
     return page(
         "Verbs of the command line",
         "lakefold/cli.py",

@@ -10,6 +10,8 @@ that a reader needs neither Kafka nor Spark, and `import lakefold` loads none of
 
     for change in lakefold.tail("s3://lake/flights", start="earliest", follow=True):
         print(change.version, change.rows, change.cursor)
+
+    lakefold.changes("s3://lake/flights", 7, 12).read_all()
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lakefold_reader.changes import Change as Change
     from lakefold_reader.changes import UntoldChangeError as UntoldChangeError
-    from lakefold_reader.changes import changes as changes
     from lakefold_reader.cursor import Cursor as Cursor
+    from lakefold_reader.feed import changes as changes
+    from lakefold_reader.feed_parts import RewrittenError as RewrittenError
     from lakefold_reader.snapshot import Table as Table
     from lakefold_reader.snapshot import open_table as open  # noqa: A004 - lakefold.open is the name users know
     from lakefold_reader.tail import Pace as Pace
@@ -45,6 +48,7 @@ __all__ = [
     "NotFoldedYetError",
     "Pace",
     "RetryError",
+    "RewrittenError",
     "StopError",
     "Table",
     "UntoldChangeError",
@@ -55,12 +59,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "lakefold_reader.changes": ("Change", "UntoldChangeError", "changes"),
+    "lakefold_reader.changes": ("Change", "UntoldChangeError"),
     "lakefold_reader.cursor": ("Cursor",),
+    "lakefold_reader.feed": ("changes",),
+    "lakefold_reader.feed_parts": ("RewrittenError",),
     "lakefold_reader.snapshot": ("Table",),
     "lakefold_reader.tail": ("Pace", "tail"),
     "lakefold_table.errors": tuple(
-        name for name in __all__ if name.endswith("Error") and name[:6] != "Untold"
+        name
+        for name in __all__
+        if name.endswith("Error") and name not in {"RewrittenError", "UntoldChangeError"}
     ),
 }
 _HOME = {name: (home, name) for home, names in _HOMES.items() for name in names}

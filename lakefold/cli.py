@@ -13,7 +13,6 @@ import signal
 import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 USAGE: Final = 2
-"""Exit code: the command was called wrongly, or asks for what this release hasn't built."""
+"""Exit code: the command was called wrongly."""
 
 _INTERRUPTED: Final = 128 + signal.SIGINT
 _BROKEN_PIPE: Final = 1
@@ -48,11 +47,6 @@ class Verb:
 
     target: str
     summary: str
-
-    @property
-    def built(self) -> bool:
-        """Whether this release has it."""
-        return find_spec(self.target.partition(":")[0]) is not None
 
     def load(self) -> click.Command:
         """Import its module and give its command."""
@@ -92,35 +86,17 @@ class VerbGroup(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load a verb; one that isn't built in this release gives a command that says so."""
+        """Load a verb."""
         del ctx
         verb = VERBS.get(cmd_name)
-        if verb is None:
-            return None
-        return verb.load() if verb.built else _not_built(cmd_name, verb)
+        return None if verb is None else verb.load()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the verbs from the table, so that help loads none of them."""
         del ctx
-        rows = [
-            (name, verb.summary if verb.built else f"{verb.summary} (not built in this release)")
-            for name, verb in VERBS.items()
-        ]
+        rows = [(name, verb.summary) for name, verb in VERBS.items()]
         with formatter.section("Verbs"):
             formatter.write_dl(rows)
-
-
-def _not_built(name: str, verb: Verb) -> click.Command:
-    def refuse() -> NoReturn:
-        message = f"the verb `{name}` is not built in this release"
-        raise click.UsageError(message)
-
-    return click.Command(
-        name,
-        callback=refuse,
-        help=f"{verb.summary} Not built in this release.",
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-    )
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's way

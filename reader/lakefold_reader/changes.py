@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from lakefold_log.record import decode_record, position_at
 from lakefold_reader.effect import Effect, effect_of
@@ -223,13 +223,3 @@ def _first_file(fragment: DataFragment) -> tuple[int, str]:
     """What tells a fragment from every other: its first file. Base -1 is the table itself."""
     file = fragment.files[0]
     return (file.base_id if file.HasField("base_id") else -1), file.path
-
-
-def changes(uri: str, after: int, to: int | None = None) -> NoReturn:
-    """The change feed of the versions after `after` up to `to`, included. Not built in this release."""
-    del after, to
-    raise InvalidError(
-        "the change feed is not built in this release",
-        where=uri,
-        hint="lakefold.tail gives the rows that each version inserted",
-    )

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
@@ -26,11 +27,16 @@ from lakefold_table.uri import FILE, local_path, place
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
     from lakefold_reader.columns import Source, TableSchema
 
 BATCH_ROWS = 8192
 """Rows of a batch: pylance's own default for scans."""
+ADDRESS = "_rowaddr"
+OFFSET_BITS = 0xFFFFFFFF
+"""The lower half of a row's address is its place in its fragment."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,21 @@ class Dataset:
             reader = opened.scanner(columns=names, filter=where, fragments=fragments).to_reader()
         return pa.RecordBatchReader.from_batches(reader.schema, _told_of(reader, self.uri))
 
+    def taken(
+        self, columns: Sequence[str], fragment_id: int, offsets: NDArray[np.uint32]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows at these places of a fragment, ascending, where they aren't deleted."""
+        opened = self._opened
+        with _told(self.uri):
+            fragment = opened.get_fragment(fragment_id)
+            scanner = opened.scanner(columns=list(columns), fragments=[fragment], with_row_address=True)
+            reader = scanner.to_reader()
+        for batch in _told_of(reader, self.uri):
+            places = batch.column(ADDRESS).to_numpy() & OFFSET_BITS
+            chosen = batch.filter(pa.array(np.isin(places, offsets)))
+            if chosen.num_rows:
+                yield chosen.drop_columns([ADDRESS])
+
     def count(self, where: str | None = None) -> int:
         """The rows for which the filter holds."""
         opened = self._opened
@@ -99,19 +120,46 @@ def rows_of_fragments(
     return pa.RecordBatchReader.from_batches(schema.arrow, batches())
 
 
+def rows_at(
+    dataset: Dataset,
+    fragment: DataFragment,
+    schema: TableSchema,
+    offsets: NDArray[np.uint32] | None,
+    id_of: Callable[[], int],
+) -> Iterator[pa.RecordBatch]:
+    """The rows at these places of a fragment (None: all that aren't deleted), in the columns of `schema`.
+
+    `id_of` is asked as by `rows_of_fragments`, and then deleted rows are left out, too. Raises as `Dataset`.
+    """
+    names = [column.name for column in schema.columns]
+    scanned = not names or any(column.scanned for column in schema.columns)
+    direct = (
+        None if scanned else rows_of_files(dataset.uri, fragment, schema, dataset.options, offsets=offsets)
+    )
+    if direct is not None:
+        return direct
+    if offsets is not None:
+        return dataset.taken(names, id_of(), offsets)
+    return iter(dataset.reader(names or None, fragment_ids=[id_of()]))
+
+
 def rows_of_files(
     uri: str,
     fragment: DataFragment,
     schema: TableSchema,
     options: Mapping[str, str],
     batch_rows: int = BATCH_ROWS,
+    *,
+    offsets: NDArray[np.uint32] | None = None,
 ) -> Iterator[pa.RecordBatch] | None:
     """The rows of a fragment from its data files alone; None where that can't give what pylance gives.
 
-    Raises as `Dataset` does.
+    `offsets`: only the rows at these places, ascending, whether they are deleted or not. Raises as `Dataset`
+    does.
     """
     files = list(fragment.files)
-    plain = not fragment.HasField("deletion_file") and not fragment.overlays and fragment.physical_rows
+    whole = offsets is None and fragment.HasField("deletion_file")
+    plain = not whole and not fragment.overlays and fragment.physical_rows
     if not plain or not files or not all(is_direct(file) for file in files):
         return None
     opened = [_OpenFile(uri, file, options) for file in files]
@@ -123,7 +171,37 @@ def rows_of_files(
             raise DamagedError(
                 f"the file holds {one.rows} rows, its fragment {fragment.physical_rows}", where=one.path
             )
-    return _joined(opened, found, schema.arrow, fragment.physical_rows, batch_rows)
+    wanted = _Wanted(fragment.physical_rows, offsets, batch_rows)
+    return _joined(opened, found, schema.arrow, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which rows of a fragment's files are read: those at `offsets`, or all of so many `rows`."""
+
+    rows: int
+    offsets: NDArray[np.uint32] | None
+    batch_rows: int
+
+    def of(self, reader: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - pylance is published without types
+        """These rows of an open file."""
+        if self.offsets is None:
+            yield from reader.read_all(batch_size=self.batch_rows).to_batches()
+            return
+        for start in range(0, self.offsets.size, self.batch_rows):
+            places = self.offsets[start : start + self.batch_rows]
+            first, count = int(places[0]), places.size
+            if int(places[-1]) - first + 1 == count:
+                found = reader.read_range(first, count, batch_size=self.batch_rows)
+            else:
+                found = reader.take_rows(places, batch_size=self.batch_rows)
+            yield from found.to_batches()
+
+    def lengths(self) -> Iterator[int]:
+        """How many rows each batch would have."""
+        count = self.rows if self.offsets is None else self.offsets.size
+        for start in range(0, count, self.batch_rows):
+            yield min(self.batch_rows, count - start)
 
 
 class _OpenFile:
@@ -141,13 +219,11 @@ class _OpenFile:
         except DecodeError as error:
             raise DamagedError(f"the file's schema can't be decoded: {error}", where=self.path) from error
 
-    def batches(self, names: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, names: Sequence[str], wanted: _Wanted) -> Iterator[pa.RecordBatch]:
         """The rows of these columns."""
         top = [one.name for one in self.fields if one.parent_id < 0]
         reader = self._all if set(names) == set(top) else self._open(list(names))
-        with _told(self.path):
-            stream = reader.read_all(batch_size=batch_rows).to_batches()
-        return _told_of(stream, self.path)
+        return _told_of(wanted.of(reader), self.path)
 
     def _open(self, columns: list[str] | None) -> Any:  # noqa: ANN401 - pylance is published without types
         from lance.file import LanceFileReader
@@ -162,17 +238,15 @@ def file_location(uri: str, path: str) -> str:
 
 
 def _joined(
-    files: Sequence[_OpenFile], found: Sequence[Source | None], schema: pa.Schema, rows: int, batch_rows: int
+    files: Sequence[_OpenFile], found: Sequence[Source | None], schema: pa.Schema, wanted: _Wanted
 ) -> Iterator[pa.RecordBatch]:
     """The columns of several files side by side; absent ones as nulls."""
     used = sorted({one.file for one in found if one is not None})
     streams = [
-        files[number].batches(
-            [one.name for one in found if one is not None and one.file == number], batch_rows
-        )
+        files[number].batches([one.name for one in found if one is not None and one.file == number], wanted)
         for number in used
     ]
-    for parts in side_by_side(streams) if streams else _lengths(rows, batch_rows):
+    for parts in side_by_side(streams) if streams else wanted.lengths():
         length = parts if isinstance(parts, int) else parts[0].num_rows
         arrays = [
             pa.nulls(length, column.type)
@@ -194,11 +268,6 @@ def side_by_side(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[list[p
             head.slice(length) if head.num_rows > length else next(stream, None)
             for head, stream in zip(present, streams, strict=True)
         ]
-
-
-def _lengths(rows: int, batch_rows: int) -> Iterator[int]:
-    for start in range(0, rows, batch_rows):
-        yield min(batch_rows, rows - start)
 
 
 def _told_of(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:

@@ -160,8 +160,6 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
         lakefold.open(uri, at_position=1)
     with pytest.raises(InvalidError, match="both name a version"):
         lakefold.open(uri, 1, as_of="2026-01-01")
-    with pytest.raises(InvalidError, match="not built in this release"):
-        lakefold.changes(uri, 1, 2)
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:

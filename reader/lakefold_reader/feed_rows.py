@@ -1,0 +1,140 @@
+"""The rows of a change feed, read part by part: values as a version holds them, shown as the last one does.
+
+Rows are taken out of data files by their places, whatever is deleted since. Where that can't give what
+pylance gives, they go through the dataset at a version in which they are there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakefold_protos.lance.file_pb2 import Schema
+from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_reader.columns import TableSchema, columns_of
+from lakefold_reader.scan import BATCH_ROWS, Dataset, rows_at
+from lakefold_reader.source import guarded, read_state
+from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.lance.rows.bitmaps import decode_bitmap, numbers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lakefold_reader.feed_parts import ChangePart
+    from lakefold_reader.source import Source
+
+CHANGE_FIELDS = (
+    pa.field("_change_type", pa.string(), nullable=False),
+    pa.field("_commit_version", pa.int64(), nullable=False),
+    pa.field("_commit_timestamp", pa.timestamp("us", "UTC"), nullable=False),
+    pa.field("_log_offset", pa.int64()),
+)
+"""What a feed says of each row, behind the table's own columns."""
+
+
+def feed_schema(columns: TableSchema) -> pa.Schema:
+    """The Arrow schema of a feed with these columns; any of them may be null, in rows that are older than it.
+
+    Raises `InvalidError` where a column has the name of one that the feed adds.
+    """
+    taken = [column.name for column in columns.columns if column.name in {one.name for one in CHANGE_FIELDS}]
+    if taken:
+        raise InvalidError(
+            f"the table's own columns {taken} have names of the change feed",
+            where="columns",
+            hint="choose the columns without them",
+        )
+    fields = [field.with_nullable(True) for field in columns.arrow]  # noqa: FBT003 - pyarrow's only form
+    return pa.schema([*fields, *CHANGE_FIELDS], columns.arrow.metadata)
+
+
+def read_part(source: Source, part: ChangePart, columns: TableSchema) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, batch by batch, in the form of `feed_schema(columns)`.
+
+    `columns`: the schema of the feed's last version, or some of its columns (`TableSchema.chosen`). Raises
+    `VersionExpiredError` where the part's version was cleaned up meanwhile, `DamagedError` where a file is
+    missing or can't be read, `InvalidError` where a value doesn't fit the last version's type.
+    """
+    schema = feed_schema(columns)
+    then = dict(part.columns)
+    names = [then.get(column.name) for column in columns.columns]
+    rows = 0
+    for batch in guarded(source, part.at, _stored_rows(source, part, [name for name in names if name])):
+        rows += batch.num_rows
+        yield _shown(part, batch, names, schema)
+    if part.rows is not None and rows != part.rows:
+        raise DamagedError(
+            f"version {part.at} has {rows} of the {part.rows} rows that version {part.version} changed",
+            where=source.uri,
+            hint="open both versions and compare them",
+        )
+
+
+def _stored_rows(source: Source, part: ChangePart, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows as the version `at` has them, in these columns of its own."""
+    if not names and part.rows is not None:
+        yield from _without_columns(part.rows)
+        return
+    message = Schema.FromString(part.fields)
+    known = {column.name: column for column in columns_of(message.fields)}
+    fields = tuple(field for name in names for field in known[name].fields)
+    fragment = DataFragment.FromString(part.fragment)
+    offsets = None if part.offsets is None else numbers_of(decode_bitmap(part.offsets, "rows of a change"))
+    dataset = Dataset(source.uri, part.at, source.options)
+    stored = TableSchema(fields, dict(message.metadata))
+    yield from rows_at(dataset, fragment, stored, offsets, lambda: _id(source, part, fragment))
+
+
+def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
+    """So many rows of which nothing is to be read."""
+    for start in range(0, rows, BATCH_ROWS):
+        numbers = pa.nulls(min(BATCH_ROWS, rows - start))
+        yield pa.RecordBatch.from_arrays([numbers], ["rows"])
+
+
+def _shown(
+    part: ChangePart, batch: pa.RecordBatch, names: Sequence[str | None], schema: pa.Schema
+) -> pa.RecordBatch:
+    """The rows in the columns and types of the last version, with what the feed says of them."""
+    rows = batch.num_rows
+    arrays = [
+        pa.nulls(rows, field.type) if name is None else _cast(part, batch.column(name), field)
+        for name, field in zip(names, schema, strict=False)
+    ]
+    said = [str(part.change_type), part.version, part.time_us, part.log_offset]
+    arrays += [
+        pa.repeat(pa.scalar(value, field.type), rows)
+        for value, field in zip(said, CHANGE_FIELDS, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast(part: ChangePart, values: pa.Array, field: pa.Field) -> pa.Array:
+    """The values in the last version's type."""
+    if values.type == field.type:
+        return values
+    try:
+        return values.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidError(
+            f"column {field.name} is {values.type} in version {part.at} and {field.type} in the feed's last: "
+            f"{error}",
+            where="columns",
+            hint="leave the column out, or end the feed before the version that changed its type",
+        ) from error
+
+
+def _id(source: Source, part: ChangePart, fragment: DataFragment) -> int:
+    """The id of a fragment whose transaction didn't tell it: found by its first file."""
+    if part.fragment_id is not None:
+        return part.fragment_id
+    first = fragment.files[0].path
+    for one in read_state(source, part.at).fragments:
+        if one.files and one.files[0].path == first:
+            return one.id
+    raise DamagedError(
+        f"version {part.at} doesn't hold a fragment of its own transaction",
+        where=source.uri,
+        hint="open the version and read it whole",
+    )
