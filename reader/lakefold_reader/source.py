@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 64 * 1024
 """What is read of a version at first. A smaller file is whole then."""
+MOST_HEAD_BYTES = 1 << 28
+"""No longer head is read by itself: a file that begins with such a length isn't one that Lakefold wrote."""
 TRANSACTIONS = "_transactions"
 TOLD_BY_HEAD = frozenset(
     {
@@ -87,7 +89,8 @@ class Step:
 
     `own`: a committer published it, and `transaction` bears the record of the log. `head` is its manifest
     without fragments, None where the version was told by its first bytes. `table_id` and `branch` are empty
-    where the version names none; a version told by its first bytes doesn't name its branch (None).
+    where the version names none; a version told by its first bytes doesn't name its branch (None). `size`:
+    how many of the file's first bytes tell all this; those of the whole file where nothing less does.
     """
 
     version: int
@@ -97,6 +100,7 @@ class Step:
     transaction: Transaction | None
     own: bool
     head: Manifest | None
+    size: int = 0
 
     @property
     def kind(self) -> Kind:
@@ -144,14 +148,15 @@ def read_state(source: Source, version: int) -> LanceState:
     return LanceFormat().decode(source.versions.path(version), source.versions.read(version), source.uri)
 
 
-def read_step(source: Source, version: int, *, whole: bool = False) -> Step | None:
+def read_step(source: Source, version: int, *, whole: bool = False, first: int = HEAD_BYTES) -> Step | None:
     """What a version says of itself, None where it isn't there. Lists nothing once the naming is known.
 
-    `whole`: its manifest is wanted too, whoever made it.
+    `whole`: its manifest is wanted too, whoever made it. `first`: so many bytes are read at first; what they
+    don't tell costs another read.
     """
     path = source.versions.path(version)
     try:
-        start, complete = (source.storage.get(path), True) if whole else _start(source.storage, path)
+        start, complete = (source.storage.get(path), True) if whole else _start(source.storage, path, first)
         step = None if whole else _own_step(version, start)
         return step or _step(source, version, start if complete else source.storage.get(path))
     except FileNotFoundError:
@@ -208,14 +213,17 @@ def time_of(time_us: int) -> datetime:
         raise DamagedError(f"the version's time is none: {time_us} µs since 1970") from error
 
 
-def _start(storage: Storage, path: str) -> tuple[bytes, bool]:
-    """As much of a version's file as holds its first section, and whether that is the whole file."""
-    start = storage.get_range(path, 0, HEAD_BYTES)
-    wanted = head_length(start)
-    if len(start) < HEAD_BYTES or wanted <= HEAD_BYTES:
-        return start, len(start) < HEAD_BYTES
-    start = storage.get_range(path, 0, wanted)
-    return start, len(start) < wanted
+def _start(storage: Storage, path: str, first: int) -> tuple[bytes, bool]:
+    """As much of a version's file as holds its first section, and whether that is the whole file.
+
+    A section that the first read cuts off is read to its end; what isn't one by its size may say any length.
+    """
+    start = storage.get_range(path, 0, first)
+    more = head_length(start) - first
+    if len(start) < first or not 0 < more <= MOST_HEAD_BYTES:
+        return start, len(start) < first
+    rest = storage.get_range(path, first, more)
+    return start + rest, len(rest) < more
 
 
 def _own_step(version: int, start: bytes) -> Step | None:
@@ -225,7 +233,16 @@ def _own_step(version: int, start: bytes) -> Step | None:
     properties = transaction.transaction_properties
     if kind_of(transaction) not in TOLD_BY_HEAD or not MICROSECONDS.fullmatch(properties[TIME]):
         return None
-    return Step(version, int(properties[TIME]), properties[TABLE_ID], None, transaction, own=True, head=None)
+    return Step(
+        version,
+        int(properties[TIME]),
+        properties[TABLE_ID],
+        None,
+        transaction,
+        own=True,
+        head=None,
+        size=head_length(start),
+    )
 
 
 def _step(source: Source, version: int, data: bytes) -> Step:
@@ -238,7 +255,8 @@ def _step(source: Source, version: int, data: bytes) -> Step:
         transaction = _transaction_file(source, head.transaction_file)
     time_us = head.timestamp.seconds * MICROS + head.timestamp.nanos // 1000
     own = transaction is not None and is_own(transaction.transaction_properties, version)
-    return Step(version, time_us, head.table_metadata.get(TABLE_ID, ""), head.branch, transaction, own, head)
+    table_id = head.table_metadata.get(TABLE_ID, "")
+    return Step(version, time_us, table_id, head.branch, transaction, own, head, size=len(data))
 
 
 def _transaction_file(source: Source, name: str) -> Transaction | None:

@@ -2,28 +2,38 @@
 
 A tail at version V asks for V+1. In steady state that is one read of a file that is mostly not there yet,
 and never a listing. A version that Lakefold published is told by the first bytes of its file, so a step
-costs what the change costs, whatever the size of the table.
+costs what the change costs, whatever the size of the table. A tail that is many versions behind has the next
+ones read beforehand (`catching_up`). It hands out one change after another, or steps of several that stay
+within limits (`limits`).
 """
 
 from __future__ import annotations
 
+import math
+import os
 import random
 import time
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakefold_log.record import decode_record
+from lakefold_reader.catching_up import Following
 from lakefold_reader.changes import Change
 from lakefold_reader.columns import schema_of
 from lakefold_reader.cursor import Cursor
-from lakefold_reader.source import missing, numbers_of, open_source, read_step, time_of
-from lakefold_table.errors import InvalidError
+from lakefold_reader.limits import NOTHING, Limits, weight_of, weight_of_fragments
+from lakefold_reader.lines import open_line
+from lakefold_reader.source import missing, numbers_of, read_state, read_step, time_of
+from lakefold_table.errors import InvalidError, LakefoldError
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping
 
     from lakefold_reader.columns import TableSchema
+    from lakefold_reader.limits import Weight
     from lakefold_reader.source import Source, Step
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -46,16 +56,17 @@ class Pace:
     clock: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
 
-    def pause(self, misses: int) -> None:
-        """Wait after this many misses in a row."""
+    def pause(self, misses: int, most: float = math.inf) -> None:
+        """Wait after this many misses in a row, no longer than `most`."""
         limit = min(self.longest, self.first * 2 ** min(misses - 1, 30))
-        self.wait(limit * (1 - self.chance() / 2))
+        self.wait(min(limit * (1 - self.chance() / 2), most))
 
 
 def tail(
     uri: str | os.PathLike[str],
     start: Cursor | str | int = LATEST,
     *,
+    branch: str | None = None,
     follow: bool = False,
     storage_options: Mapping[str, str] | None = None,
     pace: Pace | None = None,
@@ -65,6 +76,7 @@ def tail(
 
     `start`: a `Cursor` or its text; the number of the version seen last; "earliest" (the first change is
     then the whole content of the oldest version that is there); or "latest" (what comes after this call).
+    `branch`: the branch to follow, `main` for the main line (None: the line that `uri` is).
     Without `follow` it ends at the newest version; with it, it waits for the next one until `stop()` is
     true.
 
@@ -73,7 +85,8 @@ def tail(
     names the oldest one left). The same errors may come while it runs; after a `RetryError` it can be asked
     again.
     """
-    return tail_of(open_source(uri, storage_options), start, follow=follow, pace=pace, stop=stop)
+    source = open_line(os.fspath(uri), branch, storage_options)
+    return tail_of(source, start, follow=follow, pace=pace, stop=stop)
 
 
 def tail_of(
@@ -96,8 +109,29 @@ def tail_of(
     return begun
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A change that was read and not handed out yet. `whole`: it is all that its version holds."""
+
+    change: Change
+    step: Step
+    whole: bool
+
+    def weight(self, source: Source) -> Weight:
+        """What it counts for in the limits of a step."""
+        if self.whole:
+            return weight_of_fragments(read_state(source, self.step.version).fragments)
+        record = decode_record(self.step.properties, source.uri) if self.step.own else None
+        deleted = 0 if record is None else sum(one.rows_deleted for one in record.committed.values())
+        return weight_of(self.step.transaction, deleted)
+
+
 class Tail(Iterator[Change]):
-    """The changes of one table, as an iterator; `cursor` is where it stands. Made by `tail`."""
+    """The changes of one table, one by one or in steps; `cursor` is where it stands. Made by `tail`.
+
+    For one thread. What it has read beforehand is handed out later, so nothing is lost or told twice where
+    steps and single changes are taken in turn.
+    """
 
     def __init__(
         self, source: Source, seen: int, *, newest: int, follow: bool, pace: Pace, stop: Callable[[], bool]
@@ -106,17 +140,19 @@ class Tail(Iterator[Change]):
         self._follow = follow
         self._pace = pace
         self._stop = stop
-        self._cursor = Cursor("", "", seen)
+        self._given = self._cursor = Cursor("", "", seen)
         self._newest = newest
         self._table_id = ""
         self._schema: TableSchema | None = None
         self._whole = False
         self._looked = pace.clock()
+        self._following = Following(source)
+        self._waiting: deque[_Waiting] = deque()
 
     @property
     def cursor(self) -> Cursor:
-        """After which version it stands; a new tail goes on from here."""
-        return self._cursor
+        """After which version it stands: the one handed out last. A new tail goes on from here."""
+        return self._given
 
     def begin(self, at: Cursor | None, *, whole: bool, there: bool) -> None:
         """Take the start: the cursor to hold the table against, and whether its version is still there."""
@@ -124,29 +160,109 @@ class Tail(Iterator[Change]):
         if at is not None:
             self._cursor, self._table_id = at, at.table_id
         step = read_step(self._source, self._cursor.version, whole=True) if there else None
-        if step is None:
-            return
-        if at is not None and (at.table_id, at.branch) != (step.table_id, step.branch):
-            raise _other_table(self._source, self._cursor, step.table_id)
-        self._take(step)
+        if step is not None:
+            if at is not None and (at.table_id, at.branch) != (step.table_id, step.branch):
+                raise _other_table(self._source, self._cursor, step.table_id)
+            self._take(step)
+        self._given = self._cursor
 
     def __next__(self) -> Change:
+        if not self._waiting and not self._bring(None if self._follow else 0.0):
+            self.close()
+            raise StopIteration
+        return self._handed_out(1)[0]
+
+    def step(
+        self,
+        max_versions: int | None = None,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        timeout: float | None = 0.0,
+    ) -> list[Change]:
+        """The next changes that stay within these limits together; the first one in any case.
+
+        So a reader always gets on, however large a version is. `max_rows` counts the rows that versions
+        insert, and those they deleted where a committer noted that; `max_bytes` the data files they bring.
+        Both are known from the versions alone: no data is read. Without limits it gives what is there,
+        10,000 versions at most. Where there is nothing new it waits `timeout` seconds for it (None: until
+        `stop` says so), and gives an empty list where nothing came.
+
+        Raises as `tail` does; where changes stand in front of the error, these are given first, and the next
+        call raises it.
+        """
+        return self._handed_out(self._gather(Limits(max_versions, max_rows, max_bytes), timeout))
+
+    def end(
+        self, max_versions: int | None = None, max_rows: int | None = None, max_bytes: int | None = None
+    ) -> Cursor:
+        """Where a `step` with these limits would end, if it were taken now; the tail stays where it is.
+
+        What was looked at is kept for the step that follows, so that nothing is read twice.
+        """
+        count = self._gather(Limits(max_versions, max_rows, max_bytes), 0.0)
+        return self._waiting[count - 1].change.cursor if count else self._given
+
+    def steps(
+        self, max_versions: int | None = None, max_rows: int | None = None, max_bytes: int | None = None
+    ) -> Iterator[list[Change]]:
+        """Steps one after another, none of them empty, until the tail ends (see `step`)."""
+        timeout = None if self._follow else 0.0
+        while changes := self.step(max_versions, max_rows, max_bytes, timeout):
+            yield changes
+
+    def close(self) -> None:
+        """End what reads beforehand. The tail can still be asked, and begins anew where it stands."""
+        self._following.close()
+
+    def _gather(self, limits: Limits, timeout: float | None) -> int:
+        """How many of the changes that wait make up the next step, once enough of them do."""
+        count, weight = 0, NOTHING
+        while not count or limits.admit(count + 1, weight):
+            if count == len(self._waiting) and not self._look(timeout if not count else 0.0):
+                break
+            if limits.weighs:
+                weight += self._waiting[count].weight(self._source)
+            if count and not limits.admit(count + 1, weight):
+                break
+            count += 1
+        return count
+
+    def _look(self, timeout: float | None) -> bool:
+        """Whether one more change waits now. An error behind others comes when its turn has come."""
+        if not self._waiting:
+            return self._bring(timeout)
+        with suppress(LakefoldError):
+            return self._bring(0.0)
+        return False
+
+    def _handed_out(self, count: int) -> list[Change]:
+        changes = [self._waiting.popleft().change for _ in range(count)]
+        if changes:
+            self._given = changes[-1].cursor
+        return changes
+
+    def _bring(self, timeout: float | None) -> bool:
+        """Have the next change wait to be handed out; False where it doesn't come in so many seconds."""
+        deadline = math.inf if timeout is None else self._pace.clock() + timeout
         misses = 0
         while not self._stop():
-            step = read_step(self._source, self._cursor.version + 1, whole=self._schema is None)
+            version, whole = self._cursor.version + 1, self._schema is None
+            step = self._following.take(version, newest=self._newest, whole=whole)
             if step is not None:
-                return self._change(step)
+                self._waiting.append(self._change(step))
+                return True
             misses += 1
             self._prove_waiting()
-            if not self._follow:
+            left = deadline - self._pace.clock()
+            if left <= 0:
                 break
-            self._pace.pause(misses)
-        raise StopIteration
+            self._pace.pause(misses, left)
+        return False
 
-    def _change(self, step: Step) -> Change:
-        whole, self._whole = self._whole, False
+    def _change(self, step: Step) -> _Waiting:
         schema = self._take(step)
-        return Change(
+        whole, self._whole = self._whole, False
+        change = Change(
             version=step.version,
             timestamp=time_of(step.time_us),
             operation=step.operation,
@@ -156,6 +272,7 @@ class Tail(Iterator[Change]):
             _schema=schema,
             _whole=whole,
         )
+        return _Waiting(change, step, whole)
 
     def _take(self, step: Step) -> TableSchema:
         """Stand at this version, once it is sure to be one of the same table."""
@@ -179,6 +296,7 @@ class Tail(Iterator[Change]):
         That is known without asking, unless newer versions were seen or the reader has been away for long.
         """
         seen = self._cursor.version
+        self._newest = max(self._newest, self._following.seen)
         if self._newest <= seen and self._pace.clock() - self._looked <= self._pace.away:
             return
         numbers = numbers_of(self._source)
