@@ -19,7 +19,7 @@ CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types test-fast test-oracle test-integration soak bench docs generate charts setup lock clean
+.PHONY: help demo test lint types test-fast test-oracle test-integration test-azure soak bench docs generate charts setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,7 +48,7 @@ types: setup ## mypy, strict, over packages and tests
 
 test-fast: setup ## the tests that need no broker and no Spark (under a minute)
 	$(STEP) 'fast tests'
-	@$(BIN)/pytest -q tests --ignore=tests/integration --ignore=tests/oracle $(addprefix --ignore=,$(HISTORIES)) -n 2
+	@$(BIN)/pytest -q tests $(addprefix --ignore=tests/,integration oracle azure) $(addprefix --ignore=,$(HISTORIES)) -n 2
 
 test-oracle: setup ## the tests that hold our tables against pylance's, both ways; random histories
 	$(STEP) 'oracle tests'
@@ -57,6 +57,10 @@ test-oracle: setup ## the tests that hold our tables against pylance's, both way
 test-integration: .java setup ## the tests that start a real broker and Spark, on free ports
 	$(STEP) 'integration tests'
 	@$(BIN)/pytest tests/integration -n 2 --dist loadfile
+
+test-azure: setup ## the tests on Azure's emulator, fetched once from npm and PyPI; not part of `make test`
+	$(STEP) 'tests on Azure'
+	@$(BIN)/pytest -q tests/azure
 
 soak: setup ## simulated committers in trouble, seed by seed, for SECONDS=600, or SEEDS=1000 (FIRST= the first one)
 	@$(BIN)/python -m tests.simulation.soak $(if $(SEEDS),--seeds $(SEEDS),--seconds $(or $(SECONDS),600)) \

@@ -1,7 +1,7 @@
 """What every test has in common: its marker follows from the folder it lies in.
 
-A test says by its place what it needs. Everything outside `tests/integration` runs with neither a broker nor
-Spark, so that `make test-fast` stays under a minute.
+A test says by its place what it needs. Everything outside `tests/integration` and `tests/azure` runs with no
+server and no Spark, so that `make test-fast` stays under a minute.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.integration)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(INTEGRATION_TIMEOUT_SECONDS))
+        elif folder == "azure":
+            item.add_marker(pytest.mark.azure)
+            item.add_marker(pytest.mark.timeout(INTEGRATION_TIMEOUT_SECONDS))
         elif folder in FAST:
             item.add_marker(pytest.mark.fast)
         else:

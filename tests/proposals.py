@@ -36,14 +36,23 @@ def creation(uri: str, schema: pa.Schema = SCHEMA, *, stable_row_ids: bool = Fal
     return envelope
 
 
-def append(uri: str, table: pa.Table, read_version: int, app_id: str = "", batch_id: int = 0) -> Envelope:
-    """An envelope that appends these rows, their files written below the table's folder."""
+def append(
+    uri: str,
+    table: pa.Table,
+    read_version: int,
+    app_id: str = "",
+    batch_id: int = 0,
+    *,
+    storage_options: dict[str, str] | None = None,
+) -> Envelope:
+    """An envelope that appends these rows, their files written below the table's root."""
     envelope = Envelope(table=uri)
     if app_id:
         envelope.app_id, envelope.batch_id = app_id, batch_id
     envelope.lance.uuid = str(uuid.uuid4())
     envelope.lance.read_version = read_version
-    dataset = lance.dataset(local_path(uri), version=read_version)
+    at = local_path(uri) if storage_options is None else uri
+    dataset = lance.dataset(at, version=read_version, storage_options=storage_options)
     for fragment in write_fragments(table, dataset, mode="append"):
         added = envelope.lance.append.fragments.add(physical_rows=fragment.physical_rows)
         for file in fragment.files:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
+from obstore.store import MemoryStore as ObstoreMemory
+
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.storage.objects import Clients, ObjectStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +21,10 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
     from lakefold_table.storage.durable import Calls
 
-KINDS = ["local, unnamed files", "local, named files", "memory"]
+KINDS = ["local, unnamed files", "local, named files", "memory", "obstore, memory"]
+
+# The client of gs:// and az:// has a store in memory, which needs no server.
+_OBSTORES: defaultdict[str, ObstoreMemory] = defaultdict(ObstoreMemory)
 
 
 class Site(Protocol):
@@ -55,17 +62,21 @@ class LocalSite:
     @classmethod
     def new(cls, kind: str, folder: Path) -> Self:
         """A place that nobody else uses."""
-        return cls(kind, folder / "lake" / "table", uuid.uuid4().hex)
+        return cls(kind, folder / "lake" / "table", uuid.uuid4().hex, cheap_size=kind != "obstore, memory")
 
     def open(self, below: str = "") -> Storage:
         """A store whose root is this place, or a folder below it."""
         if self.kind == "memory":
             return MemoryStorage(f"memory://{self.name}/lake/table{below}")
+        if self.kind == "obstore, memory":
+            store = _OBSTORES[self.name]
+            return ObjectStorage(f"az://{self.name}/lake/table{below}", Clients(once=store, patient=store))
         return LocalStorage(f"{self.folder}{below}", unnamed=self.kind == "local, unnamed files")
 
     def close(self) -> None:
         """Drop what is kept in this process."""
         MemoryStorage.forget(self.name)
+        _OBSTORES.pop(self.name, None)
 
 
 def os_with(**calls: Callable[..., object]) -> Calls:
