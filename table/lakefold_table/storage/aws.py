@@ -71,8 +71,11 @@ _CREDENTIALS: Final = (
     aws.LoginError,
 )
 _AWAY: Final = (
+    aws.ConnectionError,
     aws.HTTPClientError,
+    aws.IncompleteReadError,
     aws.ChecksumError,
+    aws.FlexibleChecksumError,
     aws.CredentialRetrievalError,
     aws.MetadataRetrievalError,
 )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from botocore import exceptions as aws
@@ -233,8 +234,9 @@ class S3Storage:
             if status_of(error) == _MISSING and error.response["Error"].get("Code") != "NoSuchBucket":
                 raise missing(where) from error
             raise
-        with answer["Body"] as body:
-            data = body.read()
+        # Not by `with`: that hands out the stream below, whose errors aren't boto3's.
+        with closing(answer["Body"]):
+            data = answer["Body"].read()
         total = answer.get("ContentRange", "").rpartition("/")[2]
         return data, int(total) if total.isdigit() else len(data)
 

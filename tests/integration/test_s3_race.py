@@ -1,0 +1,112 @@
+"""Many writers on one name of S3, and a server that dies under them: one winner, and what was told is so."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from lakefold_table.errors import RetryError
+from lakefold_table.storage.base import DoubtfulPutError, Put
+from lakefold_table.storage.parts import PartsUpload
+from lakefold_table.storage.s3 import S3Storage, conditional
+from tests.servers.s3 import BUCKET, S3Server
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+WRITERS = 32
+ROUNDS = 200
+
+
+def race(writers: int, rounds: int, put: Callable[[int, int], Put]) -> list[Counter[Put]]:
+    """How each round ended, where all `writers` put at the same moment."""
+    barrier = threading.Barrier(writers, timeout=60)
+
+    def write(writer: int) -> list[Put]:
+        answers = []
+        for number in range(rounds):
+            barrier.wait()
+            answers.append(put(writer, number))
+        return answers
+
+    with ThreadPoolExecutor(writers) as pool:
+        answers = list(pool.map(write, range(writers)))
+    return [Counter(column) for column in zip(*answers, strict=True)]
+
+
+def test_of_32_writers_exactly_one_wins_each_of_200_rounds(s3: S3Server) -> None:
+    root = f"s3://{BUCKET}/{uuid.uuid4().hex}"
+    stores = [S3Storage(root, s3.options()) for _ in range(4)]
+    ended = race(
+        WRITERS,
+        ROUNDS,
+        lambda writer, number: stores[writer % 4].put_if_absent(f"v/{number}", [str(writer).encode()]),
+    )
+    assert ended == [Counter({Put.STORED: 1, Put.EXISTS: WRITERS - 1})] * ROUNDS
+    assert len(stores[0].names("v")) == ROUNDS
+
+
+def test_of_many_uploads_in_parts_exactly_one_is_joined(s3: S3Server) -> None:
+    store = S3Storage(f"s3://{BUCKET}/{uuid.uuid4().hex}", s3.options())
+
+    def put(writer: int, number: int) -> Put:
+        named = {**store._all, "Key": store._key(f"v/{number}")}
+        parts = PartsUpload(store._patient, store._once, named)
+        return conditional("v", lambda: parts.run(str(writer).encode(), {}, {"IfNoneMatch": "*"}))
+
+    assert race(8, 40, put) == [Counter({Put.STORED: 1, Put.EXISTS: 7})] * 40
+    left = store._patient.list_multipart_uploads(Bucket=BUCKET).get("Uploads", ())
+    assert not [one for one in left if one["Key"].startswith(store._below)]
+
+
+def has_stored(told: Mapping[str, Put | None], enough: int) -> bool:
+    return sum(put is Put.STORED for put in list(told.values())) >= enough
+
+
+def test_a_server_killed_in_the_middle_of_puts_has_what_was_told() -> None:
+    """Three times: every object told as stored is there, and whole; so is one that nobody was told of."""
+    padding = b"." * 20_000
+    told: dict[str, Put | None] = {}
+
+    def body(path: str) -> bytes:
+        return path.encode() + padding
+
+    with TemporaryDirectory(prefix="lakefold-s3-") as folder, S3Server(Path(folder)) as server:
+        store = S3Storage(f"s3://{BUCKET}/killed", server.options(client_max_retries="0", timeout="5s"))
+        done = threading.Event()
+
+        def write(writer: int) -> None:
+            number = 0
+            while not done.is_set():
+                path = f"v/{writer}-{number}"
+                number += 1
+                try:
+                    told[path] = store.put_if_absent(path, [body(path)])
+                except DoubtfulPutError:
+                    told[path] = None
+                except RetryError:
+                    done.wait(0.01)
+
+        with ThreadPoolExecutor(8) as pool:
+            writing = [pool.submit(write, writer) for writer in range(8)]
+            try:
+                for enough in (150, 300, 450):
+                    until(partial(has_stored, told, enough), f"{enough} puts", seconds=120)
+                    server.kill()
+                    server.start()
+            finally:
+                done.set()
+            for one in writing:
+                one.result()
+        # Files that this server was just writing stay under names of its own, which nobody asked for.
+        kept = {f"v/{name}" for name in store.names("v")} & told.keys()
+        assert {path for path, put in told.items() if put is Put.STORED} <= kept
+        assert Put.EXISTS not in told.values()
+        assert all(store.get(path) == body(path) for path in kept)
