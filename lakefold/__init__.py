@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lakefold_reader.snapshot import open_table as open  # noqa: A004 - lakefold.open is the name users know
     from lakefold_reader.tail import Pace as Pace
     from lakefold_reader.tail import tail as tail
+    from lakefold_reader.take import RowsNotFoundError as RowsNotFoundError
     from lakefold_table.errors import DamagedError as DamagedError
     from lakefold_table.errors import InvalidError as InvalidError
     from lakefold_table.errors import LakefoldError as LakefoldError
@@ -49,6 +50,7 @@ __all__ = [
     "Pace",
     "RetryError",
     "RewrittenError",
+    "RowsNotFoundError",
     "StopError",
     "Table",
     "UntoldChangeError",
@@ -65,13 +67,10 @@ _HOMES = {
     "lakefold_reader.feed_parts": ("RewrittenError",),
     "lakefold_reader.snapshot": ("Table",),
     "lakefold_reader.tail": ("Pace", "tail"),
-    "lakefold_table.errors": tuple(
-        name
-        for name in __all__
-        if name.endswith("Error") and name not in {"RewrittenError", "UntoldChangeError"}
-    ),
+    "lakefold_reader.take": ("RowsNotFoundError",),
 }
-_HOME = {name: (home, name) for home, names in _HOMES.items() for name in names}
+_HOME = {name: ("lakefold_table.errors", name) for name in __all__ if name.endswith("Error")}
+_HOME |= {name: (home, name) for home, names in _HOMES.items() for name in names}
 _HOME["open"] = ("lakefold_reader.snapshot", "open_table")
 
 

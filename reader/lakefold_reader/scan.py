@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,18 @@ OFFSET_BITS = 0xFFFFFFFF
 """The lower half of a row's address is its place in its fragment."""
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which of the rows, in their order, and at most how many in a batch. None: all, and as pylance does."""
+
+    limit: int | None = None
+    offset: int | None = None
+    batch_size: int | None = None
+
+
+WHOLE = Part()
+
+
 @dataclass(frozen=True)
 class Dataset:
     """One version of a table as pylance reaches it; opened when it is first asked for rows.
@@ -63,16 +75,46 @@ class Dataset:
         columns: Sequence[str] | None = None,
         where: str | None = None,
         fragment_ids: Sequence[int] | None = None,
+        part: Part = WHOLE,
     ) -> pa.RecordBatchReader:
         """The rows of these columns for which the filter `where` holds, of all fragments or only these."""
+        reader = self._scanned(
+            fragment_ids,
+            columns=None if columns is None else list(columns),
+            filter=where,
+            limit=part.limit,
+            offset=part.offset,
+            batch_size=part.batch_size,
+        )
+        return pa.RecordBatchReader.from_batches(reader.schema, _told_of(reader, self.uri))
+
+    def at_addresses(self, addresses: NDArray[np.uint64], columns: Sequence[str] | None) -> pa.Table:
+        """The rows at these addresses that aren't deleted, ascending; None: all columns and `_rowaddr`.
+
+        Reads only what they need: pylance plans a filter on addresses as a look-up.
+        """
+        numbers = addresses.tolist()
+        where = f"_rowaddr in ({','.join(map(str, numbers))})" if numbers else "false"
+        reader = self._scanned(
+            sorted({number >> 32 for number in numbers}),
+            columns=None if columns is None else list(columns),
+            filter=where,
+            with_row_address=columns is None,
+        )
+        with _told(self.uri):
+            return reader.read_all()
+
+    def blobs(self, column: str, addresses: NDArray[np.uint64]) -> list[IO[bytes] | None]:
+        """The values of a blob column at these addresses as files to read; None where it has none."""
         opened = self._opened
         with _told(self.uri):
-            fragments = (
-                None if fragment_ids is None else [opened.get_fragment(number) for number in fragment_ids]
-            )
-            names = None if columns is None else list(columns)
-            reader = opened.scanner(columns=names, filter=where, fragments=fragments).to_reader()
-        return pa.RecordBatchReader.from_batches(reader.schema, _told_of(reader, self.uri))
+            return list(opened.take_blobs(column, addresses=addresses.tolist()))
+
+    def _scanned(self, fragment_ids: Sequence[int] | None, **options: object) -> pa.RecordBatchReader:
+        opened = self._opened
+        with _told(self.uri):
+            only = None if fragment_ids is None else [opened.get_fragment(number) for number in fragment_ids]
+            return opened.scanner(fragments=only, **options).to_reader()
 
     def taken(
         self, columns: Sequence[str], fragment_id: int, offsets: NDArray[np.uint32]

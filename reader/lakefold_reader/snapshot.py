@@ -7,17 +7,17 @@ version says of itself (schema, counts, marks, feature flags) comes from the man
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from lakefold_reader.columns import TableSchema, schema_of
 from lakefold_reader.features import Feature, features_of
 from lakefold_reader.indices import IndexInfo, indices_of
 from lakefold_reader.lines import branched, tagged
+from lakefold_reader.moments import micros_of as micros_of  # noqa: PLC0414 - handed on
+from lakefold_reader.moments import version_as_of as version_as_of  # noqa: PLC0414 - handed on
 from lakefold_reader.position_versions import version_at_position
 from lakefold_reader.source import (
-    EPOCH,
     counts_rows,
     explained,
     guarded,
@@ -25,22 +25,23 @@ from lakefold_reader.source import (
     numbers_of,
     open_source,
     read_state,
-    read_step,
     time_of,
 )
-from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.naming import is_detached
 from lakefold_table.marks import PREFIX, Marks, decode_marks
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
     import pyarrow as pa
 
     from lakefold_reader.history import HistoryRow
     from lakefold_reader.scan import Dataset
     from lakefold_reader.source import Source
+    from lakefold_reader.take import Missing, Taking
     from lakefold_table.lance.state import LanceState
 
 
@@ -245,25 +246,72 @@ class Table:
         self,
         columns: Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002 - the name that pylance and pyarrow use
+        *,
+        limit: int | None = None,
+        offset: int | None = None,
+        batch_size: int | None = None,
     ) -> pa.RecordBatchReader:
-        """The rows, batch by batch; arguments and errors as `to_arrow`."""
+        """The rows, batch by batch, of at most `batch_size` rows; the rest as `to_arrow`.
+
+        Nothing is read ahead of what is asked for but what pylance keeps in flight.
+        """
         import pyarrow as pa
 
+        from lakefold_reader.scan import Part
+
+        part = Part(
+            _count("limit", limit), _count("offset", offset), _count("batch_size", batch_size, least=1)
+        )
         with explained(self._source, self.version):
-            reader = self._dataset.reader(columns, filter)
+            reader = self._dataset.reader(columns, filter, part=part)
         return pa.RecordBatchReader.from_batches(reader.schema, guarded(self._source, self.version, reader))
 
     def to_arrow(
         self,
         columns: Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002 - the name that pylance and pyarrow use
+        *,
+        limit: int | None = None,
+        offset: int | None = None,
     ) -> pa.Table:
         """The rows of these columns (None: all) for which `filter` (SQL, as pylance takes it) holds.
+
+        A column may be a field of a nested one (`place.city`), or one of `_rowid`, `_rowaddr`,
+        `_row_created_at_version` and `_row_last_updated_at_version` (the last two where the table has stable
+        row ids), which a filter may use as well. Only these columns, and what the filter needs, are read.
+        `offset` rows are left out at the start, and at most `limit` given.
 
         Raises `InvalidError` for a column or filter that the table can't answer, `VersionExpiredError`
         where the version was cleaned up meanwhile, `DamagedError` where a file is missing or can't be read.
         """
-        return self.to_reader(columns, filter).read_all()
+        return self.to_reader(columns, filter, limit=limit, offset=offset).read_all()
+
+    def take(
+        self, row_ids: object, columns: Sequence[str] | None = None, *, missing: Missing = "raise"
+    ) -> pa.Table:
+        """The rows with these ids, in that order: values of `_rowid` in an Arrow or NumPy array or a list.
+
+        An id that stands there twice gives its row twice. On tables without stable row ids an id is an
+        address, fragment * 2^32 + place. The first take builds an index of the version's row ids, without
+        reading a file; each costs by the rows that are asked for. `columns` as in `to_arrow`.
+
+        Raises `RowsNotFoundError` for ids that aren't in this version or whose rows are deleted, unless
+        `missing` is "skip"; else as `to_arrow`.
+        """
+        from lakefold_reader.take import row_ids_of
+
+        with explained(self._source, self.version):
+            return self._taking.rows(row_ids_of(row_ids), columns, missing)
+
+    def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:
+        """The values of a blob column in the rows with these ids as files to read, None where there is none.
+
+        Nothing of them is read before it is asked for. Raises as `take`.
+        """
+        from lakefold_reader.take import row_ids_of
+
+        with explained(self._source, self.version):
+            return self._dataset.blobs(column, self._taking.addresses(row_ids_of(row_ids)))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -279,57 +327,19 @@ class Table:
         return Dataset(self.uri, self.version, self._source.options)
 
     @cached_property
+    def _taking(self) -> Taking:
+        from lakefold_reader.rowindex import row_index_of
+        from lakefold_reader.take import Taking
+
+        return Taking(self._dataset, row_index_of(self._state))
+
+    @cached_property
     def _counted(self) -> bool:
         """Whether the manifest gives every count."""
         return all(counts_rows(one) for one in self._state.fragments)
 
 
-def version_as_of(source: Source, time_us: int) -> int:
-    """The version that was the newest at this time, in microseconds since 1970.
-
-    Found by halving, which takes the times of versions to grow. Lakefold's always do; where a foreign
-    client's clock went back, it is a version made by that time whose successor was made later. Raises
-    `InvalidError` (where versions were cleaned up: `VersionExpiredError`) for a time before the oldest
-    version that is left.
-    """
-    numbers = numbers_of(source)
-    if _time_us(source, numbers[-1]) <= time_us:
-        return numbers[-1]
-    low, high = 0, len(numbers) - 1
-    oldest_us = _time_us(source, numbers[0])
-    if oldest_us > time_us:
-        raise _before_oldest(source, numbers[0], oldest_us)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _time_us(source, numbers[middle]) <= time_us:
-            low = middle
-        else:
-            high = middle
-    return numbers[low]
-
-
-def micros_of(moment: datetime | str) -> int:
-    """A time in microseconds since 1970; without a zone it is UTC. Raises `InvalidError` for other text."""
-    if not isinstance(moment, str):
-        zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-        return (zoned - EPOCH) // timedelta(microseconds=1)
-    try:
-        return micros_of(datetime.fromisoformat(moment.strip()))
-    except ValueError as error:
-        hint = "write it as 2026-05-01T12:00:00Z or 2026-05-01"
-        raise InvalidError("this is no time", where=moment, hint=hint) from error
-
-
-def _time_us(source: Source, version: int) -> int:
-    step = read_step(source, version)
-    if step is None:
-        raise missing(source, version)
-    return step.time_us
-
-
-def _before_oldest(source: Source, oldest: int, time_us: int) -> InvalidError:
-    message = f"no version of that time is there: the oldest one, {oldest}, is of {time_of(time_us)}"
-    if oldest == 1:
-        return InvalidError(message, where=source.uri, hint="ask for a later time")
-    hint = "older ones were cleaned up; ask for a later time"
-    return VersionExpiredError(message, oldest=oldest, where=source.uri, hint=hint)
+def _count(name: str, number: int | None, least: int = 0) -> int | None:
+    if number is not None and number < least:
+        raise InvalidError(f"{name} is {number}", hint=f"give a number from {least} on")
+    return number

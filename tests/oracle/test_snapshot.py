@@ -52,6 +52,35 @@ def test_each_version_is_what_pylance_shows(tmp_path: Path) -> None:
         assert ours.to_arrow(["text"], "id = 3") == theirs.to_table(columns=["text"], filter="id = 3")
 
 
+def test_a_part_of_the_rows(tmp_path: Path) -> None:
+    uri = written(tmp_path)
+    ours, theirs = lakefold.open(uri), lance.dataset(uri)
+    for limit, offset in ((3, None), (None, 4), (3, 4), (0, 0), (100, 18), (1, 100)):
+        expected = theirs.to_table(limit=limit, offset=offset)
+        assert ours.to_arrow(limit=limit, offset=offset).equals(expected, check_metadata=True)
+        expected = theirs.to_table(filter="id > 7", columns=["id"], limit=limit, offset=offset)
+        assert ours.to_arrow(["id"], "id > 7", limit=limit, offset=offset) == expected
+    sizes = [batch.num_rows for batch in ours.to_reader(batch_size=3)]
+    assert (max(sizes), sum(sizes)) == (3, 20)
+    for name, least in (("limit", 0), ("offset", 0), ("batch_size", 1)):
+        with pytest.raises(InvalidError, match=f"{name} is {least - 1}"):
+            ours.to_reader(**{name: least - 1})  # type: ignore[arg-type]
+
+
+def test_columns_that_the_table_keeps_for_each_row(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    lance.write_dataset(rows(range(20)), uri, enable_stable_row_ids=True, max_rows_per_file=10)
+    lance.dataset(uri).update({"text": "'new'"}, where="id % 3 = 0")
+    kept = ["_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version"]
+    ours, theirs = lakefold.open(uri), lance.dataset(uri)
+    for columns in (*[[name] for name in kept], [*kept, "id"], ["id", *kept[::-1]]):
+        expected = theirs.to_table(columns=columns)
+        assert ours.to_arrow(columns).equals(expected, check_metadata=True)
+    for text in ("_rowid = 3", "_rowaddr > 4294967296", "_row_last_updated_at_version = 2"):
+        assert ours.to_arrow(filter=text).equals(theirs.to_table(filter=text), check_metadata=True)
+        assert ours.to_arrow(filter=text).num_rows in (1, 7, 13)
+
+
 def test_every_kind_of_column(tmp_path: Path) -> None:
     schema = pa.schema([field.with_name(f"c{number}") for number, field in enumerate(COLUMNS)])
     uri = str(tmp_path / "t")

@@ -1,0 +1,159 @@
+"""Where the row of an id lies: row ids to row addresses, in time that doesn't grow with the table.
+
+An address is a fragment's id * 2^32 + the row's place in it. Without stable row ids it is the row's id. With
+them each fragment lists the ids of its rows, dead ones included: an update leaves an id behind in the old
+fragment. So an id may lead to several addresses, of which deletion files leave one; an index names them all.
+
+Source: format facts, section 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from lakefold_protos.lance.rowids_pb2 import RowIdSequence, U64Segment
+from lakefold_table.lance.manifests.features import Flag
+from lakefold_table.lance.rows.rowids import decode_row_ids
+from lakefold_table.lance.rows.segments import parsed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_table.lance.manifests.fragments import Fragments
+    from lakefold_table.lance.state import LanceState
+
+    Numbers = NDArray[np.uint64]
+    Places = NDArray[np.int64]
+
+FRAGMENT_BITS = np.uint64(32)
+OFFSET_MASK = np.uint64(2**32 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Addresses, ascending, and for each the place of its id among those that were looked for."""
+
+    addresses: Numbers
+    which: Places
+
+    @classmethod
+    def of(cls, addresses: Numbers, which: Places) -> Found:
+        """From addresses in any order."""
+        order = np.argsort(addresses, kind="stable")
+        return cls(addresses[order], which[order])
+
+
+class RowIndex(Protocol):
+    """Finds rows of one version by their ids."""
+
+    def find(self, ids: Numbers) -> Found:
+        """Every address at which a row of one of these ids was written, deleted ones included."""
+        ...
+
+
+def row_index_of(state: LanceState) -> RowIndex:
+    """The index of a version; reads no file. Raises `DamagedError` where a fragment's row ids are broken."""
+    if state.head.reader_feature_flags & Flag.STABLE_ROW_IDS:
+        return StableIds.of(state.fragments)
+    return Addresses(state.fragments)
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Rows whose id is their address."""
+
+    fragments: Fragments
+
+    def find(self, ids: Numbers) -> Found:
+        """See `RowIndex`."""
+        numbers, which = np.unique(ids >> FRAGMENT_BITS, return_inverse=True)
+        there = self.fragments.get(numbers.tolist())
+        rows = np.array([_rows_in(there.get(number)) for number in numbers.tolist()], dtype=np.uint64)
+        inside = np.flatnonzero((ids & OFFSET_MASK) < rows[which])
+        return Found.of(ids[inside], inside)
+
+
+@dataclass(frozen=True)
+class StableIds:
+    """Runs of rows in which id and place grow together, and which of them cover which stretch of ids.
+
+    Run `n` begins with the id `first[n]` at the address `address[n]`. `bounds` cut the ids into stretches in
+    which the same runs are: those of stretch `s` are `runs[begins[s]:begins[s + 1]]`. Memory grows with the
+    number of runs, which is that of fragments where rows were only appended, and never above that of rows.
+    """
+
+    first: Numbers
+    address: Numbers
+    bounds: Numbers
+    begins: Places
+    runs: Places
+
+    @classmethod
+    def of(cls, fragments: Fragments) -> StableIds:
+        """From the ids that the fragments list."""
+        parts = list(_runs_of(fragments))
+        if not parts:
+            nothing = np.zeros(0, np.uint64)
+            return cls(nothing, nothing, nothing, np.zeros(1, np.int64), np.zeros(0, np.int64))
+        first, last, address = (np.concatenate(column) for column in zip(*parts, strict=True))
+        behind = last[last < np.iinfo(np.uint64).max] + np.uint64(1)
+        bounds = np.unique(np.concatenate([first, behind]))
+        low, high = np.searchsorted(bounds, first), np.searchsorted(bounds, last, side="right")
+        runs, stretches = _spread(low, high - low)
+        begins = np.concatenate([[0], np.cumsum(np.bincount(stretches, minlength=bounds.size))])
+        return cls(first, address, bounds, begins, runs[np.argsort(stretches, kind="stable")])
+
+    def find(self, ids: Numbers) -> Found:
+        """See `RowIndex`."""
+        stretches = np.searchsorted(self.bounds, ids, side="right") - 1
+        known = np.flatnonzero(stretches >= 0)
+        begins = self.begins[stretches[known]]
+        which, places = _spread(begins, self.begins[stretches[known] + 1] - begins)
+        runs = self.runs[places]
+        return Found.of(self.address[runs] + (ids[known[which]] - self.first[runs]), known[which])
+
+
+def _spread(begins: Places, counts: Places) -> tuple[Places, Places]:
+    """For each of `counts` numbers from each of `begins`: whose it is, and the number."""
+    owners = np.repeat(np.arange(begins.size), counts)
+    before = np.cumsum(counts) - counts
+    return owners, np.arange(owners.size) - before[owners] + begins[owners]
+
+
+def _runs_of(fragments: Fragments) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
+    """First ids, last ids and addresses of runs: those of fragments with one range together, others each."""
+    plain: list[tuple[int, int, int]] = []
+    for fragment in fragments:
+        where = f"fragment {fragment.id}"
+        segments = parsed(RowIdSequence, fragment.inline_row_ids, where).segments
+        if len(segments) == 1 and _is_whole(segments[0].range, fragment.physical_rows):
+            plain.append((segments[0].range.start, segments[0].range.end - 1, fragment.id << 32))
+        elif fragment.physical_rows:
+            yield _runs_in(fragment, where)
+    if plain:
+        first, last, address = np.array(plain, dtype=np.uint64).T
+        yield first, last, address
+
+
+def _is_whole(ids: U64Segment.Range, rows: int) -> bool:
+    return 0 < rows == ids.end - ids.start
+
+
+def _runs_in(fragment: DataFragment, where: str) -> tuple[Numbers, Numbers, Numbers]:
+    ids = decode_row_ids(fragment.inline_row_ids, fragment.physical_rows, where)
+    begins = np.concatenate([[0], np.flatnonzero(ids[1:] - ids[:-1] != 1) + 1])
+    ends = np.concatenate([begins[1:], [ids.size]]) - 1
+    return ids[begins], ids[ends], begins.astype(np.uint64) + np.uint64(fragment.id << 32)
+
+
+def _rows_in(fragment: DataFragment | None) -> int:
+    """How many places a fragment has; where it doesn't say, as many as there can be."""
+    if fragment is None:
+        return 0
+    return fragment.physical_rows or 2**32

@@ -1,0 +1,92 @@
+"""The index of row ids against a plain dictionary, for ids in every form and in any number of fragments."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_reader.rowindex import Addresses, RowIndex, StableIds
+from lakefold_table.errors import DamagedError
+from lakefold_table.lance.manifests.fragments import Fragments, fragments_of
+from lakefold_table.lance.rows.rowids import concat_row_ids, encode_row_ids
+
+MOST = 2**64 - 1
+STARTS = st.sampled_from([0, 1, 5, 40, 2**32 - 3, 2**40, MOST - 60])
+STRETCHES = st.builds(lambda start, length: range(start, start + length), STARTS, st.integers(1, 60))
+SCATTERED = st.lists(st.integers(0, 80), unique=True, max_size=40)
+IDS = st.one_of(
+    STRETCHES.map(list),
+    SCATTERED,
+    SCATTERED.map(sorted),
+    st.lists(st.integers(MOST - 9, MOST), unique=True),
+    st.sets(st.integers(0, 59)).map(lambda holes: [number for number in range(60) if number not in holes]),
+)
+CUTS = st.lists(st.integers(0, 40), max_size=3).map(sorted)
+
+
+def fragment(number: int, ids: list[int], cuts: list[int]) -> DataFragment:
+    """A fragment whose rows have these ids, listed in segments cut at these places."""
+    values = np.array(ids, np.uint64)
+    parts = [encode_row_ids(part) for part in np.split(values, cuts) if part.size]
+    return DataFragment(id=number, physical_rows=len(ids), inline_row_ids=concat_row_ids(parts))
+
+
+def listing(fragments: list[DataFragment]) -> Fragments:
+    """These fragments as a version lists them."""
+    return fragments_of([one.SerializeToString() for one in fragments])
+
+
+def found(index: RowIndex, ids: list[int]) -> set[tuple[int, int]]:
+    """Pairs of an id and an address."""
+    told = index.find(np.array(ids, np.uint64))
+    assert (told.addresses[1:] > told.addresses[:-1]).all()
+    return {(ids[place], int(address)) for place, address in zip(told.which, told.addresses, strict=True)}
+
+
+@given(
+    listed=st.lists(st.tuples(IDS, CUTS), max_size=6), asked=st.lists(st.integers(0, 2**64 - 1), max_size=5)
+)
+def test_every_address_of_every_id(listed: list[tuple[list[int], list[int]]], asked: list[int]) -> None:
+    fragments = [fragment(3 * number, ids, cuts) for number, (ids, cuts) in enumerate(listed)]
+    index = StableIds.of(listing(fragments))
+    there = {
+        (row, (3 * number << 32) + place)
+        for number, (ids, _) in enumerate(listed)
+        for place, row in enumerate(ids)
+    }
+    known = {row for row, _ in there}
+    beside = {row + step for row in known for step in (-1, 1) if 0 <= row + step <= MOST}
+    everything = sorted(known | beside | set(asked))
+    assert found(index, everything) == there
+    assert found(index, everything[::-1]) == there
+    assert found(index, []) == set()
+
+
+@given(rows=st.lists(st.integers(1, 5), max_size=5), data=st.data())
+def test_without_stable_row_ids_an_id_is_an_address(rows: list[int], data: st.DataObject) -> None:
+    fragments = [DataFragment(id=2 * number, physical_rows=count) for number, count in enumerate(rows)]
+    places = st.builds(lambda number, place: (number << 32) + place, st.integers(0, 10), st.integers(0, 6))
+    asked = data.draw(st.lists(places, unique=True))
+    there = {(2 * number << 32) + place for number, count in enumerate(rows) for place in range(count)}
+    assert found(Addresses(listing(fragments)), asked) == {(one, one) for one in asked if one in there}
+
+
+def test_a_fragment_that_does_not_say_its_rows_may_have_any() -> None:
+    index = Addresses(listing([DataFragment(id=1)]))
+    assert found(index, [7, (1 << 32) + 7]) == {((1 << 32) + 7, (1 << 32) + 7)}
+
+
+@pytest.mark.parametrize("ids", [range(3), [5, 1]])
+def test_a_fragment_with_more_or_fewer_ids_than_rows_is_damaged(ids: list[int]) -> None:
+    broken = fragment(0, list(ids), [])
+    broken.physical_rows = 4
+    with pytest.raises(DamagedError, match=r"fragment 0: row sequence: . row ids for 4 rows"):
+        StableIds.of(listing([broken]))
+
+
+def test_a_hundred_thousand_appended_fragments_are_as_many_runs() -> None:
+    fragments = [fragment(number, [number * 2, number * 2 + 1], []) for number in range(100_000)]
+    index = StableIds.of(listing(fragments))
+    assert index.first.size == index.bounds.size - 1 == 100_000
+    assert found(index, [0, 199_999, 200_000]) == {(0, 0), (199_999, (99_999 << 32) + 1)}
