@@ -1,4 +1,4 @@
-"""Spark's door to Lakefold: `sink`, which puts the batches of a streaming query into a Lance table.
+"""Spark's door to Lakefold: `sink` writes batches, `register` makes `format("lakefold")` known for reading.
 
 Needs the extra `ingest`, on the driver and on the executors.
 """
@@ -18,6 +18,7 @@ from lakefold_ingest.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
 from lakefold_ingest.sink import Sink
 from lakefold_log.admin import KafkaConfig
 from lakefold_log.topics import Topics
+from lakefold_reader.spark import LakefoldSource, register
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from lakefold.settings import Settings as FrontSettings
 
-__all__ = ["sink"]
+__all__ = ["LakefoldSource", "register", "sink"]
 
 
 def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table have a default

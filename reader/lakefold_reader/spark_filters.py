@@ -1,0 +1,177 @@
+"""Conditions that Spark hands to a source, as conditions of a Lance scan.
+
+A condition is pushed only where Lance's answer is Spark's for every value of the column: of a literal that
+the column's own type holds exactly, on a type where both order values alike. What isn't pushed Spark answers
+itself, so leaving one is never wrong. Works on Spark's classes by their names, without Spark.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+COMPARED: Final = {
+    "EqualTo": "=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
+TEXT: Final = {"StringStartsWith": "starts_with", "StringEndsWith": "ends_with", "StringContains": "contains"}
+UTC_NAMES: Final = frozenset({"UTC", "+00:00", "Etc/UTC", "Z"})
+UNIT_MICROS: Final = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
+"""How many microseconds a literal must be whole multiples of, so that the unit holds it."""
+NS_YEARS: Final = range(1678, 2262)
+"""Times that a timestamp of nanoseconds can hold in any case."""
+STRANGE: Final = frozenset('`"')
+"""With a column of such a name pylance answers no filter, on whichever column (tried)."""
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """`where` is what the scan holds rows against (None: nothing); `left` is what Spark must answer."""
+
+    where: str | None
+    left: tuple[Any, ...]
+
+
+def push(filters: Iterable[Any], schema: pa.Schema) -> Pushed:
+    """Which of Spark's filters a scan of a table with this Arrow schema can answer, and how it is asked."""
+    if any(STRANGE.intersection(name) for name in schema.names):
+        return Pushed(None, tuple(filters))
+    told: list[str] = []
+    left: list[Any] = []
+    for one in filters:
+        text = condition(one, schema)
+        (left.append(one) if text is None else told.append(text))
+    return Pushed(" AND ".join(f"({text})" for text in told) or None, tuple(left))
+
+
+def condition(one: Any, schema: pa.Schema) -> str | None:  # noqa: ANN401 - Spark's filters, known by their names
+    """A filter as text; None where Lance can't answer it as Spark would."""
+    kind = type(one).__name__
+    if kind == "Not":
+        inner = condition(one.child, schema)
+        return None if inner is None else f"NOT ({inner})"
+    found = _column(one.attribute, schema)
+    if found is None:
+        return None
+    name, column = found
+    if kind in {"IsNull", "IsNotNull"}:
+        return f"{name} IS {'' if kind == 'IsNull' else 'NOT '}NULL"
+    if kind in TEXT:
+        known = _is_text(column) and isinstance(one.value, str)
+        return f"{TEXT[kind]}({name}, {_quoted(one.value)})" if known else None
+    if kind == "In":
+        texts = [literal(value, column) for value in one.value]
+        known = bool(texts) and all(text is not None for text in texts)
+        return f"{name} IN ({', '.join(text for text in texts if text is not None)})" if known else None
+    if kind == "EqualNullSafe":
+        text = literal(one.value, column)
+        return None if text is None else f"({name} IS NOT NULL AND {name} = {text})"
+    sign, text = COMPARED.get(kind), literal(one.value, column)
+    return None if sign is None or text is None else f"{name} {sign} {text}"
+
+
+def literal(value: Any, column: pa.DataType) -> str | None:  # noqa: ANN401 - a value of any of Spark's types
+    """A value as a literal of the column's type; None where the type doesn't hold it exactly."""
+    if value is None:
+        return None
+    return next((write(value, column) for holds, write in LITERALS if holds(column)), None)
+
+
+def _column(path: Sequence[str], schema: pa.Schema) -> tuple[str, pa.DataType] | None:
+    """The column's name as filters write it, and its type. Parts of structs are left to Spark."""
+    if len(path) != 1 or schema.get_field_index(path[0]) < 0:
+        return None
+    return f"`{path[0]}`", schema.field(path[0]).type
+
+
+def _is_text(column: pa.DataType) -> bool:
+    return bool(pa.types.is_string(column) or pa.types.is_large_string(column))
+
+
+def _quoted(text: str) -> str:
+    doubled = text.replace("'", "''")
+    return f"'{doubled}'"
+
+
+def _boolean(value: object, _: pa.DataType) -> str | None:
+    return str(value).lower() if isinstance(value, bool) else None
+
+
+def _integer(value: object, column: pa.DataType) -> str | None:
+    if isinstance(value, Decimal) and value == value.to_integral_value():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    bits = column.bit_width
+    signed = pa.types.is_signed_integer(column)
+    # The lowest 64-bit number can't be written: its digits alone are out of range (tried).
+    low = -(2 ** (bits - 1)) + (bits == 64) if signed else 0  # noqa: PLR2004 - the widest integer
+    high = 2 ** (bits - signed) - 1
+    return str(value) if low <= value <= high else None
+
+
+def _float(value: object, _: pa.DataType) -> str | None:
+    """Never a zero or what is no number: engines differ in how these are ordered and told apart."""
+    if not isinstance(value, float) or not math.isfinite(value) or value == 0:
+        return None
+    return repr(value)
+
+
+def _text(value: object, _: pa.DataType) -> str | None:
+    return _quoted(value) if isinstance(value, str) else None
+
+
+def _binary(value: object, _: pa.DataType) -> str | None:
+    return f"X'{bytes(value).hex()}'" if isinstance(value, bytes | bytearray) else None
+
+
+def _date(value: object, _: pa.DataType) -> str | None:
+    return f"date '{value.isoformat()}'" if type(value) is date else None
+
+
+def _timestamp(value: object, column: pa.DataType) -> str | None:
+    if not isinstance(value, datetime) or (column.tz is None) != (value.tzinfo is None):
+        return None
+    if column.tz is not None and column.tz not in UTC_NAMES:
+        return None
+    naive = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    held = naive.microsecond % UNIT_MICROS[column.unit] == 0 if column.unit != "s" else not naive.microsecond
+    if not held or (column.unit == "ns" and naive.year not in NS_YEARS):
+        return None
+    return f"timestamp '{naive.isoformat(sep=' ', timespec='microseconds')}'"
+
+
+def _decimal(value: object, column: pa.DataType) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return None
+    try:
+        pa.scalar(Decimal(value), type=column)
+    except (pa.ArrowInvalid, ValueError):
+        return None
+    return f"decimal({column.precision}, {column.scale}) '{Decimal(value):f}'"
+
+
+LITERALS: Final[
+    tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], str | None]], ...]
+] = (
+    (pa.types.is_boolean, _boolean),
+    (pa.types.is_integer, _integer),
+    (lambda column: pa.types.is_float32(column) or pa.types.is_float64(column), _float),
+    (_is_text, _text),
+    (lambda column: pa.types.is_binary(column) or pa.types.is_large_binary(column), _binary),
+    (pa.types.is_date32, _date),
+    (pa.types.is_timestamp, _timestamp),
+    (pa.types.is_decimal128, _decimal),
+)
+"""How a value is written for a column, by the column's type. Other types are left to Spark."""

@@ -1,0 +1,66 @@
+"""How a read is cut into partitions: neighbouring fragments together, up to a size.
+
+A table of 100,000 small fragments must not become 100,000 tasks, nor one of few large ones a single task. A
+fragment is the smallest piece.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+T = TypeVar("T")
+
+MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
+"""What Spark itself takes for a partition of files."""
+OPEN_BYTES: Final = 1024 * 1024
+"""What opening a fragment costs beside reading it, as bytes that could be read meanwhile."""
+ROW_BYTES: Final = 64
+"""What a row counts where files don't tell their size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How large partitions may be, and how many there should be at least."""
+
+    max_bytes: int = MAX_PARTITION_BYTES
+    min_partitions: int = 1
+
+
+def size_of(fragment: DataFragment) -> int:
+    """The bytes of a fragment's data files; told by its rows where a file's size isn't known."""
+    known = [file.file_size_bytes for file in fragment.files]
+    return sum(known) if all(known) else fragment.physical_rows * ROW_BYTES
+
+
+def grouped(items: Sequence[T], size: Callable[[T], int], cut: Cut) -> list[tuple[T, ...]]:
+    """The items in their order, neighbours together.
+
+    None is left out, no group is empty, an item larger than the size stands alone.
+    """
+    costs = [size(item) + OPEN_BYTES for item in items]
+    wanted = min(cut.min_partitions, len(items))
+    limit = cut.max_bytes
+    groups = list(_groups(items, costs, limit))
+    while len(groups) < wanted:
+        limit //= 2
+        groups = list(_groups(items, costs, limit))
+    return groups
+
+
+def _groups(items: Iterable[T], costs: Iterable[int], limit: int) -> Iterator[tuple[T, ...]]:
+    group: list[T] = []
+    filled = 0
+    for item, cost in zip(items, costs, strict=True):
+        if group and filled + cost > limit:
+            yield tuple(group)
+            group, filled = [], 0
+        group.append(item)
+        filled += cost
+    if group:
+        yield tuple(group)

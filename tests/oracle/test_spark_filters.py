@@ -1,0 +1,210 @@
+"""A condition that is pushed down picks the rows that it picks by Spark's rules; pylance answers.
+
+Spark's rules, as its SQL reference has them: a comparison with null is null, NaN equals itself and is larger
+than any number, zeros are equal, text and bytes are ordered by their bytes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import string
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+from lakefold_reader.spark_filters import condition, push
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXTS = ["", "a", "A", "a'b", "%_\\", "é", "aé\n", "zz", "a%", '"', "--", "\x00"]
+ZONED = [
+    dt.datetime(1, 1, 1, tzinfo=dt.UTC),
+    dt.datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC),
+    dt.datetime(2026, 5, 1, 0, 0, 0, 1, tzinfo=dt.UTC),
+]
+MOMENTS = [moment.replace(tzinfo=None) for moment in ZONED]
+FLOATS = [0.0, -0.0, 1.0, -1.5, 0.1, 1e300, -1e300, 5e-324, math.nan, math.inf, -math.inf]
+HALVES = [0.0, -0.0, 1.0, -1.5, math.nan, math.inf]
+COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "i8": (pa.int8(), [-128, -1, 0, 1, 127]),
+    "u8": (pa.uint8(), [0, 1, 255]),
+    "i64": (pa.int64(), [-(2**63), -1, 0, 2**63 - 1]),
+    "u64": (pa.uint64(), [0, 2**63, 2**64 - 1]),
+    "f32": (pa.float32(), HALVES),
+    "f64": (pa.float64(), FLOATS),
+    "f16": (pa.float16(), HALVES),
+    "a b": (pa.string(), TEXTS),
+    "Grosse": (pa.large_string(), TEXTS),
+    "bytes": (pa.binary(), [b"", b"\0", b"\xff", b"a'"]),
+    "day": (pa.date32(), [dt.date(1, 1, 1), dt.date(1970, 1, 1), dt.date(9999, 12, 31)]),
+    "us": (pa.timestamp("us"), MOMENTS),
+    "utc": (pa.timestamp("us", "UTC"), ZONED),
+    "paris": (pa.timestamp("us", "Europe/Paris"), ZONED),
+    "ms": (pa.timestamp("ms"), [moment.replace(microsecond=0) for moment in MOMENTS[1:]]),
+    "ns": (pa.timestamp("ns"), MOMENTS[1:]),
+    "dec": (pa.decimal128(9, 2), [Decimal("-1.00"), Decimal("0.00"), Decimal("1.23"), Decimal("9999999.99")]),
+    "flag": (pa.bool_(), [True, False]),
+}
+MORE: dict[str, list[Any]] = {
+    "i8": [128, -129, 5],
+    "u8": [-1, 256],
+    "i64": [2**63, 17],
+    "u64": [-1, 2**64, Decimal(5)],
+    "ms": [MOMENTS[1], MOMENTS[2]],
+    "ns": [MOMENTS[0]],
+    "dec": [Decimal("1.235"), Decimal(10) ** 12, 1],
+    "a b": list(string.punctuation),
+}
+LITERALS = {name: [*values, *MORE.get(name, [])] for name, (_, values) in COLUMNS.items()}
+PER_FILE = 7
+COMPARISONS = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
+ON_TEXT = (StringStartsWith, StringEndsWith, StringContains)
+
+
+@st.composite
+def filters(draw: Any) -> Filter:  # noqa: ANN401 - hypothesis' own
+    """Any filter that Spark may hand on, on any column."""
+    name = draw(st.sampled_from(sorted(COLUMNS)))
+    value = st.sampled_from(LITERALS[name])
+    kinds: list[Any] = [st.builds(kind, st.just((name,)), value) for kind in COMPARISONS]
+    kinds += [st.builds(kind, st.just((name,))) for kind in (IsNull, IsNotNull)]
+    kinds += [st.builds(In, st.just((name,)), st.lists(value, min_size=1, max_size=3).map(tuple))]
+    if name in {"a b", "Grosse"}:
+        kinds += [st.builds(kind, st.just((name,)), value) for kind in ON_TEXT]
+    one: Filter = draw(st.one_of(*kinds))
+    return Not(one) if draw(st.booleans()) else one
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> lance.LanceDataset:
+    """Every value of every column, and nulls, over two fragments."""
+    longest = max(len(values) for _, values in COLUMNS.values()) + 1
+    table = pa.table(
+        {
+            name: pa.array([*values, *[None] * (longest - len(values))], column)
+            for name, (column, values) in COLUMNS.items()
+        }
+    )
+    path: Path = tmp_path_factory.mktemp("filters") / "t"
+    return lance.write_dataset(table, path, max_rows_per_file=PER_FILE)
+
+
+@given(one=filters())
+def test_lance_answers_a_pushed_filter_as_spark_does(dataset: lance.LanceDataset, one: Any) -> None:  # noqa: ANN401 - its attributes differ
+    text = condition(one, dataset.schema)
+    if text is None:
+        return
+    column: str = getattr(one, "child", one).attribute[0]
+    rows = dataset.to_table([column])[column].to_pylist()
+    scanner = dataset.scanner(columns=[column], filter=text, with_row_address=True)
+    found = scanner.to_table()["_rowaddr"].to_pylist()
+    picked = [(address >> 32) * PER_FILE + (address & 0xFFFFFFFF) for address in found]
+    assert sorted(picked) == [number for number, value in enumerate(rows) if holds(one, value) is True], text
+
+
+def holds(one: Any, value: Any) -> bool | None:  # noqa: ANN401 - what Spark's filters say of one value
+    """A filter on a value by Spark's rules; None is null."""
+    kind = type(one).__name__
+    if kind == "Not":
+        inner = holds(one.child, value)
+        return None if inner is None else not inner
+    if kind in {"IsNull", "IsNotNull"}:
+        return (value is None) == (kind == "IsNull")
+    if kind == "EqualNullSafe":
+        return value is not None and bool(ordered(value) == ordered(one.value))
+    if value is None:
+        return None
+    if kind == "In":
+        return ordered(value) in [ordered(each) for each in one.value]
+    if kind.startswith("String"):
+        there = {"StringStartsWith": value.startswith, "StringEndsWith": value.endswith}
+        return bool(there.get(kind, value.__contains__)(one.value))
+    ours, theirs = ordered(value), ordered(one.value)
+    verdicts: dict[str, bool] = {
+        "EqualTo": ours == theirs,
+        "GreaterThan": ours > theirs,
+        "GreaterThanOrEqual": ours >= theirs,
+        "LessThan": ours < theirs,
+        "LessThanOrEqual": ours <= theirs,
+    }
+    return verdicts[kind]
+
+
+def ordered(value: Any) -> Any:  # noqa: ANN401 - any value of any type
+    """What Spark compares instead of a value."""
+    if isinstance(value, float):
+        return (math.isnan(value), 0.0 if math.isnan(value) else value)
+    if isinstance(value, dt.datetime):
+        return value.astimezone(dt.UTC) if value.tzinfo else value
+    return value.encode() if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("name", sorted(set(COLUMNS) - {"paris", "f16"}))
+def test_a_plain_value_is_pushed(dataset: lance.LanceDataset, name: str) -> None:
+    value = next(value for value in COLUMNS[name][1] if value and value != -(2**63))
+    assert condition(EqualTo((name,), value), dataset.schema) is not None
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        EqualTo(("i8",), 128),
+        EqualTo(("i64",), -(2**63)),
+        EqualTo(("f64",), 0.0),
+        GreaterThan(("f64",), math.nan),
+        EqualTo(("paris",), ZONED[0]),
+        EqualTo(("utc",), MOMENTS[0]),
+        LessThan(("ms",), MOMENTS[2]),
+        GreaterThan(("ns",), MOMENTS[0]),
+        EqualTo(("dec",), Decimal("1.235")),
+        EqualTo(("nowhere",), 1),
+        EqualTo(("a b", "x"), 1),
+        EqualTo(("i8",), None),
+        In(("i8",), (1, 300)),
+        In(("i8",), ()),
+        StringContains(("i8",), "1"),
+        Not(EqualTo(("f64",), math.nan)),
+    ],
+)
+def test_what_lance_may_answer_otherwise_is_left_to_spark(dataset: lance.LanceDataset, one: Filter) -> None:
+    given_on = push([IsNull(("i8",)), one], dataset.schema)
+    assert given_on.left == (one,)
+    assert given_on.left[0] is one
+    assert given_on.where == "(`i8` IS NULL)"
+
+
+def test_with_a_column_that_pylance_can_not_name_nothing_is_pushed() -> None:
+    schema = pa.schema({"a": pa.int8(), 'b"c': pa.int8()})
+    one = EqualTo(("a",), 1)
+    assert push([one], schema).where is None
+    assert push([one], schema).left == (one,)
+
+
+def test_filters_are_joined() -> None:
+    schema = pa.schema({"a": pa.int8(), "s": pa.string()})
+    told = push([GreaterThan(("a",), 1), StringStartsWith(("s",), "it's")], schema)
+    assert told.where == "(`a` > 1) AND (starts_with(`s`, 'it''s'))"
+    assert told.left == ()
