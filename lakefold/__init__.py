@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from lakefold_reader.snapshot import Table as Table
     from lakefold_reader.snapshot import open_table as open  # noqa: A004 - lakefold.open is the name users know
     from lakefold_reader.tail import Pace as Pace
+    from lakefold_reader.tail import Tail as Tail
     from lakefold_reader.tail import tail as tail
     from lakefold_reader.take import RowsNotFoundError as RowsNotFoundError
+    from lakefold_reader.waking import OutcomesTopic as OutcomesTopic
     from lakefold_table.errors import DamagedError as DamagedError
     from lakefold_table.errors import InvalidError as InvalidError
     from lakefold_table.errors import LakefoldError as LakefoldError
@@ -47,12 +49,14 @@ __all__ = [
     "LakefoldError",
     "NotATableError",
     "NotFoldedYetError",
+    "OutcomesTopic",
     "Pace",
     "RetryError",
     "RewrittenError",
     "RowsNotFoundError",
     "StopError",
     "Table",
+    "Tail",
     "UntoldChangeError",
     "VersionExpiredError",
     "changes",
@@ -66,8 +70,9 @@ _HOMES = {
     "lakefold_reader.feed": ("changes",),
     "lakefold_reader.feed_parts": ("RewrittenError",),
     "lakefold_reader.snapshot": ("Table",),
-    "lakefold_reader.tail": ("Pace", "tail"),
     "lakefold_reader.take": ("RowsNotFoundError",),
+    "lakefold_reader.tail": ("Pace", "Tail", "tail"),
+    "lakefold_reader.waking": ("OutcomesTopic",),
 }
 _HOME = {name: ("lakefold_table.errors", name) for name in __all__ if name.endswith("Error")}
 _HOME |= {name: (home, name) for home, names in _HOMES.items() for name in names}

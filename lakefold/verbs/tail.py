@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefold.options import STORE, check_one_of, examples, json_option, point_options, settings_options
+from lakefold.options import (
+    KAFKA,
+    STORE,
+    check_one_of,
+    examples,
+    json_option,
+    point_options,
+    settings_options,
+)
 from lakefold.output import operations_text, print_json
 
 if TYPE_CHECKING:
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     from lakefold_reader.changes import Change
     from lakefold_reader.cursor import Cursor
     from lakefold_reader.source import Source
+    from lakefold_reader.waking import OutcomesTopic
 
 NEWEST = 10
 """How many versions are shown where nothing says where to start."""
@@ -33,10 +43,11 @@ NEWEST = 10
         "lakefold tail /data/flights --from 12 --rows --json",
         "lakefold tail /data/flights --from earliest --follow --json | jq .cursor",
         "lakefold tail /data/flights --as-of 2026-05-01T12:00:00Z",
+        "lakefold tail /data/flights --follow --bootstrap-servers localhost:29092",
     )
 )
 @click.argument("table")
-@settings_options(*STORE)
+@settings_options(*STORE, *KAFKA, "transactions_topic", "outcomes_topic")
 @click.option("--branch", metavar="NAME", help="The branch to look at.  [default: the line that TABLE is]")
 @click.option(
     "--from",
@@ -47,9 +58,10 @@ NEWEST = 10
 )
 @point_options("Show what follows the version that")
 @click.option("--follow", "-f", is_flag=True, help="Wait for new versions until Ctrl-C.")
+@click.option("--max-versions", type=click.IntRange(min=1), metavar="N", help="End after so many versions.")
 @click.option("--rows", "with_rows", is_flag=True, help="Print the rows that each version inserted, too.")
 @json_option
-def command(
+def command(  # noqa: PLR0913 - each is one option of the verb
     settings: Settings,
     table: str,
     *,
@@ -57,6 +69,7 @@ def command(
     start: str | None,
     point: Point,
     follow: bool,
+    max_versions: int | None,
     with_rows: bool,
     as_json: bool,
 ) -> None:
@@ -64,9 +77,11 @@ def command(
 
     With --rows each line is followed by the rows that the version inserted. The cursor in the JSON form is
     what a program keeps to go on from there. Where a version changed or removed rows, the line says so.
+    With --follow and brokers it is woken by the outcomes of the table, and asks for versions seldom.
     """
     check_one_of(point, **{"from": start})
     from lakefold_reader.snapshot import find_version
+    from lakefold_reader.tail import tail_of
 
     try:
         source, version = find_version(
@@ -76,24 +91,24 @@ def command(
             at_position=point.at_position,
             storage_options=settings.storage_options,
         )
-        _follow(
-            source,
-            start if version is None else str(version),
-            follow=follow,
-            with_rows=with_rows,
-            as_json=as_json,
+        begun = tail_of(
+            source, _start(source, start if version is None else str(version), follow=follow), follow=follow
         )
+        if follow and settings.bootstrap_servers:
+            begun.wake_by(_outcomes(settings))
+        for change in islice(begun, max_versions):
+            _print(change, as_json=as_json)
+            if with_rows:
+                _print_rows(change, as_json=as_json)
     except KeyboardInterrupt:
         return
 
 
-def _follow(source: Source, start: str | None, *, follow: bool, with_rows: bool, as_json: bool) -> None:
-    from lakefold_reader.tail import tail_of
+def _outcomes(settings: Settings) -> OutcomesTopic:
+    from lakefold_reader.waking import OutcomesTopic
 
-    for change in tail_of(source, _start(source, start, follow=follow), follow=follow):
-        _print(change, as_json=as_json)
-        if with_rows:
-            _print_rows(change, as_json=as_json)
+    topics = settings.transactions_topic, settings.outcomes_topic
+    return OutcomesTopic(settings.bootstrap_servers, settings.kafka, *topics)
 
 
 def _start(source: Source, text: str | None, *, follow: bool) -> Cursor | str | int:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakefold_log.record import decode_record
@@ -27,16 +28,18 @@ from lakefold_reader.cursor import Cursor
 from lakefold_reader.limits import NOTHING, Limits, weight_of, weight_of_fragments
 from lakefold_reader.lines import open_line
 from lakefold_reader.source import missing, numbers_of, read_state, read_step, time_of
-from lakefold_table.errors import InvalidError, LakefoldError
+from lakefold_reader.starting import EARLIEST, LATEST, other_table, replaced, start_of
+from lakefold_reader.waking import OutcomesTopic, Waker
+from lakefold_table.errors import DamagedError, LakefoldError
+from lakefold_table.marks import decode_marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakefold_protos.lance.table_pb2 import Manifest
     from lakefold_reader.columns import TableSchema
     from lakefold_reader.limits import Weight
     from lakefold_reader.source import Source, Step
-
-EARLIEST, LATEST = "earliest", "latest"
 
 
 @dataclass(frozen=True)
@@ -46,20 +49,25 @@ class Pace:
     It looks again after `first` and then ever more seldom, up to `longest`; each wait is cut by a random
     part of up to a half, so that many readers don't ask at once. A reader that was away for longer than
     `away`, or has found nothing for that long, makes sure by a listing that the version it waits for wasn't
-    cleaned up.
+    cleaned up. Where the outcomes topic wakes it, it looks by itself only every `woken` seconds.
     """
 
     first: float = 0.001
     longest: float = 0.05
     away: float = 60.0
+    woken: float = 5.0
     wait: Callable[[float], object] = time.sleep
     clock: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
 
     def pause(self, misses: int, most: float = math.inf) -> None:
         """Wait after this many misses in a row, no longer than `most`."""
-        limit = min(self.longest, self.first * 2 ** min(misses - 1, 30))
-        self.wait(min(limit * (1 - self.chance() / 2), most))
+        self.wait(min(self.pause_of(misses), most))
+
+    def pause_of(self, misses: int, *, woken: bool = False) -> float:
+        """How long to wait after this many misses in a row. `woken`: something wakes the tail meanwhile."""
+        limit = self.woken if woken else min(self.longest, self.first * 2 ** min(misses - 1, 30))
+        return limit * (1 - self.chance() / 2)
 
 
 def tail(
@@ -71,6 +79,7 @@ def tail(
     storage_options: Mapping[str, str] | None = None,
     pace: Pace | None = None,
     stop: Callable[[], bool] | None = None,
+    wake: str | OutcomesTopic | None = None,
 ) -> Tail:
     """The changes of the table after `start`, one for each version, in order.
 
@@ -78,7 +87,10 @@ def tail(
     then the whole content of the oldest version that is there); or "latest" (what comes after this call).
     `branch`: the branch to follow, `main` for the main line (None: the line that `uri` is).
     Without `follow` it ends at the newest version; with it, it waits for the next one until `stop()` is
-    true.
+    true. `wake`: the brokers (`host:port,…`), or an `OutcomesTopic` with what else is to be said of them: an
+    outcome of the table then ends its waiting at once, and it looks by itself only every five seconds
+    (`pace`). While no broker answers it looks as often as without; that is never an error. Needs the extra
+    `kafka`.
 
     Raises `NotATableError` where there is no table, `InvalidError` for a cursor of another table or a
     version that isn't there yet, `VersionExpiredError` where the next version was cleaned up (its `oldest`
@@ -86,7 +98,12 @@ def tail(
     again.
     """
     source = open_line(os.fspath(uri), branch, storage_options)
-    return tail_of(source, start, follow=follow, pace=pace, stop=stop)
+    begun = tail_of(source, start, follow=follow, pace=pace, stop=stop)
+    if wake is not None:
+        outcomes = OutcomesTopic(wake) if isinstance(wake, str) else wake
+        outcomes.check()
+        begun.wake_by(outcomes)
+    return begun
 
 
 def tail_of(
@@ -99,9 +116,9 @@ def tail_of(
 ) -> Tail:
     """As `tail`, on a table that is open already."""
     numbers = numbers_of(source)
-    at, seen = _start(start, numbers)
+    at, seen = start_of(start, numbers)
     if seen > numbers[-1]:
-        raise _replaced(source, seen, numbers[-1])
+        raise replaced(source, seen, numbers[-1])
     if seen + 1 < numbers[0]:
         raise missing(source, seen + 1)
     begun = Tail(source, seen, newest=numbers[-1], follow=follow, pace=pace or Pace(), stop=stop or _never)
@@ -148,6 +165,9 @@ class Tail(Iterator[Change]):
         self._looked = pace.clock()
         self._following = Following(source)
         self._waiting: deque[_Waiting] = deque()
+        self._bound: int | None = None
+        self._outcomes: OutcomesTopic | None = None
+        self._waker: Waker | None = None
 
     @property
     def cursor(self) -> Cursor:
@@ -162,9 +182,17 @@ class Tail(Iterator[Change]):
         step = read_step(self._source, self._cursor.version, whole=True) if there else None
         if step is not None:
             if at is not None and (at.table_id, at.branch) != (step.table_id, step.branch):
-                raise _other_table(self._source, self._cursor, step.table_id)
+                raise other_table(self._source, self._cursor, step.table_id)
             self._take(step)
         self._given = self._cursor
+
+    def wake_by(self, outcomes: OutcomesTopic) -> None:
+        """Listen to the outcomes of the table from the first time that there is something to wait for.
+
+        The partition is that of the marks that the tail saw first. A table that is bound to another one
+        later still has its versions found, only not at once.
+        """
+        self._outcomes = outcomes
 
     def __next__(self) -> Change:
         if not self._waiting and not self._bring(None if self._follow else 0.0):
@@ -211,8 +239,11 @@ class Tail(Iterator[Change]):
             yield changes
 
     def close(self) -> None:
-        """End what reads beforehand. The tail can still be asked, and begins anew where it stands."""
+        """End what reads beforehand and what wakes it. The tail can still be asked, and goes on then."""
         self._following.close()
+        if self._waker is not None:
+            self._waker.close()
+            self._waker = None
 
     def _gather(self, limits: Limits, timeout: float | None) -> int:
         """How many of the changes that wait make up the next step, once enough of them do."""
@@ -256,8 +287,18 @@ class Tail(Iterator[Change]):
             left = deadline - self._pace.clock()
             if left <= 0:
                 break
-            self._pace.pause(misses, left)
+            self._pause(misses, left)
         return False
+
+    def _pause(self, misses: int, most: float) -> None:
+        if self._outcomes is None:
+            self._pace.pause(misses, most)
+            return
+        if self._waker is None:
+            uri, branch, partition = self._source.uri, self._cursor.branch, self._bound
+            self._waker = Waker(partial(self._outcomes.news, uri, branch, partition))
+        seconds = self._pace.pause_of(misses, woken=self._waker.listening)
+        self._waker.wait(self._cursor.version, min(seconds, most))
 
     def _change(self, step: Step) -> _Waiting:
         schema = self._take(step)
@@ -277,7 +318,7 @@ class Tail(Iterator[Change]):
     def _take(self, step: Step) -> TableSchema:
         """Stand at this version, once it is sure to be one of the same table."""
         if self._table_id and step.table_id and self._table_id != step.table_id:
-            raise _other_table(self._source, self._cursor, step.table_id)
+            raise other_table(self._source, self._cursor, step.table_id)
         self._table_id = step.table_id or self._table_id
         branch = self._cursor.branch if step.branch is None else step.branch
         self._cursor = Cursor(step.table_id, branch, step.version)
@@ -285,6 +326,8 @@ class Tail(Iterator[Change]):
         self._looked = self._pace.clock()
         if step.head is not None:
             schema = schema_of(step.head)
+            if self._schema is None:
+                self._bound = _bound(step.head)
             self._schema = self._schema if self._schema == schema else schema
         if self._schema is None:
             raise AssertionError("the first version that a tail takes is read whole")
@@ -302,41 +345,19 @@ class Tail(Iterator[Change]):
         numbers = numbers_of(self._source)
         self._looked = self._pace.clock()
         if numbers[-1] < seen:
-            raise _replaced(self._source, seen, numbers[-1])
+            raise replaced(self._source, seen, numbers[-1])
         if numbers[-1] > seen and seen + 1 not in numbers:
             raise missing(self._source, seen + 1)
 
 
-def _start(start: Cursor | str | int, numbers: list[int]) -> tuple[Cursor | None, int]:
-    """The cursor that was given (None: a version only) and the version that counts as seen."""
-    if start == EARLIEST:
-        return None, numbers[0] - 1
-    if start == LATEST:
-        return None, numbers[-1]
-    if isinstance(start, int):
-        if start < 0:
-            raise InvalidError(f"{start} is no version", hint="versions count from 1; 0 has seen none")
-        return None, start
-    cursor = start if isinstance(start, Cursor) else Cursor.parse(start)
-    return cursor, cursor.version
+def _bound(head: Manifest) -> int | None:
+    """The partition of the log that a version is bound to, None where no marks that can be read say so."""
+    with suppress(DamagedError):
+        marks = decode_marks(head.table_metadata)
+        if marks is not None and marks.position is not None:
+            return marks.position.log.partition
+    return None
 
 
 def _never() -> bool:
     return False
-
-
-def _replaced(source: Source, seen: int, newest: int) -> InvalidError:
-    return InvalidError(
-        f"version {seen} is not there, the newest is {newest}",
-        where=source.uri,
-        hint="the table was restored or made anew: open it and decide where to start",
-    )
-
-
-def _other_table(source: Source, cursor: Cursor, table_id: str) -> InvalidError:
-    known, found = cursor.table_id or "none", table_id or "none"
-    return InvalidError(
-        f"the cursor {cursor} belongs to another table or branch (table id {known}, here {found})",
-        where=source.uri,
-        hint='start from "earliest", "latest" or a version of this table',
-    )

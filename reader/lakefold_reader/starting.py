@@ -1,0 +1,47 @@
+"""Where a tail begins, and what is said where it can't begin or go on there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakefold_reader.cursor import Cursor
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from lakefold_reader.source import Source
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+
+def start_of(start: Cursor | str | int, numbers: list[int]) -> tuple[Cursor | None, int]:
+    """The cursor that was given (None: a version only) and the version that counts as seen."""
+    if start == EARLIEST:
+        return None, numbers[0] - 1
+    if start == LATEST:
+        return None, numbers[-1]
+    if isinstance(start, int):
+        if start < 0:
+            raise InvalidError(f"{start} is no version", hint="versions count from 1; 0 has seen none")
+        return None, start
+    cursor = start if isinstance(start, Cursor) else Cursor.parse(start)
+    return cursor, cursor.version
+
+
+def replaced(source: Source, seen: int, newest: int) -> InvalidError:
+    """The error where the version seen last is newer than all that are there."""
+    return InvalidError(
+        f"version {seen} is not there, the newest is {newest}",
+        where=source.uri,
+        hint="the table was restored or made anew: open it and decide where to start",
+    )
+
+
+def other_table(source: Source, cursor: Cursor, table_id: str) -> InvalidError:
+    """The error where a version names another table than the cursor does."""
+    known, found = cursor.table_id or "none", table_id or "none"
+    return InvalidError(
+        f"the cursor {cursor} belongs to another table or branch (table id {known}, here {found})",
+        where=source.uri,
+        hint='start from "earliest", "latest" or a version of this table',
+    )

@@ -1,0 +1,117 @@
+"""A tail that hardly ever looks by itself is woken by the outcome of a new version."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_log.news import VersionNews
+from lakefold_reader.tail import Pace, tail
+from lakefold_reader.waking import OutcomesTopic
+from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Position
+from lakefold_table.storage import open_storage
+from tests.integration.own_log import PATIENCE_S, OwnLog
+from tests.tables import Folded
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakefold_log.reporter import Reporter
+    from lakefold_reader.tail import Tail
+    from lakefold_table.entry import Result
+    from tests.integration.conftest import TopicNames
+
+ONCE_A_MINUTE = Pace(first=60.0, longest=60.0, woken=60.0)
+
+
+@pytest.fixture
+def own(bootstrap: str, topic_names: TopicNames) -> OwnLog:
+    return OwnLog.make(bootstrap, topic_names, partitions=3)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Folded:
+    return Folded(open_storage(tmp_path / "t"))
+
+
+@pytest.fixture
+def following(own: OwnLog, table: Folded) -> Iterator[Tail]:
+    wake = OutcomesTopic(own.config.bootstrap_servers, {}, own.topics.transactions, own.topics.outcomes)
+    with_waker = tail(table.uri, follow=True, pace=ONCE_A_MINUTE, wake=wake)
+    yield with_waker
+    with_waker.close()
+
+
+def has(came: list[tuple[int, float]], count: int) -> bool:
+    return len(came) >= count
+
+
+def listens(tail: Tail) -> bool:
+    return tail._waker is not None and tail._waker.listening
+
+
+def told(own: OwnLog, table: Folded, reporter: Reporter, offset: int) -> None:
+    """Report a version of the table as its committer does."""
+    position = Position(own.log, offset, own.topics.transactions)
+    version = Committed(table.owned.table.version)
+    outcome = Outcome(position, table.uri, version, app_id="app", batch_id=offset)
+    reporter.report([outcome], [], offset + 1, own.stamp(offset + 1))
+
+
+def test_an_outcome_wakes_a_tail_that_looks_once_a_minute(
+    own: OwnLog, table: Folded, following: Tail
+) -> None:
+    came: list[tuple[int, float]] = []
+
+    def follow() -> None:
+        came.extend((next(following).version, time.monotonic()) for _ in range(3))
+
+    reader = threading.Thread(target=follow)
+    reader.start()
+    until(lambda: listens(following), "the tail to listen", seconds=PATIENCE_S)
+    with own.reporter() as reporter:
+        for offset in range(3):
+            table.append_ids([offset])
+            told(own, table, reporter, offset)
+            reported = time.monotonic()
+            until(partial(has, came, offset + 1), "the next version", seconds=PATIENCE_S)
+            assert came[-1][0] == offset + 2
+            assert came[-1][1] - reported < 1.0
+    reader.join()
+
+
+def test_a_version_reported_before_it_listened_is_found_when_it_does(table: Folded, following: Tail) -> None:
+    assert following.cursor.version == 1
+    table.append_ids([1])
+    started = time.monotonic()
+    assert next(following).version == 2
+    assert time.monotonic() - started < 30
+
+
+def test_only_versions_of_the_line_are_news(own: OwnLog, table: Folded) -> None:
+    def outcome(offset: int, result: Result, uri: str = table.uri, branch: str = "") -> Outcome:
+        place = Position(own.log, offset, own.topics.transactions)
+        return Outcome(place, uri, result, app_id="app", batch_id=offset, branch=branch)
+
+    others = [
+        outcome(0, Committed(9), uri="s3://lake/other"),
+        outcome(1, Committed(8), branch="audit"),
+        outcome(2, Duplicate(7)),
+        outcome(3, Invalid("no such field")),
+    ]
+    with (
+        closing(VersionNews(own.config, own.topics, table.uri, partition=0)) as main,
+        closing(VersionNews(own.config, own.topics, table.uri, branch="audit", partition=0)) as audit,
+        own.reporter() as reporter,
+    ):
+        reporter.report(others, [], 4, own.stamp(4))
+        assert until(lambda: audit.wait(1.0), "news of the branch", seconds=PATIENCE_S) == 8
+        reporter.report([outcome(4, Committed(3)), outcome(5, Committed(2))], [], 6, own.stamp(6))
+        assert until(lambda: main.wait(1.0), "news of the main line", seconds=PATIENCE_S) == 3

@@ -1,0 +1,159 @@
+"""What wakes a tail: news of a version, listening that began or ended; and polling where nobody answers."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import queue
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from structlog.testing import capture_logs
+
+from lakefold_reader.source import source_on
+from lakefold_reader.tail import Pace, tail, tail_of
+from lakefold_reader.waking import OutcomesTopic, Waker
+from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.storage.memory import MemoryStorage
+from tests.tables import Folded, fragments_only
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakefold_reader.waking import News
+
+COUNTER = itertools.count()
+PATIENCE_S = 30.0
+
+
+class Told:
+    """News that a test tells."""
+
+    def __init__(self) -> None:
+        self.connected = True
+        self.last_error = "the broker is away"
+        self.told: queue.Queue[int] = queue.Queue()
+        self.closed = threading.Event()
+
+    def wait(self, seconds: float) -> int:
+        try:
+            return self.told.get(timeout=min(seconds, 0.02))
+        except queue.Empty:
+            return 0
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def waker(told: Told) -> Iterator[Waker]:
+    made = Waker(lambda: told)
+    yield made
+    made.close()
+
+
+def waits(waker: Waker, beyond: int) -> threading.Thread:
+    """Somebody who waits for a version after this one."""
+    thread = threading.Thread(target=waker.wait, args=(beyond, PATIENCE_S))
+    thread.start()
+    return thread
+
+
+def listening(waker: Waker) -> None:
+    """Until it listens, and the word of it was heard."""
+    until(lambda: waker.listening, "the listener")
+    waker.wait(0, 0.0)
+
+
+def test_news_of_a_later_version_ends_the_waiting(told: Told, waker: Waker) -> None:
+    listening(waker)
+    waiting = waits(waker, 7)
+    told.told.put(7)
+    told.told.put(6)
+    until(told.told.empty, "both to be heard")
+    assert waiting.is_alive()
+    told.told.put(8)
+    waiting.join(PATIENCE_S)
+    assert not waiting.is_alive()
+
+
+def test_what_was_told_before_the_waiting_counts(told: Told, waker: Waker) -> None:
+    listening(waker)
+    told.told.put(3)
+    waiting = waits(waker, 2)
+    waiting.join(PATIENCE_S)
+    assert not waiting.is_alive()
+
+
+def test_who_waits_looks_again_where_listening_begins_or_ends(told: Told) -> None:
+    begin = threading.Event()
+
+    def connect() -> News:
+        begin.wait(PATIENCE_S)
+        return told
+
+    waker = Waker(connect)
+    waiting = waits(waker, 0)
+    begin.set()
+    waiting.join(PATIENCE_S)
+    assert waker.listening
+    waiting = waits(waker, 0)
+    with capture_logs() as lines:
+        told.connected = False
+        waiting.join(PATIENCE_S)
+        until(lambda: lines, "the warning")
+    assert not waiting.is_alive()
+    assert [line["error"] for line in lines] == ["the broker is away"]
+    waker.close()
+    assert told.closed.is_set()
+
+
+def test_a_waker_that_nobody_holds_any_more_ends(told: Told) -> None:
+    waker = Waker(lambda: told)
+    listening(waker)
+    del waker
+    gc.collect()
+    assert told.closed.wait(PATIENCE_S)
+
+
+def test_where_no_broker_answers_the_table_is_polled_and_it_is_said_once() -> None:
+    table = Folded(MemoryStorage(f"memory://waking-{next(COUNTER)}/t"))
+    tries = itertools.count()
+
+    class NoBroker(OutcomesTopic):
+        def news(self, uri: str, branch: str, partition: int | None) -> News:
+            next(tries)
+            raise RetryError(f"no broker for {uri}, {branch!r}, {partition}")
+
+    begun = tail_of(source_on(table.versions.storage), pace=Pace(longest=0.01))
+    begun.wake_by(NoBroker("127.0.0.1:1"))
+    with capture_logs() as lines:
+        assert begun.step(timeout=0.05) == []
+        until(lambda: next(tries) > 1 and lines, "a try to connect")
+        table.fold(fragments_only(table.uri, 1))
+        assert [change.version for change in begun.step(timeout=PATIENCE_S)] == [2]
+    begun.close()
+    assert [line["log_level"] for line in lines] == ["warning"]
+    assert lines[0]["error"] == f"no broker for {table.uri}, '', 0"
+
+
+def test_options_that_can_not_be_are_refused_at_once() -> None:
+    table = Folded(MemoryStorage(f"memory://waking-{next(COUNTER)}/t"))
+    with pytest.raises(InvalidError, match="fixed by Lakefold"):
+        tail(table.uri, wake=OutcomesTopic("127.0.0.1:1", {"acks": "0"}))
+
+
+def test_without_kafka_installed_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    for name in [name for name in sys.modules if name.startswith("lakefold_log.")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(InvalidError, match=r"lakefold\[kafka\]"):
+        OutcomesTopic("127.0.0.1:1").check()
