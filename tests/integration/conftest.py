@@ -16,6 +16,7 @@ import pytest
 
 from lakefold.local.broker import Broker
 from lakefold.local.spark import prepare_session
+from tests.servers.dynamodb import DynamoServer
 from tests.servers.s3 import S3Server
 
 if TYPE_CHECKING:
@@ -61,6 +62,13 @@ def own_broker() -> Iterator[Broker]:
 def s3() -> Iterator[S3Server]:
     """A running S3 server that all tests of this process share: a test that kills it starts its own."""
     with TemporaryDirectory(prefix="lakefold-s3-") as folder, S3Server(Path(folder)) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def dynamodb() -> Iterator[DynamoServer]:
+    """A running DynamoDB that all tests of this process share: a test that kills it starts its own."""
+    with TemporaryDirectory(prefix="lakefold-ddb-") as folder, DynamoServer(Path(folder)) as running:
         yield running
 
 

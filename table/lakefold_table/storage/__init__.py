@@ -9,8 +9,10 @@ back can tell.
 `base` says what every store promises, `paths` what may name an object. `local` is a folder: `durable` orders
 its system calls, `failures` says what a failed one means. `s3` is a bucket: `aws` makes its clients from
 `aws_options` and says what their errors mean, `parts` puts what is too large for one request. `objects` is a
-bucket at Google or Azure, whose client's `answers` it reads. `memory` is for tests, with a plan of faults.
-What holds for all of them is proven by one suite, `tests/contracts/behaviour.py`.
+bucket at Google or Azure, whose client's `answers` it reads. `external` is a bucket whose versions are
+committed in a manifest store: `dynamodb` is that, `staged` finishes what somebody else began. `memory` is
+for tests, with a plan of faults. What holds for all of them is proven by one suite,
+`tests/contracts/behaviour.py`.
 
 A store whose client isn't installed says which extra brings it; no other store needs that client.
 """
@@ -36,6 +38,7 @@ __all__ = ["open_storage"]
 _OBJECTS: Final = ("objects", "lakefold_table.storage.objects", "open_objects")
 _BY_EXTRA: Final = {
     "s3": ("s3", "lakefold_table.storage.s3", "S3Storage"),
+    "s3+ddb": ("s3", "lakefold_table.storage.dynamodb", "on_dynamodb"),
     **dict.fromkeys(["gs", "az", "abfss"], _OBJECTS),
 }
 """Stores that need a client of their own: the scheme; the extra, the module, what opens one."""

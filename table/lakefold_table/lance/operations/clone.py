@@ -20,6 +20,7 @@ from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.manifests.naming import MAX_SEGMENT, Scheme, is_detached
 from lakefold_table.lance.operations.update_bases import free_id, with_bases
 from lakefold_table.lance.refs.names import branch_path, branch_root, check_branch_name
+from lakefold_table.roots import above, below
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -106,10 +107,11 @@ def _branch_fault(envelope: Envelope) -> Invalid | None:
     if len(file) > MAX_SEGMENT:
         return Invalid(f"the branch's file would be called {file}, which is too long", "give a shorter name")
     root = branch_root(clone.branch_name)
-    if _place_of(envelope).endswith(f"/{root}"):
+    place = _place_of(envelope)
+    if above(place, root) != place:
         return None
     return Invalid(
-        f"the branch {clone.branch_name} can't lie at {_place_of(envelope)}",
+        f"the branch {clone.branch_name} can't lie at {place}",
         "name the same branch in the envelope and in the clone",
     )
 
@@ -129,8 +131,8 @@ def _source_fault(envelope: Envelope, source: LanceState) -> Invalid | None:
             f"the clone calls it {clone.ref_name!r}",
             "name the branch that it is made from in ref_name, and none for the main line",
         )
-    main = _place_of(envelope).removesuffix(f"/{branch_root(clone.branch_name)}")
-    if parent and main.endswith(f"/{branch_root(parent)}"):
+    main = above(_place_of(envelope), branch_root(clone.branch_name))
+    if parent and above(main, branch_root(parent)) != main:
         return Invalid(
             "a branch of a branch lies beside it, below the main line", "send it to the main line's table"
         )
@@ -140,7 +142,7 @@ def _source_fault(envelope: Envelope, source: LanceState) -> Invalid | None:
 def _place_of(envelope: Envelope) -> str:
     """The URI at which the clone is to begin."""
     root = branch_root(envelope.branch or None)
-    return f"{envelope.table}/{root}" if root else envelope.table
+    return below(envelope.table, root) if root else envelope.table
 
 
 def _shallow(clone: Transaction.Clone, source: LanceState) -> LanceState:
