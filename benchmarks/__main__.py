@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import commits, large, latency, memory, mixed, producers, restart, streaming, versions
+from benchmarks import (
+    commits,
+    folding,
+    large,
+    latency,
+    memory,
+    mixed,
+    producers,
+    restart,
+    streaming,
+    versions,
+)
 from benchmarks.goals import GOALS
 from benchmarks.ground import prepare
 from lakefold.local.broker import Broker
@@ -72,7 +83,10 @@ def _parts(share: int) -> dict[str, Callable[[Ground], dict[str, float]]]:
 
 
 def _parts_without_log(share: int) -> dict[str, Callable[[Path], dict[str, float]]]:
-    return {"versions": partial(versions.measure, share=share)}
+    return {
+        "fold": partial(folding.measure, share=share),
+        "versions": partial(versions.measure, share=share),
+    }
 
 
 def _print(console: Console, name: str, figures: dict[str, float]) -> None:

@@ -63,14 +63,14 @@ def measure(root: Path, share: int = 1) -> dict[str, float]:
     sizes = (*SIZES[:-1], SIZES[-1] // share)
     paths = {size: make_table(root / str(size), size) for size in sizes}
     peers = {size: Path(shutil.copytree(path, root / f"{size}-pylance")) for size, path in paths.items()}
-    figures = _in_child(measure_cpu, paths)
+    figures = in_child(measure_cpu, paths)
     for size in sizes:
-        measured = _in_child(measure_table, paths[size], size) | _in_child(measure_peer, peers[size], size)
+        measured = in_child(measure_table, paths[size], size) | in_child(measure_peer, peers[size], size)
         figures |= {f"{size:,} fragments: {name}": value for name, value in measured.items()}
     return figures | measure_row_ids(ROW_IDS // share)
 
 
-def _in_child(act: Callable[P, dict[str, float]], *given: P.args, **named: P.kwargs) -> dict[str, float]:
+def in_child(act: Callable[P, dict[str, float]], *given: P.args, **named: P.kwargs) -> dict[str, float]:
     """Measures in a process of its own, so that no figure holds what another one left behind."""
     with SPAWN.Pool(1) as pool:
         return pool.apply(act, given, named)

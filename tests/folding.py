@@ -16,6 +16,7 @@ from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.entry import Entry, LogId, Position
 from lakefold_table.format import Observed
 from lakefold_table.lance.manifests.codec import decode_file
+from lakefold_table.lance.manifests.plain import plain_of
 from lakefold_table.lance.state import LanceState
 from lakefold_table.lance.table import LanceFormat
 from lakefold_table.storage.memory import MemoryStorage
@@ -104,7 +105,8 @@ def changed(envelope: Envelope, change: Callable[[Envelope], object]) -> Envelop
 def entry(envelope: Envelope, offset: int, log: LogId = LOG, time_us: int | None = None) -> Entry:
     """The envelope at an offset; its time is one second an offset unless given."""
     at = START_US + offset * SECOND if time_us is None else time_us
-    return Entry(Position(log, offset, "transactions"), at, envelope, envelope.ByteSize())
+    place = Position(log, offset, "transactions")
+    return Entry(place, at, envelope, envelope.ByteSize(), plain=plain_of(envelope))
 
 
 def entries(envelopes: Sequence[Envelope], first: int, log: LogId = LOG) -> list[Entry]:

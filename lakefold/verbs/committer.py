@@ -77,6 +77,7 @@ def command(
         message = "what is shared has no end: others may fold it, or give it to this process later"
         raise SettingError(message, where="--until-caught-up", hint="name the partitions")
     from lakefold_committer.daemon import Committer, Options
+    from lakefold_committer.garbage import collect_seldom
     from lakefold_committer.metrics import Metrics
     from lakefold_committer.tracing import tracing_from
     from lakefold_log.admin import KafkaConfig
@@ -98,6 +99,7 @@ def command(
         group_max_wait_s=settings.group_max_wait,
         table_bytes=settings.table_memory,
     )
+    collect_seldom()
     metrics = Metrics()
     tracing = tracing_from(os.environ)
     committer = Committer(options, metrics, tracing)

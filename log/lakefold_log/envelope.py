@@ -21,6 +21,7 @@ from lakefold_table.entry import Entry, Position, Undecodable
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.expansion import check_expansion
 from lakefold_table.lance.manifests.packed import packed_transaction, without
+from lakefold_table.lance.manifests.plain import plain_of
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def classify(
         fault = _key_fault(key, table)
     if fault is None:
         if envelope.HasField("lance") and envelope.lance.WhichOneof("operation") is not None:
-            return Entry(position, time_us, envelope, size)
+            return Entry(position, time_us, envelope, size, plain=plain_of(envelope))
         unknown = _unknown_kind(envelope)
         if unknown:
             hint = "upgrade the committer; until then the table's entries wait in their order"

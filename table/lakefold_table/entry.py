@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakefold_table.values import value
+
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.lance.manifests.packed import Packed
+    from lakefold_table.lance.manifests.plain import Plain
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,7 +39,7 @@ class LogId:
         return f"{self.cluster_id}/{self.topic_id}/{self.partition}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@value(order=True)
 class Position:
     """Where an entry stands: its log and its offset there. `topic` is the topic's name, for people."""
 
@@ -48,14 +51,15 @@ class Position:
         return f"{self.topic or self.log.topic_id}/{self.log.partition}@{self.offset}"
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Entry:
     """A proposal at its position, decoded as far as its envelope.
 
     `time_us` is the log's time in microseconds since 1970 (LogAppendTime; a file log: `proposed_at`).
     `size` is the envelope's size in bytes. The proposal itself is `envelope.lance`, or lies where
     `envelope.claim` says. `packed`: the fragments of an Append, where they are kept encoded; the proposal
-    then lists none. `fault`: why what was claimed could not be brought.
+    then lists none. `plain`: what a usual Append says, where it was taken apart; the message says the same.
+    `fault`: why what was claimed could not be brought.
     """
 
     position: Position
@@ -64,6 +68,7 @@ class Entry:
     size: int
     fault: Invalid | None = None
     packed: Packed | None = None
+    plain: Plain | None = field(default=None, compare=False)
 
     @property
     def app_id(self) -> str:
@@ -93,7 +98,7 @@ class Undecodable:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Committed:
     """The proposal is part of `version`. `rebased`: versions came between its read version and this one."""
 
@@ -149,7 +154,7 @@ class Invalid:
 Result = Committed | Duplicate | Rejected | Invalid
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Outcome:
     """What became of the proposal at `position`: exactly one per position, whatever crashed."""
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from lakefold_table.values import value
+
 if TYPE_CHECKING:
     from array import array
     from collections.abc import Iterable, Mapping, Sequence
@@ -87,7 +89,7 @@ class Observed:
     listed: Mapping[Position, array[int]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Accepted:
     """An entry became part of the next version.
 

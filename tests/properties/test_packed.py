@@ -54,7 +54,7 @@ def both(envelope: Envelope, offset: int) -> tuple[Entry, Entry]:
     """The entry decoded whole, and with its fragments encoded where that can be."""
     whole = entry(envelope, offset)
     small, packed = parsed_packed(encode(envelope))
-    return whole, replace(whole, envelope=small, packed=packed)
+    return replace(whole, plain=None), replace(whole, envelope=small, packed=packed, plain=None)
 
 
 def observed(table: MemoryTable, one: Entry, sizes: dict[str, int]) -> Observed:

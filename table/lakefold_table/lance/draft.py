@@ -15,7 +15,8 @@ from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.format import ALONE, Accepted, Observed, Publication, Stamps
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
 from lakefold_table.lance.conflicts.matrix import DETAILED
-from lakefold_table.lance.conflicts.reading import footprint_of
+from lakefold_table.lance.conflicts.reading import PLAIN, footprint_of
+from lakefold_table.lance.conflicts.verdicts import COMPATIBLE
 from lakefold_table.lance.creation import creation_fault, first_head, version_to_create
 from lakefold_table.lance.invariants import check
 from lakefold_table.lance.judged import affected_rows, known_version, proposed_footprint, published_footprint
@@ -23,7 +24,7 @@ from lakefold_table.lance.manifests.codec import encode_file
 from lakefold_table.lance.manifests.features import Flag, flags_of, set_flag
 from lakefold_table.lance.manifests.naming import Scheme
 from lakefold_table.lance.manifests.packed import unpacked
-from lakefold_table.lance.merging import did, merged, sharing_beside
+from lakefold_table.lance.merging import APPEND, did, merged, sharing_beside
 from lakefold_table.lance.operations import Kind, clone, kind_of, overwrite
 from lakefold_table.lance.operations.change import NOTHING, Change, Proposal
 from lakefold_table.lance.operations.rules import RULES
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Entry
     from lakefold_table.lance.conflicts import Footprint
+    from lakefold_table.lance.manifests.plain import Plain
 
 LIBRARY, LIBRARY_VERSION = "lakefold", "0.1.0"
 
@@ -54,6 +56,7 @@ class LanceDraft:
         self._transactions: list[Transaction] = []
         self._history = History(0, {}, 0) if state is None else state.history
         self._done: dict[Kind, Footprint] = {}
+        self._followed: dict[int, bool] = {}
         self._sharing = sharing_beside(state)
         self._shares: str | None = None
         self._ours: Footprint | None = None
@@ -74,6 +77,10 @@ class LanceDraft:
 
         None where it shares no version with those that were added before.
         """
+        if entry.plain is not None:
+            accepted = self._add_plain(entry, entry.plain)
+            if accepted is not None:
+                return accepted
         if entry.packed is not None and self._transactions:
             entry = unpacked(entry)
         envelope = entry.envelope
@@ -97,6 +104,35 @@ class LanceDraft:
         self._remember(ours or footprint_of(change.transaction))
         added = rows if change.rows_added is None else change.rows_added
         return Accepted(rebased, added, change.rows_deleted or 0, first, count, did(change.transaction))
+
+    def _add_plain(self, entry: Entry, plain: Plain) -> Accepted | None:
+        """Adds an Append that is usual in every way, as `add` does; None where something must be judged."""
+        read = plain.read_version
+        if not (self._follows(read) and self._table.takes(plain) and self._may_join(entry)):
+            return None
+        number = self._table.take_plain(plain)
+        self._transactions.append(entry.envelope.lance)
+        self._merged = self._following = None
+        if Kind.APPEND not in self._done:
+            self._remember(PLAIN[Kind.APPEND])
+        return Accepted(read < self._base, plain.rows, 0, number, 1, APPEND)
+
+    def _follows(self, read: int) -> bool:
+        """Whether nothing stands against an Append that was built on this version.
+
+        What is asked of past versions there doesn't change while entries are added that share this one.
+        """
+        known = self._followed.get(read)
+        if known is None:
+            state = self._state
+            known = self._followed[read] = (
+                state is not None
+                and 0 < read <= state.version
+                and self._history.verdict(PLAIN[Kind.APPEND], read) is COMPATIBLE
+                and _too_old(read, state) is None
+                and read >= state.history.schema_since
+            )
+        return known
 
     def _may_join(self, entry: Entry) -> bool:
         """Whether the entry shares the version with those that were added before."""
@@ -158,6 +194,7 @@ class LanceDraft:
         """
         if self._state is None or footprint.kind not in {Kind.APPEND, Kind.DELETE, Kind.UPDATE}:
             self._history = self._history.extended(self._table.version, footprint)
+            self._followed.clear()
             return
         before = self._done.get(footprint.kind)
         if before is not None and footprint.kind not in DETAILED:

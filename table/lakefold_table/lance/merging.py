@@ -86,7 +86,11 @@ def sharing_beside(state: LanceState | None) -> Sharing:
     """With which others an entry may share the version after `state`: with any where it is refused anyway."""
     has_log = state is not None and state.has_log
 
+    plain = APPEND if has_log else ROWS
+
     def name(entry: Entry) -> str | None:
+        if entry.plain is not None:
+            return plain
         transaction = entry.envelope.lance
         return sharing(transaction, has_log=has_log) if kind_of(transaction) in FOLDED else None
 

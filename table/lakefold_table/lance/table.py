@@ -10,6 +10,7 @@ from lakefold_table.entry import Conflict, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Deed, Needs
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
+from lakefold_table.lance.conflicts.reading import PLAIN
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.indexing.reuse import needs_of_section
 from lakefold_table.lance.judged import affected_rows, known_version, proposed_footprint, published_footprint
@@ -23,7 +24,7 @@ from lakefold_table.lance.state import LanceState, state_of
 from lakefold_table.roots import below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from lakefold_table.entry import Entry
     from lakefold_table.format import Observed, Sharing
@@ -90,16 +91,20 @@ class LanceFormat:
         """What the operations of these entries ask for, and what is needed to judge old read versions."""
         if state is not None:
             state = replace(state, fragments=state.fragments.opened())
-        listed = {entry.position: entry.packed.paths() for entry in entries if entry.packed is not None}
+        plain = [entry.plain for entry in entries if entry.plain is not None]
+        others = [entry for entry in entries if entry.plain is None] if len(plain) < len(entries) else ()
+        listed = {entry.position: entry.packed.paths() for entry in others if entry.packed is not None}
         asked = Needs.all_of(
             RULES[kind].needs(state, entry.envelope)
-            for entry in entries
+            for entry in others
             if (kind := kind_of(entry.envelope.lance)) in RULES
         )
-        asked = replace(asked, listed=listed)
+        sizes = asked.sizes.union(one.path for one in plain)
+        asked = replace(asked, sizes=sizes, listed=listed)
         if state is None:
             return asked
-        return Needs.all_of((asked, _needs_to_judge(state, entries), _needs_of_indices(state, entries)))
+        judged = _needs_to_judge_plain(state, {one.read_version for one in plain})
+        return Needs.all_of((asked, judged, _needs_to_judge(state, others), _needs_of_indices(state, others)))
 
     def informed(self, state: LanceState, older: Iterable[Deed]) -> LanceState:
         """The state with what older versions did: those right before its history began, newest first.
@@ -146,6 +151,18 @@ def _needs_of_indices(state: LanceState, entries: Sequence[Entry]) -> Needs:
     """What the table's indices can't be read without, where an operation must read them."""
     kinds = {kind_of(entry.envelope.lance) for entry in entries}
     return needs_of_section(state.head, state.index_section) if kinds - LEAVING_INDICES else Needs()
+
+
+def _needs_to_judge_plain(state: LanceState, reads: Collection[int]) -> Needs:
+    """As `_needs_to_judge`, for usual Appends that were built on these versions."""
+    history, oldest = state.history, max(1, state.version - OLDEST_READ_VERSION)
+    old, ours = [read for read in reads if oldest <= read < state.version], PLAIN[Kind.APPEND]
+    since = [
+        read for read in old if read < history.since or history.needs_details(ours.kind, read) is not None
+    ]
+    before = [read for read in old if read < history.schema_since]
+    schemas = frozenset(read for read in before if not isinstance(history.verdict(ours, read), Conflict))
+    return Needs(schemas=schemas, operations_since=min(since, default=None))
 
 
 def _needs_to_judge(state: LanceState, entries: Sequence[Entry]) -> Needs:

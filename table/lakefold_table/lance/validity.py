@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.manifests.naming import data_path, is_data_name, is_inside
+from lakefold_table.lance.manifests.plain import MAX_ROWS, MAX_UUID_LENGTH
 from lakefold_table.lance.operations import FOLDED, Kind
 from lakefold_table.lance.operations.data_overlay import REFUSED
 from lakefold_table.lance.schemas.columns import some
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
     from lakefold_table.lance.schemas.columns import Columns
 
-MAX_ROWS = 2**32 - 1
-MAX_UUID_LENGTH = 64
 MANAGED_BLOBS = "lance.blob.managed"
 
 

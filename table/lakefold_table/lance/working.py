@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lakefold_table.format import NewFile, Observed
     from lakefold_table.lance.manifests.chunks import Chunk
     from lakefold_table.lance.manifests.packed import Packed
+    from lakefold_table.lance.manifests.plain import Plain
     from lakefold_table.lance.operations.change import Change
     from lakefold_table.lance.schemas.columns import Columns
     from lakefold_table.lance.schemas.data_files import FileVersion
@@ -235,6 +236,23 @@ class Working:
         self._note_files(fragments)
         rows = sum(one.physical_rows - one.deleted_rows for one in numbered)
         return rows, numbered[0].id if numbered else 0, len(numbered)
+
+    def takes(self, plain: Plain) -> bool:
+        """Whether nothing is wrong with a usual Append; where not, what that is must be looked for."""
+        if plain.shape not in self.columns.sound or self.numbering.room_fault(1, plain.rows) is not None:
+            return False
+        sizes = self.observed.sizes
+        return plain.path not in sizes or (
+            (size := sizes[plain.path]) is not None and (not plain.size or plain.size == size)
+        )
+
+    def take_plain(self, plain: Plain) -> int:
+        """Takes the fragment of a usual Append; the id that it gets."""
+        one = self.numbering.number_plain(plain.record, plain.rows, self.version)
+        self.proposed.append(plain.record)
+        self.new.append(one)
+        self.new_file_versions.add(plain.shape[0][:2])
+        return one.id
 
     def _add_packed(self, packed: Packed) -> tuple[int, int, int]:
         """As `_add`, for the first entry of a version."""

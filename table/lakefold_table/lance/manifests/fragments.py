@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import chain, filterfalse
-from operator import attrgetter, is_
+from operator import attrgetter, is_not
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment
@@ -275,10 +275,8 @@ def _records(chunks: Iterable[Chunk]) -> Iterator[bytes]:
 
 def _shared(one: tuple[Chunk, ...], other: tuple[Chunk, ...]) -> int:
     """How many chunks both begin with."""
-    for count, same in enumerate(map(is_, one, other)):
-        if not same:
-            return count
-    return min(len(one), len(other))
+    apart = list(map(is_not, one, other))
+    return apart.index(True) if True in apart else len(apart)
 
 
 def _apart(one: tuple[Chunk, ...], other: tuple[Chunk, ...]) -> tuple[Sequence[Chunk], Sequence[Chunk]]:

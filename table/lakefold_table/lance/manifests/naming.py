@@ -140,6 +140,11 @@ def is_inside(path: str) -> bool:
     return all(one and one[0] != "." and len(one.encode()) <= MAX_SEGMENT for one in segments)
 
 
+def is_usual_name(path: str) -> bool:
+    """Whether a data file's name is one segment of such characters that nobody need look further."""
+    return _USUAL.fullmatch(path) is not None
+
+
 def is_data_name(path: str) -> bool:
     """Whether a data file of this name is found by Lance clients.
 

@@ -125,6 +125,16 @@ class Numbering:
         self._next = max([self._next, *(one.id + 1 for one in numbered)])
         return numbered
 
+    def number_plain(self, record: bytes, rows: int, version: int) -> Numbered:
+        """A fragment of so many rows that brings no id; `record`: as proposed, encoded."""
+        number = self._next
+        self._next = number + 1
+        encoded = b"\x08" + varint(number) + record if number else record
+        if self._stable:
+            encoded += lineage(self.next_row_id, rows, version)
+            self.next_row_id += rows
+        return Numbered(number, encoded, rows)
+
     def number_packed(self, packed: Packed, version: int) -> list[Chunk]:
         """The fragments with their ids, in their order, as `number` gives them."""
         chunks: list[Chunk] = []

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
+    from lakefold_table.lance.manifests.plain import FileShape, Shape
     from lakefold_table.lance.schemas.data_files import FileVersion
 
-FileShape = tuple[int, int, tuple[int, ...], tuple[int, ...]]
-Shape = tuple[FileShape, ...]
 MAX_REMEMBERED_IDS = 100_000
 """Of all remembered kinds of fragment together: what is remembered stays within some megabytes."""
 MAX_NAMED = 10

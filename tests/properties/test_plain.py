@@ -1,0 +1,159 @@
+"""A usual Append is judged and folded, to the byte, as its message is; and nothing unusual passes for one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakefold_committer.fold import Folded, fold
+from lakefold_log.envelope import decode, encode
+from lakefold_table.entry import Committed, Entry
+from lakefold_table.format import Observed
+from lakefold_table.lance.manifests.plain import plain_of
+from tests.folding import FORMAT, TERMS, MemoryTable, append, changed, created, entries, entry, reserve
+from tests.properties.mutations import mutated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+    Change = Callable[[Envelope], object]
+
+
+def fragment(change: Callable[[DataFragment], object]) -> Change:
+    return lambda one: change(one.lance.append.fragments[0])
+
+
+UNUSUAL: dict[str, Change] = {
+    "another operation": lambda one: one.lance.delete.SetInParent(),
+    "two fragments": lambda one: one.lance.append.fragments.add(),
+    "no fragments": lambda one: one.lance.append.ClearField("fragments"),
+    "two files": fragment(lambda one: one.files.add()),
+    "an id": fragment(lambda one: setattr(one, "id", 7)),
+    "no rows": fragment(lambda one: setattr(one, "physical_rows", 0)),
+    "too many rows": fragment(lambda one: setattr(one, "physical_rows", 2**32)),
+    "row ids": fragment(lambda one: setattr(one, "inline_row_ids", b"")),
+    "a deletion file": fragment(lambda one: one.deletion_file.SetInParent()),
+    "an overlay": fragment(lambda one: one.overlays.add()),
+    "an unknown field": fragment(lambda one: one.MergeFromString(b"\xf8\x3f\x01")),
+    "an unknown field of the file": fragment(lambda one: one.files[0].MergeFromString(b"\xf8\x3f\x01")),
+    "an unknown field of the Append": lambda one: one.lance.append.MergeFromString(b"\xf8\x3f\x01"),
+    "an unknown field of the transaction": lambda one: one.lance.MergeFromString(b"\xf8\x3f\x01"),
+    "a base": fragment(lambda one: setattr(one.files[0], "base_id", 0)),
+    "a folder": fragment(lambda one: setattr(one.files[0], "path", "a/b.lance")),
+    "a name with a blank": fragment(lambda one: setattr(one.files[0], "path", "a b.lance")),
+    "a long uuid": lambda one: setattr(one.lance, "uuid", "u" * 65),
+    "a uuid of other letters": lambda one: setattr(one.lance, "uuid", "ü"),
+    "a tag": lambda one: setattr(one.lance, "tag", "t"),
+    "properties": lambda one: one.lance.transaction_properties.update({"k": "v"}),
+    "a creation": lambda one: one.create.SetInParent(),
+    "a fragment-reuse index": lambda one: one.fragment_reuse_index.SetInParent(),
+    "affected rows": lambda one: one.affected_rows.update({0: b"x"}),
+}
+USUAL: dict[str, Change] = {
+    "as it is": lambda _: None,
+    "no read version": lambda one: setattr(one.lance, "read_version", 0),
+    "no uuid": lambda one: setattr(one.lance, "uuid", ""),
+    "large numbers": fragment(lambda one: setattr(one, "physical_rows", 2**32 - 1)),
+    "no size": fragment(lambda one: setattr(one.files[0], "file_size_bytes", 0)),
+    "a long name": fragment(lambda one: setattr(one.files[0], "path", "f" * 255)),
+    "strange columns": fragment(lambda one: one.files[0].fields.extend([-2, 2**31 - 1] * 200)),
+    "a branch": lambda one: setattr(one, "branch", "b"),
+}
+
+
+@pytest.mark.parametrize("what", UNUSUAL)
+def test_what_is_unusual_is_not_taken_for_a_usual_one(what: str) -> None:
+    assert plain_of(changed(append("f", app="a", batch=1), UNUSUAL[what])) is None
+
+
+@pytest.mark.parametrize("what", USUAL)
+def test_a_usual_one_is_told_as_its_message_tells_it(what: str) -> None:
+    envelope = changed(append("f", app="a", batch=1), USUAL[what])
+    plain = plain_of(envelope)
+    assert plain is not None
+    (one,) = envelope.lance.append.fragments
+    (file,) = one.files
+    assert plain.path == f"data/{file.path}"
+    assert (plain.rows, plain.size) == (one.physical_rows, file.file_size_bytes)
+    assert plain.read_version == envelope.lance.read_version
+    assert plain.record == one.SerializeToString(deterministic=True)
+    assert plain.shape[0][2:] == (tuple(file.fields), tuple(file.column_indices))
+
+
+def test_a_message_of_the_log_is_taken_apart_when_it_is_decoded() -> None:
+    envelope = append("f")
+    place = entry(envelope, 1).position
+    found = decode(encode(envelope), envelope.table.encode(), place, 5)
+    assert isinstance(found, Entry)
+    assert found.plain == plain_of(envelope) is not None
+
+
+def from_messages(group: Sequence[Entry]) -> list[Entry]:
+    return [replace(one, plain=None) for one in group]
+
+
+def alike(table: MemoryTable, group: Sequence[Entry], observed: Observed | None = None) -> Folded:
+    """Folds the group by what was taken out of its messages, and by these; both must give the same."""
+    observed = observed or Observed()
+    assert FORMAT.needs(table.state, group) == FORMAT.needs(table.state, from_messages(group))
+    one = fold(FORMAT, table.table, group, observed, TERMS)
+    other = fold(FORMAT, table.table, from_messages(group), observed, TERMS)
+    assert one.outcomes == other.outcomes
+    assert file_of(one) == file_of(other)
+    return one
+
+
+def file_of(folded: Folded) -> bytes:
+    return b"" if folded.publication is None else b"".join(folded.publication.buffers)
+
+
+@pytest.mark.parametrize("size", [None, 0, 999, 1000])
+@pytest.mark.parametrize("said", [0, 1000])
+def test_files_are_held_against_what_is_there(size: int | None, said: int) -> None:
+    table = created()
+    one = changed(append("f"), fragment(lambda it: setattr(it.files[0], "file_size_bytes", said)))
+    found = alike(table, [entry(one, 1)], Observed({"data/f-0.lance": size}))
+    sound = size is not None and said in {0, size}
+    assert isinstance(found.outcomes[0].result, Committed) == sound
+
+
+def test_the_rest_of_a_version_is_the_same_beside_what_is_unusual() -> None:
+    table = created(stable_row_ids=True)
+    table.fold(append("before", fragments=2))
+    group = [
+        append("a", read=1),
+        append("b", read=2, fragments=2),
+        append("c", read=2),
+        append("d", read=99),
+        append("e", read=0),
+        reserve(4, read=2),
+        append("f", read=2),
+    ]
+    folded = alike(table, entries(group, table.offset))
+    assert len(folded.outcomes) == 5
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_whatever_is_changed_a_group_is_folded_alike(data: st.DataObject) -> None:
+    table = created(stable_row_ids=data.draw(st.booleans()))
+    for name in "xy"[: data.draw(st.integers(0, 2))]:
+        table.fold(append(name, read=1))
+    group = []
+    for number in range(data.draw(st.integers(1, 5))):
+        envelope = append(f"f{number}", read=data.draw(st.integers(0, 4)), app="a", batch=number)
+        for _ in range(data.draw(st.integers(0, 1))):
+            data.draw(mutated(envelope))
+        group.append(envelope)
+    sizes = {
+        f"data/f{number}-0.lance": data.draw(st.sampled_from([None, 1000, 999]))
+        for number in range(data.draw(st.integers(0, 5)))
+    }
+    alike(table, entries(group, table.offset), Observed(sizes))
