@@ -218,6 +218,20 @@ def test_a_bucket_that_is_missing_is_told_where_it_can_be_known(
     assert store.size("v/1") is None
 
 
+def test_the_mark_of_a_folder_is_no_object(server: Server) -> None:
+    """Consoles make folders by an empty object of their name, with a slash at its end."""
+    objects = "".join(
+        f"<Contents><Key>{key}</Key><Size>0</Size><LastModified>2026-11-22T01:50:45.000Z</LastModified>"
+        '<ETag>"1"</ETag></Contents>'
+        for key in ("t/", "t/x")
+    )
+    server.plan(Answer(200, body=f"<ListBucketResult>{objects}</ListBucketResult>".encode()))
+    store = google(server)
+    assert store.names("") == ["x"]
+    assert store.anything_at_root()
+    assert not store.anything_at_root(besides={"x"})
+
+
 def test_no_message_holds_a_signature(server: Server) -> None:
     options = {"azure_storage_sas_key": f"?sv=2021&sig={SIGNATURE}", "client_max_retries": "0"}
     given = {"azure_storage_account_name": "a", "azure_endpoint": server.url, "allow_http": "true", **options}
