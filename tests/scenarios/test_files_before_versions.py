@@ -129,7 +129,7 @@ class Meeting:
     def deleted(self) -> dict[int, set[int]]:
         """The deleted rows of the newest version, once every version was found to be whole."""
         versions = versions_at(self.uri)
-        return [_deleted_in(versions, number) for number in versions.numbers()][-1]
+        return [deleted_in(versions, number) for number in versions.numbers()][-1]
 
     def check_done(self, version: int = 3) -> None:
         """The group is in the table, once, since this version, and that is what is answered again."""
@@ -143,7 +143,7 @@ def _updated(entry: Entry) -> Sequence[Any]:
     return entry.envelope.lance.delete.updated_fragments
 
 
-def _deleted_in(versions: Versions, number: int) -> dict[int, set[int]]:
+def deleted_in(versions: Versions, number: int) -> dict[int, set[int]]:
     state = read_state(FORMAT, versions, number)
     assert isinstance(state, LanceState)
     found = {}
