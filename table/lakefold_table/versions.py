@@ -6,7 +6,19 @@ This object knows names and one conditional put, no manifests. A version exists 
 That a place is free doesn't mean that it was never taken. While a committer was idle or paused, foreign
 clients may have gone on and cleaned up all but the newest version; a store may be away with its mount point
 left behind. What is put there then is told as committed, and no reader ever sees it. So a put counts only
-where the version before it is known to be the newest, before the put and after it.
+where the version before it was the newest when it was put.
+
+Looking means listing the folder. For a short time after the line was proven so (`PROVEN_SECONDS`), two things
+stand for it: that the version before is still there, and that no foreign client has noted a later one. It is
+looked at before the put. Where the put is answered soon after (`LOOK_SECONDS`), it was made soon after, and
+nothing more is asked; where it is answered late, the process or the store may have been paused between look
+and put, and it is looked at again before anything is told. A version of our own that was put so was the
+newest when it was looked for, which proves the line anew. So a line that is written to all the time needs one
+look and one put for each version, and no listing.
+
+What this misses, as any look does that isn't one step with the put: foreign clients that commit twice and
+remove the first of these versions, but not ours before it, all within `PROVEN_SECONDS`, or both of them
+within the moment between look and put.
 """
 
 from __future__ import annotations
@@ -18,7 +30,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import DamagedError, NotATableError, RetryError, StopError, VersionExpiredError
-from lakefold_table.storage.base import DoubtfulPutError, Put, PutsTogether
+from lakefold_table.storage.base import DoubtfulPutError, ListsInOrder, Put, PutsTogether
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -36,8 +48,18 @@ PROVEN_SECONDS: Final = 30.0
 """So long a version counts as the newest without the folder being listed, as long as it is there and no
 foreign client has noted a later one."""
 
+LOOK_SECONDS: Final = 5.0
+"""So long after a look a put may be answered without a second one."""
+
+_FIRST_NAMES: Final = 8
+"""So many names are asked for to find the newest version where the names of newer ones come first. Names of
+files that are just being written may be among them."""
+
 HINT: Final = "latest_version_hint.json"
 """Where Lance clients note the newest version, once it is committed, on stores that don't list in order."""
+
+
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Published(Enum):
@@ -46,6 +68,11 @@ class Published(Enum):
     OURS = "ours"
     THEIRS = "theirs"
     UNKNOWN = "unknown"
+
+
+def seconds() -> float:
+    """A clock that only goes on: also while the process is stopped, and where it can while the machine is."""
+    return time.clock_gettime(_CLOCK)
 
 
 class Versions:
@@ -58,11 +85,11 @@ class Versions:
         detect: Callable[[Iterable[str]], Naming | None],
         *,
         is_branch: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = seconds,
     ) -> None:
         self.storage = storage
         self._clock = clock
-        self._listed_at = clock()
+        self._proven_at = -math.inf
         self._is_branch = is_branch
         self._folder = folder
         self._detect = detect
@@ -70,13 +97,14 @@ class Versions:
 
     def numbers(self) -> list[int]:
         """All versions that are there, ascending. Lists the folder; empty where there is no table."""
-        self._listed_at = self._clock()
+        asked_at = self._clock()
         names = self.storage.names(self._folder)
         naming = self._detect(names)
         if naming is None:
             # What there was before is not forgotten: a place that lost its versions is no new one.
             return []
         self._naming = naming
+        self._proven_at = asked_at
         return sorted(number for number in map(naming.parse, names) if number is not None)
 
     def latest(self) -> int:
@@ -84,6 +112,8 @@ class Versions:
 
         Raises `NotATableError` where there is something else. Below a branch's root other branches may lie.
         """
+        if newest := self._first_listed():
+            return newest
         numbers = self.numbers()
         if numbers:
             return numbers[-1]
@@ -94,6 +124,22 @@ class Versions:
                 hint="name an empty or new place, or the table's own root",
             )
         return 0
+
+    def _first_listed(self) -> int:
+        """The newest version, where the store gives the first names alone and newer ones come first; else 0.
+
+        One request, however many versions there are.
+        """
+        if not (isinstance(self.storage, ListsInOrder) and self.storage.lists_in_order):
+            return 0
+        asked_at = self._clock()
+        names = self.storage.first_names(self._folder, _FIRST_NAMES)
+        naming = self._detect(names)
+        if naming is None or naming.path(2) > naming.path(1):
+            return 0
+        self._naming = naming
+        self._proven_at = asked_at
+        return max((number for number in map(naming.parse, names) if number is not None), default=0)
 
     def path(self, version: int) -> str:
         """The path of a version's file. Lists once where the naming isn't known yet."""
@@ -133,6 +179,7 @@ class Versions:
         more, and `StopError` where the line went on or back without the version that this one follows.
         """
         is_first = self._naming is None and not self.numbers()
+        looked_at = self._clock()
         if not is_first:
             self.prove_newest(publication.version - 1)
         self._put_before(publication.before)
@@ -146,7 +193,7 @@ class Versions:
                 # Free again is not free: who took it went on, or it would still be there.
                 raise self._line_changed(f"version {publication.version} was there, and is gone again")
         if published is Published.OURS:
-            self._prove_joined(publication.version, is_first=is_first)
+            self._prove_joined(publication.version, looked_at, is_first=is_first)
         return published
 
     def prove_newest(self, version: int) -> None:
@@ -163,23 +210,28 @@ class Versions:
         if version + 1 not in numbers and numbers[-1] != version:
             raise self._line_changed(f"version {version} was the newest, now it is {numbers[-1]}")
 
-    def _prove_joined(self, version: int, *, is_first: bool) -> None:
+    def _prove_joined(self, version: int, looked_at: float, *, is_first: bool) -> None:
         """Raises unless this version, which we have put, follows the one that was the newest."""
-        if not is_first and self._is_proven(version - 1, version):
-            return
+        if not is_first:
+            at_once = self._clock() - looked_at <= LOOK_SECONDS
+            if at_once or self._is_proven(version - 1, version):
+                self._proven_at = max(self._proven_at, looked_at)
+                return
         numbers = self.numbers()
         if numbers[-1:] != [version]:
             newest = numbers[-1] if numbers else 0
             raise self._line_changed(f"version {version} was put, but the newest is {newest}")
 
     def _is_proven(self, version: int, newest: int) -> bool:
-        """Whether `version` is there, nobody notes one after `newest`, and that was listed lately."""
-        if self._clock() - self._listed_at > PROVEN_SECONDS:
+        """Whether `version` is there, nobody notes one after `newest`, and the line was proven lately."""
+        if self._clock() - self._proven_at > PROVEN_SECONDS:
             return False
         return self.storage.size(self.path(version)) is not None and self._hint() <= newest
 
     def _hint(self) -> float:
         """What foreign clients note as the newest version; 0 where they note nothing, all where it is odd."""
+        if isinstance(self.storage, ListsInOrder) and self.storage.lists_in_order:
+            return 0
         try:
             return int(json.loads(self.storage.get(f"{self._folder}/{HINT}"))["version"])
         except FileNotFoundError:

@@ -12,10 +12,12 @@ from lakefold_table.errors import RetryError, StopError
 from lakefold_table.format import Publication
 from lakefold_table.lance.manifests.naming import Scheme, detect
 from lakefold_table.storage.memory import Hold, MemoryStorage
-from lakefold_table.versions import HINT, PROVEN_SECONDS, Published, Versions
+from lakefold_table.versions import HINT, LOOK_SECONDS, PROVEN_SECONDS, Published, Versions, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from lakefold_table.storage.base import Buffer, Put
 
 NAME = "overtaken"
 URI = f"memory://{NAME}/t"
@@ -115,6 +117,7 @@ def test_what_was_put_late_is_not_told_as_published(line: Line, act: Callable[[L
         put = pool.submit(line.publish, 3)
         assert hold.reached.wait(30)
         act(line)
+        line.clock.now += LOOK_SECONDS + 1
         hold.release.set()
         with pytest.raises(StopError, match="version 3 was put, but the newest is 4"):
             put.result(30)
@@ -177,3 +180,110 @@ def test_others_that_come_first_are_met_by_the_put(line: Line) -> None:
     line.others(3, 4)
     line.remove(1, 2)
     assert line.publish(3) is Published.THEIRS
+
+
+class Counting(MemoryStorage):
+    """A store that notes what it is asked."""
+
+    lists_in_order = False
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.asked: list[str] = []
+
+    def size(self, path: str) -> int | None:
+        self.asked.append("size")
+        return super().size(path)
+
+    def get(self, path: str) -> bytes:
+        self.asked.append("hint" if path.endswith(HINT) else "get")
+        return super().get(path)
+
+    def names(self, prefix: str) -> Sequence[str]:
+        self.asked.append("list")
+        return super().names(prefix)
+
+    def first_names(self, prefix: str, count: int) -> Sequence[str]:
+        self.asked.append("first")
+        return sorted(super().names(prefix))[:count]
+
+    def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
+        self.asked.append("put")
+        return super().put_if_absent(path, buffers)
+
+
+@pytest.fixture
+def counting() -> Iterator[Counting]:
+    yield Counting(URI)
+    MemoryStorage.forget(NAME)
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_line_that_is_written_to_all_the_time_is_looked_at_once_a_version(
+    counting: Counting, *, in_order: bool
+) -> None:
+    """And never listed again, however long that goes on; notes are looked for where clients leave them."""
+    counting.lists_in_order = in_order
+    line = Line(counting, Clock(), Versions(counting, "_versions", detect))
+    line.versions._clock = line.clock
+    line.publish(1)
+    counting.asked.clear()
+    for version in range(2, 10):
+        line.clock.now += PROVEN_SECONDS - 1
+        assert line.publish(version) is Published.OURS
+    assert counting.asked == ["size", *([] if in_order else ["hint"]), "put"] * 8
+    counting.asked.clear()
+    line.clock.now += PROVEN_SECONDS + 1
+    assert line.publish(10) is Published.OURS
+    assert counting.asked == ["list", "put"]
+
+
+def test_a_put_that_took_long_is_looked_after(line: Line) -> None:
+    hold = Hold(suffix=Scheme.V2.path(3))
+    line.store.faults.plan(hold)
+    with ThreadPoolExecutor(1) as pool:
+        put = pool.submit(line.publish, 3)
+        assert hold.reached.wait(30)
+        line.clock.now += LOOK_SECONDS + 1
+        hold.release.set()
+        assert put.result(30) is Published.OURS
+    assert line.publish(4) is Published.OURS
+
+
+@pytest.mark.parametrize("later", [0, LOOK_SECONDS + 1, PROVEN_SECONDS + 1])
+def test_a_version_of_ours_proves_no_more_than_the_look_before_it(line: Line, later: float) -> None:
+    """The process stood still after the put: what became of the line since is looked at before the next."""
+    assert line.publish(3) is Published.OURS
+    line.clock.now += later
+    line.others(4, 5)
+    line.remove(1, 2, 3, 4)
+    with pytest.raises(StopError):
+        line.publish(4)
+    assert line.there() == [5]
+
+
+@pytest.mark.parametrize(
+    ("names", "newest", "asked"),
+    [
+        ([Scheme.V2.path(number) for number in range(1, 30)], 29, ["first"]),
+        ([Scheme.V2.path(7), Scheme.V2.path(7) + "-uuid", "_versions/.tmp1", "_versions/x"], 7, ["first"]),
+        ([f"_versions/.tmp{number}" for number in range(9)] + [Scheme.V2.path(3)], 3, ["first", "list"]),
+        ([Scheme.V1.path(number) for number in range(1, 30)], 29, ["first", "list"]),
+        ([], 0, ["first", "list"]),
+    ],
+)
+def test_the_newest_is_found_by_the_first_names_where_a_store_gives_them(
+    counting: Counting, names: list[str], newest: int, asked: list[str]
+) -> None:
+    counting.lists_in_order = True
+    for name in names:
+        counting._shared.objects[counting._below + name] = b"x"
+    line = Versions(counting, "_versions", detect)
+    assert line.latest() == newest
+    assert counting.asked == asked
+    if newest:
+        assert line.path(newest) in names
+
+
+def test_a_clock_goes_on() -> None:
+    assert seconds() <= seconds()

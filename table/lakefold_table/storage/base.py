@@ -137,7 +137,22 @@ class PutsTogether(Protocol):
     def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
         """As `put_if_absent` for each (its path, its buffers), in any order; tells how each of them ended.
 
-        When it returns, all of them survive a crash of the machine, those that were there before too. Where
-        it raises, any of them may be there.
+        `EXISTS` also where an answer was lost: the caller looks what is there, or isn't. When it returns, all
+        of them survive a crash of the machine, those that were there before too. Where it raises, any of
+        them may be there.
         """
+        ...
+
+
+@runtime_checkable
+class ListsInOrder(Protocol):
+    """A store that gives the first names of a folder without going through all of them."""
+
+    @property
+    def lists_in_order(self) -> bool:
+        """Whether it does. Lance clients know of the same stores, and leave no note of the newest there."""
+        ...
+
+    def first_names(self, prefix: str, count: int) -> Sequence[str]:
+        """The first of the names that `list` would give, at most `count`, in their order."""
         ...

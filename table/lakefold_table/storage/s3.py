@@ -161,13 +161,25 @@ class S3Storage:
         """See `Storage.list`. One request for each thousand objects, as the iterator goes on."""
         below = self._folder(prefix)
         pages = self._listed(below)
-        if self._bucket.endswith(_EXPRESS):
+        if not self.lists_in_order:
             return iter(sorted((one for page in pages for one in page), key=lambda one: one.path))
         return (one for page in pages for one in page)
 
     def names(self, prefix: str) -> Sequence[str]:
         """See `Storage.names`. One request for each thousand objects."""
         return [listed.path.rpartition("/")[2] for listed in self.list(prefix)]
+
+    @property
+    def lists_in_order(self) -> bool:
+        """See `ListsInOrder`: all buckets but directory buckets."""
+        return not self._bucket.endswith(_EXPRESS)
+
+    def first_names(self, prefix: str, count: int) -> Sequence[str]:
+        """See `ListsInOrder`. One request."""
+        below = self._folder(prefix)
+        page = next(self._pages(below, size=count))
+        keys = [one["Key"] for one in page.get("Contents", ())]
+        return [key[len(below) :] for key in keys if key != below]
 
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`. One request."""
