@@ -6,7 +6,7 @@ Needs the extra `ingest`, on the driver and on the executors.
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if find_spec("pyspark") is None:
     message = "lakefold.spark needs Spark: install lakefold[ingest]"
@@ -18,7 +18,6 @@ from lakefold_ingest.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
 from lakefold_ingest.sink import Sink
 from lakefold_log.admin import KafkaConfig
 from lakefold_log.topics import Topics
-from lakefold_reader.spark import LakefoldSource, register
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
@@ -29,8 +28,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold.settings import Settings as FrontSettings
+    from lakefold_reader.spark import register
 
-__all__ = ["LakefoldSource", "register", "sink"]
+__all__ = ["register", "sink"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a name may stand for anything
+    if name != "register":
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from lakefold_reader.spark import register
+
+    return register
 
 
 def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table have a default

@@ -133,6 +133,12 @@ class Change:
             rows = guarded(self._source, self.version, reader)
             return pa.RecordBatchReader.from_batches(reader.schema, rows).read_all()
 
+    @property
+    def appended_fragments(self) -> Sequence[DataFragment]:
+        """The fragments that `appended` reads, as the transaction tells them. Raises as `appended`."""
+        with explained(self._source, self.version):
+            return self._inserted_fragments(with_mixed=False)
+
     def batches(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
         """As `inserted`, batch by batch."""
         import pyarrow as pa

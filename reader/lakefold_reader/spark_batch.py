@@ -6,12 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_reader.columns import schema_of
+from lakefold_reader.feed import shown_columns
+from lakefold_reader.feed_plan import plan_changes
 from lakefold_reader.lines import open_line, tagged
 from lakefold_reader.snapshot import version_as_of
 from lakefold_reader.source import missing, numbers_of, open_source, read_state
+from lakefold_reader.spark_feed import FeedRows, begin, content, tasks
+from lakefold_reader.spark_options import LATEST
 from lakefold_reader.spark_plan import MAX_PARTITION_BYTES, Cut, grouped, size_of
 from lakefold_reader.spark_rows import VersionRows
 from lakefold_reader.spark_types import readable
+from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
 
     from lakefold_reader.columns import TableSchema
     from lakefold_reader.source import Source
+    from lakefold_reader.spark_feed import Task
     from lakefold_reader.spark_options import Given
 
 
@@ -33,9 +39,23 @@ class Pinned:
     schema: TableSchema
     options: Mapping[str, str]
 
-    def chosen(self, given: Given) -> pa.Schema:
-        """The Arrow schema of the columns that the user wants. Raises `InvalidError`."""
-        return self.schema.chosen(given.value("columns")).arrow
+    def feed_rows(self, target: pa.Schema) -> FeedRows:
+        """How tasks read changes in these columns. Raises `InvalidError` for one that isn't there."""
+        from lakefold_reader.feed_rows import CHANGE_FIELDS, feed_schema
+
+        added = {field.name for field in CHANGE_FIELDS}
+        names = [name for name in target.names if name not in added]
+        columns = shown_columns(self.schema, names)
+        readable(feed_schema(columns), target)
+        return FeedRows(self.uri, columns, self.options)
+
+
+def shown(pinned: Pinned, given: Given) -> pa.Schema:
+    """The Arrow schema of what the user asked for: columns, and what the change feed adds to them."""
+    from lakefold_reader.feed_rows import feed_schema
+
+    columns = pinned.schema.chosen(given.value("columns"))
+    return feed_schema(columns) if given.says("readChangeFeed") else columns.arrow
 
 
 def line_of(given: Given) -> Source:
@@ -76,6 +96,24 @@ def pieces(pinned: Pinned, cut: Cut) -> list[Piece]:
     state = read_state(open_source(pinned.uri, pinned.options), pinned.version)
     groups = grouped(list(state.fragments), size_of, cut)
     return [tuple(one.SerializeToString() for one in group) for group in groups]
+
+
+def planned_changes(pinned: Pinned, given: Given) -> list[Task]:
+    """The parts of the change feed up to the pinned version that each task reads.
+
+    Raises `InvalidError` where no start is given, and as `plan_changes`.
+    """
+    source = open_source(pinned.uri, pinned.options)
+    start = None if given.value("startingVersion") == LATEST else begin(source, given)
+    if start is None:
+        hint = 'give a version\'s number, a time, or "earliest"'
+        raise InvalidError("the change feed needs a start", where="startingVersion", hint=hint)
+    if start.after > pinned.version:
+        message = f"the feed would begin behind version {start.after}, its last is {pinned.version}"
+        raise InvalidError(message, where="startingVersion", hint="give an earlier start or a later end")
+    parts = content(source, start.after, pinned) if start.whole else []
+    parts += plan_changes(source, start.after, pinned.version)
+    return tasks(parts, cut_of(given))
 
 
 def cut_of(given: Given) -> Cut:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from lakefold import cli
 from lakefold_committer.replay import replay
@@ -14,6 +15,8 @@ from lakefold_log.record import decode_record
 from lakefold_reader.changes import UntoldChangeError
 from lakefold_reader.history import history_of
 from lakefold_reader.source import open_source
+from lakefold_reader.spark import LakefoldSource
+from lakefold_reader.spark_changes import ChangedRowsError
 from lakefold_reader.tail import tail
 from lakefold_table.entry import Committed
 from lakefold_table.storage.local import LocalStorage
@@ -177,3 +180,26 @@ def test_mixed_versions_fold_to_the_same_bytes_again(tmp_path: Path, *, stable: 
     assert [one.verdict for one in told] == [Verdict.SAME] * 2
     assert [one.committed for one in told] == [5, 2]
     assert values(table, "a < 20") == [0, 2, 3, *range(5, 11), 12, *range(14, 20)]
+
+
+@STABLE
+def test_a_query_of_spark_takes_what_was_appended_beside_other_deeds(tmp_path: Path, *, stable: bool) -> None:
+    table = table_of(tmp_path / "t", stable=stable)
+    folded(table, [appended(table, 200, 201), changed(table, delete("a in (1, 11)")), appended(table, 300)])
+    assert streamed(table, "ignoreDeletes") == [200, 201, 300]
+    assert streamed(table, "skipChangeCommits") == [200, 201, 300]
+    folded(table, [appended(table, 400), changed(table, merge(2, 100)), changed(table, delete("a = 3"))], 3)
+    assert streamed(table, "skipChangeCommits") == [200, 201, 300, 400]
+    assert streamed(table, "ignoreChanges") == [2, 100, 200, 201, 300, 400]
+    with pytest.raises(ChangedRowsError, match="version 3"):
+        streamed(table, "ignoreDeletes")
+
+
+def streamed(table: Path, said: str) -> list[int]:
+    """What a query gets that begins with version 2 and says this of changes."""
+    source = LakefoldSource({"path": str(table), "startingVersion": "2", said: "true"})
+    reader = source.streamReader(source.schema())
+    start = reader.initialOffset()
+    tasks = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    batches: list[Any] = [batch for task in tasks for batch in reader.read(task)]
+    return sorted(one for batch in batches for one in batch["a"].to_pylist())

@@ -1,0 +1,50 @@
+"""Where a streaming query stands, as its checkpoint keeps it.
+
+It is the text of a cursor, which names the table's id and branch: a query that is started again on a table
+that was made anew is told so, and doesn't read on where another table had left off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakefold_reader.cursor import Cursor
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CURSOR, FRAGMENTS = "cursor", "fragments"
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A place in a table's versions. JSON: `{"cursor": "lf1:…"}`, with `"fragments": n` at first.
+
+    `cursor`: all that its version and those before did is read. With `fragments` that version's whole
+    content is still being read, and so many of its fragments are.
+    """
+
+    cursor: Cursor
+    fragments: int | None = None
+
+    @property
+    def version(self) -> int:
+        """The cursor's version."""
+        return self.cursor.version
+
+    def json(self) -> dict[str, str | int]:
+        """As Spark writes it into the checkpoint."""
+        told: dict[str, str | int] = {CURSOR: str(self.cursor)}
+        return told if self.fragments is None else {**told, FRAGMENTS: self.fragments}
+
+    @classmethod
+    def of(cls, told: Mapping[str, object]) -> Offset:
+        """What a checkpoint says. Raises `InvalidError` for what this source didn't write."""
+        cursor, fragments = told.get(CURSOR), told.get(FRAGMENTS)
+        known = fragments is None or (isinstance(fragments, int) and fragments >= 0)
+        if not isinstance(cursor, str) or not known or set(told) - {CURSOR, FRAGMENTS}:
+            hint = "the checkpoint belongs to another source, or to a newer Lakefold"
+            raise InvalidError("this is no offset of a table", where=str(dict(told)), hint=hint)
+        return cls(Cursor.parse(cursor), fragments if isinstance(fragments, int) else None)

@@ -1,0 +1,216 @@
+"""What the driver does for a streaming query: how far the next batch goes, and what its tasks read.
+
+Spark keeps one object for a query alive in a Python process, asks it for the end of a batch, then for the
+partitions between two offsets. After a crash it asks for the partitions of the same two offsets again, of an
+object made anew: they follow from the offsets and the table alone, so a batch that is run again reads the
+same rows. One tail is followed from batch to batch; in steady state a batch costs what its versions changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+from lakefold_reader.feed_parts import Rewritten
+from lakefold_reader.feed_plan import plan_changes
+from lakefold_reader.source import missing, numbers_of, open_source
+from lakefold_reader.spark_changes import wanted
+from lakefold_reader.spark_feed import begin, content, tasks, weight
+from lakefold_reader.spark_offsets import Offset
+from lakefold_reader.tail import tail_of
+from lakefold_table.errors import InvalidError, VersionExpiredError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lakefold_reader.changes import Change
+    from lakefold_reader.cursor import Cursor
+    from lakefold_reader.feed_parts import ChangePart
+    from lakefold_reader.source import Source
+    from lakefold_reader.spark_batch import Pinned
+    from lakefold_reader.spark_feed import Task
+    from lakefold_reader.spark_options import Given
+    from lakefold_reader.spark_plan import Cut
+    from lakefold_reader.tail import Tail
+
+MAX_VERSIONS: Final = 1000
+"""Versions of a batch where the user sets no limit: a batch that takes hours helps nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How much a batch takes; None: all."""
+
+    versions: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
+
+
+def limit_of(given: Given) -> Limit:
+    """The limits that the user set."""
+    versions = given.value("maxVersionsPerTrigger") or MAX_VERSIONS
+    return Limit(versions, given.value("maxRowsPerTrigger"), given.value("maxBytesPerTrigger"))
+
+
+class Stream:
+    """A table as one streaming query follows it. `names`: the query's columns of the table's own."""
+
+    def __init__(self, given: Given, pinned: Pinned, names: Sequence[str], cut: Cut) -> None:
+        self._given = given
+        self._pinned = pinned
+        self._names = list(names)
+        self._cut = cut
+        self._tail: Tail | None = None
+        self._content: tuple[int, list[ChangePart]] | None = None
+        self._until: int | None = None
+        self._source: Source = open_source(pinned.uri, pinned.options)
+
+    def initial(self) -> Offset:
+        """Where a new query begins. Raises as `begin`."""
+        start = begin(self._source, self._given)
+        if start is None:
+            return Offset(self._cursor(self._pinned.version), 0)
+        return Offset(self._cursor(start.after), 0 if start.whole else None)
+
+    def newest(self) -> Offset:
+        """The newest version, as where nothing is known of what was read."""
+        return Offset(self._cursor(numbers_of(self._source)[-1]))
+
+    def end_here(self) -> None:
+        """From now on there is nothing behind the version that is the newest now."""
+        self._until = numbers_of(self._source)[-1]
+
+    def latest(self, start: Offset, limit: Limit) -> Offset:
+        """Where a batch that begins at `start` ends; `start` itself where there is nothing to read.
+
+        Raises `VersionExpiredError`, `InvalidError` where the table was made anew.
+        """
+        if start.fragments is not None:
+            ended = self._through_content(start, start.fragments, limit)
+            if ended.fragments is not None or limit != Limit():
+                return ended
+            start = ended
+        most = limit.versions
+        if self._until is not None:
+            left = self._until - start.version
+            if left <= 0:
+                return start
+            most = left if most is None else min(most, left)
+        tail = self._tail_at(start.cursor)
+        try:
+            return Offset(tail.end(most, limit.rows, limit.bytes))
+        except VersionExpiredError as error:
+            return Offset(self._over_the_gap(error).end(most, limit.rows, limit.bytes))
+
+    def plan(self, start: Offset, end: Offset) -> list[Task]:
+        """What each task of the batch between these reads. Raises as `latest`, and `ChangedRowsError`."""
+        parts: list[ChangePart] = []
+        if start.fragments is not None:
+            last = end.fragments if end.version == start.version else None
+            parts += self._content_of(start.version)[start.fragments : last]
+        if end.version > start.version:
+            parts += self._changed(start.cursor, end.cursor)
+        return tasks(parts, self._cut)
+
+    def close(self) -> None:
+        """End what reads beforehand."""
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
+
+    def _through_content(self, start: Offset, read: int, limit: Limit) -> Offset:
+        """How far into a version's whole content a batch goes: fragment by fragment, one at least."""
+        parts = self._content_of(start.version)
+        rows = size = 0
+        for number in range(read, len(parts)):
+            more_rows, more_bytes = weight(parts[number])
+            rows, size = rows + more_rows, size + more_bytes
+            beyond = (limit.rows is not None and rows > limit.rows) or (
+                limit.bytes is not None and size > limit.bytes
+            )
+            if beyond and number > read:
+                return Offset(start.cursor, number)
+        return Offset(start.cursor)
+
+    def _content_of(self, version: int) -> list[ChangePart]:
+        """A version's content; empty where it is gone and that shall not stop the query."""
+        if self._content is None or self._content[0] != version:
+            try:
+                self._content = version, content(self._source, version, self._pinned)
+            except VersionExpiredError:
+                if self._stops_at_gaps():
+                    raise
+                self._content = version, []
+        return self._content[1]
+
+    def _changed(self, start: Cursor, end: Cursor) -> list[ChangePart]:
+        """The parts that the query takes of the versions between."""
+        tail = self._tail_at(start)
+        after, takes = tail.cursor.version, {}
+        while tail.cursor.version < end.version:
+            change = next(tail, None)
+            if change is None:
+                raise missing(self._source, tail.cursor.version + 1)
+            self._check_schema(change)
+            takes[change.version] = wanted(change, self._given, self._source.uri)
+        if not takes:
+            return []
+        rewritten = Rewritten.SKIP if self._given.says("skipChangeCommits") else Rewritten.ROWS
+        last = max(end.version, self._pinned.version)
+        planned = plan_changes(self._source, after, last, rewritten=rewritten)
+        here = takewhile(lambda part: part.version <= end.version, planned)
+        return [part for part in here if takes[part.version](part)]
+
+    def _tail_at(self, cursor: Cursor) -> Tail:
+        """The tail, standing behind this version; behind a gap where that shall not stop the query."""
+        if self._tail is None or self._tail.cursor != cursor:
+            self.close()
+            try:
+                self._tail = tail_of(self._source, cursor)
+            except VersionExpiredError as error:
+                self._tail = self._over_the_gap(error)
+        return self._tail
+
+    def _over_the_gap(self, error: VersionExpiredError) -> Tail:
+        """A tail behind the oldest version left. Raises the error where the query shall stop."""
+        if self._stops_at_gaps() or not error.oldest:
+            raise VersionExpiredError(
+                error.message,
+                oldest=error.oldest,
+                where=error.where,
+                hint="begin anew with another checkpoint; or set failOnDataLoss to false to go on behind the "
+                f"oldest one left, {error.oldest}, without what lies between",
+            ) from error
+        self.close()
+        self._tail = tail_of(self._source, error.oldest)
+        return self._tail
+
+    def _stops_at_gaps(self) -> bool:
+        return self._given.value("failOnDataLoss") is not False
+
+    def _cursor(self, version: int) -> Cursor:
+        """Where one stands who has seen this version."""
+        return tail_of(self._source, version).cursor
+
+    def _check_schema(self, change: Change) -> None:
+        """Refuses to go on where the query's columns don't mean what they did when it was started."""
+        if change.version <= self._pinned.version:
+            return
+        known, found = self._pinned.schema.arrow, change.schema
+        lost = [name for name in self._names if _type(found, name) != _type(known, name)]
+        added = [name for name in found.names if name not in known.names]
+        all_of_them = self._names == known.names
+        if lost or (added and all_of_them):
+            raise InvalidError(
+                f"version {change.version} changed the columns {', '.join(lost or added)}",
+                where=self._source.uri,
+                hint="start the query again: it goes on here with the table's columns as they are then",
+            )
+
+
+def _type(schema: pa.Schema, name: str) -> pa.DataType | None:
+    place = schema.get_field_index(name)
+    return None if place < 0 else schema.field(place).type

@@ -1,0 +1,369 @@
+"""A streaming query takes each row once, whatever its limits, when it is killed, and whoever writes.
+
+What Spark calls is called here in Spark's order, in one process; the rows are held against pylance's.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import pickle
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from lakefold_reader.spark import LakefoldSource
+from lakefold_reader.spark_changes import ChangedRowsError
+from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.storage import open_storage
+from tests.tables import Folded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakefold_reader.spark import TableStreamReader
+
+
+class Query:
+    """A streaming query with its checkpoint, as Spark runs one."""
+
+    def __init__(self, path: str | Path, **options: str | int) -> None:
+        self.options = {"path": str(path), **{name: str(value) for name, value in options.items()}}
+        self.offsets: list[dict[str, Any]] = []
+        self.start()
+
+    def start(self) -> None:
+        """Begin, or go on with what the checkpoint says, in a new process."""
+        source = LakefoldSource(self.options)
+        schema = source.schema()
+        source = pickle.loads(pickle.dumps(source))  # noqa: S301 - as Spark hands it on
+        self.reader: TableStreamReader = source.streamReader(schema)
+        self.task = pickle.dumps(source.streamReader(schema))
+
+    def batch(self) -> list[dict[str, Any]] | None:
+        """The rows of the next batch, None where there is none."""
+        if not self.offsets:
+            self.offsets.append(json.loads(json.dumps(self.reader.initialOffset())))
+        end = self.reader.latestOffset(self.offsets[-1], self.reader.getDefaultReadLimit())
+        if end == self.offsets[-1]:
+            return None
+        self.offsets.append(json.loads(json.dumps(end)))
+        return self.last()
+
+    def last(self) -> list[dict[str, Any]]:
+        """The rows of the last batch, planned and read (again)."""
+        planned = self.reader.partitions(*self.offsets[-2:])
+        tasks = [pickle.loads(pickle.dumps(one)) for one in planned]  # noqa: S301 - as Spark hands them on
+        reader = pickle.loads(self.task)  # noqa: S301 - as above
+        return [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
+
+    def batches(self) -> Iterator[list[dict[str, Any]]]:
+        """All batches there are."""
+        while (rows := self.batch()) is not None:
+            yield rows
+
+    def ids(self) -> list[list[int]]:
+        """The ids in each batch there is."""
+        return [sorted(row["id"] for row in rows) for rows in self.batches()]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Folded:
+    """Versions 2 to 5 append two rows each."""
+    folded = Folded(open_storage(f"file://{tmp_path}/t"))
+    for first in (10, 20, 30, 40):
+        folded.append_ids([first, first + 1])
+    return folded
+
+
+def flat(batches: list[list[int]]) -> list[int]:
+    return sorted(one for batch in batches for one in batch)
+
+
+ALL = [10, 11, 20, 21, 30, 31, 40, 41]
+
+
+def test_a_query_begins_with_the_content_and_goes_on_with_what_comes(table: Folded) -> None:
+    query = Query(table.uri)
+    assert query.ids() == [ALL]
+    table.append_ids([50])
+    table.append_ids([60])
+    assert query.ids() == [[50, 60]]
+    assert query.ids() == []
+
+
+@pytest.mark.parametrize(
+    ("start", "batches"),
+    [
+        ({"startingVersion": "latest"}, []),
+        ({"startingVersion": "earliest"}, [[], ALL]),
+        ({"startingVersion": "4"}, [[30, 31, 40, 41]]),
+        ({"startingVersion": "0"}, [ALL]),
+        ({"startingVersion": "6"}, []),
+    ],
+)
+def test_a_query_begins_where_it_is_told(
+    table: Folded, start: dict[str, str], batches: list[list[int]]
+) -> None:
+    query = Query(table.uri, **start)
+    assert query.ids() == batches
+    table.append_ids([50])
+    assert query.ids() == [[50]]
+
+
+def test_a_query_begins_with_the_first_version_of_a_time(table: Folded) -> None:
+    stamp = lance.dataset(table.uri, version=4).versions()[3]["timestamp"]
+    moment = stamp.astimezone(dt.UTC) if isinstance(stamp, dt.datetime) else None
+    assert moment is not None
+    assert Query(table.uri, startingTimestamp=moment.isoformat()).ids() == [[30, 31, 40, 41]]
+    later = moment + dt.timedelta(microseconds=1)
+    assert Query(table.uri, startingTimestamp=later.isoformat()).ids() == [[40, 41]]
+    assert Query(table.uri, startingTimestamp="1999-01-01").ids() == [ALL]
+    with pytest.raises(InvalidError, match="startingTimestamp: the newest version, 5, is older"):
+        Query(table.uri, startingTimestamp="2099-01-01").ids()
+
+
+def test_a_start_that_is_to_come_is_refused(table: Folded) -> None:
+    with pytest.raises(VersionExpiredError, match="version 7 is not there yet"):
+        Query(table.uri, startingVersion=7).ids()
+
+
+@pytest.mark.parametrize(
+    ("limit", "batches"),
+    [
+        ({"maxVersionsPerTrigger": 1}, [[], [10, 11], [20, 21], [30, 31], [40, 41]]),
+        ({"maxVersionsPerTrigger": 3}, [[10, 11, 20, 21], [30, 31, 40, 41]]),
+        ({"maxRowsPerTrigger": 5}, [[10, 11, 20, 21], [30, 31, 40, 41]]),
+        ({"maxRowsPerTrigger": 1}, [[10, 11], [20, 21], [30, 31], [40, 41]]),
+        ({"maxBytesPerTrigger": 1}, [[10, 11], [20, 21], [30, 31], [40, 41]]),
+    ],
+)
+def test_a_batch_of_changes_stays_within_its_limit(
+    table: Folded, limit: dict[str, int], batches: list[list[int]]
+) -> None:
+    found = Query(table.uri, startingVersion=1, **limit).ids()
+    assert [batch for batch in found if batch] == [batch for batch in batches if batch]
+    assert len(found) <= len(batches) + 1
+
+
+@pytest.mark.parametrize("limit", [{"maxRowsPerTrigger": 4}, {"maxBytesPerTrigger": "1k"}])
+def test_the_content_is_read_within_the_limit(table: Folded, limit: dict[str, Any]) -> None:
+    found = Query(table.uri, **limit).ids()
+    assert len(found) > 1
+    assert flat(found) == ALL
+
+
+def test_a_batch_that_is_run_again_reads_the_same(table: Folded) -> None:
+    query = Query(table.uri, maxVersionsPerTrigger=2, startingVersion=1)
+    first = query.batch()
+    second = query.batch()
+    table.append_ids([50])
+    query.start()
+    assert query.last() == second
+    assert query.last() == second
+    rest = query.ids()
+    assert first is not None
+    assert second is not None
+    assert flat(rest) == sorted({*ALL, 50} - {row["id"] for row in [*first, *second]})
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_every_row_comes_once_however_the_query_is_stopped(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folded = Folded(open_storage(f"file://{tmp_path_factory.mktemp('random')}/t"))
+    drawn = st.sampled_from(["append", "append", "batch", "kill", "again"])
+    limit = data.draw(st.sampled_from([{}, {"maxVersionsPerTrigger": 1}, {"maxRowsPerTrigger": 3}]))
+    start = data.draw(st.sampled_from([{}, {"startingVersion": "earliest"}, {"startingVersion": "1"}]))
+    written, read, sent = 0, [], []
+    options: dict[str, Any] = {**limit, **start}
+    query = Query(folded.uri, **options)
+    for what in data.draw(st.lists(drawn, min_size=3, max_size=12)):
+        if what == "append":
+            sent += [written, written + 1]
+            folded.append_ids(sent[-2:])
+            written += 2
+        elif what == "batch":
+            read += [row["id"] for row in query.batch() or []]
+        else:
+            if what == "kill":
+                query.start()
+            if len(query.offsets) > 1:
+                assert {row["id"] for row in query.last()} <= set(read)
+    read += flat(query.ids())
+    assert sorted(read) == sent
+
+
+def test_available_now_ends_where_it_began(table: Folded) -> None:
+    query = Query(table.uri, maxVersionsPerTrigger=2, startingVersion=2)
+    query.reader.prepareForTriggerAvailableNow()
+    first = query.batch()
+    table.append_ids([50])
+    assert [row["id"] for row in first or []] == [10, 11, 20, 21]
+    assert query.ids() == [[30, 31, 40, 41]]
+    query.start()
+    query.reader.prepareForTriggerAvailableNow()
+    assert query.ids() == [[50]]
+
+
+def test_a_trigger_for_all_there_is_takes_content_and_changes(table: Folded) -> None:
+    query = Query(table.uri, maxRowsPerTrigger=1)
+    table.append_ids([50])
+    start = query.reader.initialOffset()
+    end = query.reader.latestOffset(start, ReadAllAvailable())
+    query.offsets = [start, end]
+    assert sorted(row["id"] for row in query.last()) == [*ALL, 50]
+
+
+def test_an_older_spark_that_names_no_start_goes_on_where_it_ended(table: Folded) -> None:
+    query = Query(table.uri, startingVersion=1, maxVersionsPerTrigger=2)
+    start = query.reader.initialOffset()
+    end = query.reader.latestOffset()
+    query.offsets = [start, end]
+    assert sorted(row["id"] for row in query.last()) == [10, 11]
+    assert query.reader.latestOffset() == query.reader.latestOffset(end, None)
+    query.start()
+    assert query.reader.latestOffset()["cursor"].endswith(":5")
+
+
+def test_a_table_made_anew_is_noticed(table: Folded, tmp_path: Path) -> None:
+    query = Query(table.uri, startingVersion=1)
+    query.ids()
+    shutil.rmtree(tmp_path / "t")
+    anew = Folded(open_storage(table.uri), first=100)
+    for one in range(6):
+        anew.append_ids([one])
+    query.start()
+    with pytest.raises(InvalidError, match="belongs to another table"):
+        query.ids()
+
+
+def test_an_offset_of_another_source_is_told(table: Folded) -> None:
+    query = Query(table.uri)
+    query.offsets = [{"partition-0": 5}]
+    with pytest.raises(InvalidError, match="no offset of a table"):
+        query.ids()
+
+
+@pytest.fixture
+def cleaned(table: Folded) -> Query:
+    """A query that has seen version 2 of a table of which only version 5 and later ones are left."""
+    query = Query(table.uri, startingVersion=2, maxVersionsPerTrigger=1)
+    query.batch()
+    dataset = lance.dataset(table.uri)
+    dataset.cleanup_old_versions(dt.timedelta(0))
+    query.start()
+    return query
+
+
+def test_versions_cleaned_up_stop_a_query_and_it_says_how_to_go_on(cleaned: Query) -> None:
+    with pytest.raises(VersionExpiredError, match="set failOnDataLoss to false") as raised:
+        cleaned.ids()
+    assert raised.value.oldest == 5
+
+
+def test_a_query_that_may_lose_data_goes_on_behind_the_oldest_version(table: Folded, cleaned: Query) -> None:
+    cleaned.options["failOnDataLoss"] = "false"
+    cleaned.start()
+    assert flat(cleaned.ids()) == []
+    table.append_ids([50])
+    assert cleaned.ids() == [[50]]
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> lance.LanceDataset:
+    """pylance's: four rows; two more; one deleted; one updated; all replaced; one more."""
+    path = str(tmp_path / "p")
+    lance.write_dataset(pa.table({"id": [1, 2, 3, 4], "v": [0, 0, 0, 0]}), path, enable_stable_row_ids=True)
+    lance.write_dataset(pa.table({"id": [5, 6], "v": [0, 0]}), path, mode="append")
+    dataset = lance.dataset(path)
+    dataset.delete("id = 1")
+    dataset.update({"v": "1"}, where="id = 2")
+    lance.write_dataset(pa.table({"id": [8, 9], "v": [0, 0]}), path, mode="overwrite")
+    return lance.write_dataset(pa.table({"id": [10], "v": [0]}), path, mode="append")
+
+
+def test_a_version_that_did_more_than_insert_stops_a_query(changed: lance.LanceDataset) -> None:
+    query = Query(changed.uri, startingVersion=1, maxVersionsPerTrigger=1)
+    assert query.batch() is not None
+    assert query.batch() is not None
+    with pytest.raises(ChangedRowsError, match=r"version 3 \(delete\) did more than insert rows") as raised:
+        query.batch()
+    assert "skipChangeCommits" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("said", "ids"),
+    [
+        ("skipChangeCommits", [[1, 2, 3, 4], [5, 6], [], [], [], [10]]),
+        ("ignoreChanges", [[1, 2, 3, 4], [5, 6], [], [2], [8, 9], [10]]),
+    ],
+)
+def test_a_query_goes_over_changes_as_it_says(
+    changed: lance.LanceDataset, said: str, ids: list[list[int]]
+) -> None:
+    query = Query(changed.uri, startingVersion=1, maxVersionsPerTrigger=1, **{said: "true"})
+    assert query.ids() == ids
+
+
+def test_ignoring_deletes_is_not_ignoring_updates(changed: lance.LanceDataset) -> None:
+    query = Query(changed.uri, startingVersion=1, maxVersionsPerTrigger=1, ignoreDeletes="true")
+    assert [query.batch() is not None for _ in range(3)] == [True] * 3
+    with pytest.raises(ChangedRowsError, match=r"version 4 \(update\)"):
+        query.batch()
+
+
+def test_a_query_of_the_change_feed_gets_every_change(changed: lance.LanceDataset) -> None:
+    query = Query(changed.uri, startingVersion=1, readChangeFeed="true")
+    found = [(row["_commit_version"], row["_change_type"], row["id"]) for row in next(query.batches())]
+    assert [one for one in found if one[0] in {2, 3, 4}] == [
+        (2, "insert", 5),
+        (2, "insert", 6),
+        (3, "delete", 1),
+        (4, "update_preimage", 2),
+        (4, "update_postimage", 2),
+    ]
+    kept: dict[int, int] = {}
+    for _, kind, number in found:
+        kept[number] = kept.get(number, 0) + {"insert": 1, "update_postimage": 1}.get(kind, -1)
+    assert sorted(number for number, count in kept.items() if count) == [8, 9, 10]
+
+
+def test_the_content_is_inserts_to_the_change_feed(changed: lance.LanceDataset) -> None:
+    query = Query(changed.uri, readChangeFeed="true", columns="id")
+    rows = next(query.batches())
+    assert {row["_change_type"] for row in rows} == {"insert"}
+    assert {row["_commit_version"] for row in rows} == {6}
+    assert sorted(row["id"] for row in rows) == [8, 9, 10]
+
+
+def test_new_columns_stop_a_query_until_it_is_started_again(changed: lance.LanceDataset) -> None:
+    query = Query(changed.uri)
+    narrow = Query(changed.uri, columns="id", skipChangeCommits="true")
+    query.ids()
+    narrow.ids()
+    changed.add_columns(pa.schema([pa.field("w", pa.int64())]))
+    more = pa.table({"id": [11], "v": [0], "w": [1]})
+    lance.write_dataset(more, changed.uri, mode="append")
+    with pytest.raises(InvalidError, match="version 7 changed the columns w") as raised:
+        query.ids()
+    assert "start the query again" in raised.value.hint
+    assert flat(narrow.ids()) == [11]
+
+
+def test_rows_older_than_a_column_have_none_in_it(changed: lance.LanceDataset) -> None:
+    changed.add_columns(pa.schema([pa.field("w", pa.int64())]))
+    renamed: Any = {"path": "v", "name": "value"}
+    changed.alter_columns(renamed)
+    query = Query(changed.uri, startingVersion="earliest", skipChangeCommits="true")
+    rows = [row for batch in query.batches() for row in batch]
+    assert sorted(row["id"] for row in rows) == [1, 2, 3, 4, 5, 6, 10]
+    assert {(row["value"], row["w"]) for row in rows} == {(0, None)}
