@@ -1,0 +1,55 @@
+"""A program that a test starts: `lakefold fold` again and again, each killed at a random moment.
+
+`TABLE FILE KILLS SEED`: prints a line of JSON for each run: the outcomes it had printed when SIGKILL met it,
+some milliseconds after it had come a few entries further than the runs before. The runs come by fork, so that
+none costs a start of Python; pylance and Arrow are not loaded here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import sys
+
+from lakefold import cli
+from lakefold.verbs import fold as _loaded
+from lakefold_committer import filefold, lines
+from lakefold_table.lance import table as _too
+
+LOADED = (_loaded, filefold, lines, _too)
+STEPS = 3
+LONGEST_REST_SECONDS = 0.006
+
+
+def killed(table: str, file: str, lines: int, seconds: float) -> list[object]:
+    """The outcomes of one run that lives until it has printed so many lines, and so long after."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            os.dup2(writing, 1)
+            sys.stdout = os.fdopen(1, "w", buffering=1)
+            cli.run(["fold", table, file, "--group-max-entries", "1", "--json"])
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as output:
+        told = [output.readline() for _ in range(lines)]
+        select.select([], [], [], seconds)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        told += output
+    return [json.loads(line) for line in told if line.endswith("\n")]
+
+
+if __name__ == "__main__":
+    moments, done = random.Random(int(sys.argv[4])), 0
+    for _ in range(int(sys.argv[3])):
+        rest = moments.uniform(0, LONGEST_REST_SECONDS)
+        outcomes = killed(sys.argv[1], sys.argv[2], done + moments.randrange(STEPS), rest)
+        done = max(done, len(outcomes))
+        json.dump(outcomes, sys.stdout)
+        sys.stdout.write("\n")
