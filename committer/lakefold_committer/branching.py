@@ -18,14 +18,19 @@ from lakefold_table.storage import open_storage
 from lakefold_table.uri import is_under
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakefold_table.storage.base import Storage
 
 LOG = structlog.get_logger("lakefold.committer")
 
 
-def record_branch(storage: Storage, branch: str, roots: Sequence[str] | None) -> None:
+def record_branch(
+    storage: Storage,
+    branch: str,
+    roots: Sequence[str] | None,
+    storage_options: Mapping[str, str] | None = None,
+) -> None:
     """Write the file of the branch whose table lies at the store's root, unless it is there.
 
     Nothing is written for a branch that lies elsewhere than its name says (it was copied), nor where the main
@@ -37,7 +42,10 @@ def record_branch(storage: Storage, branch: str, roots: Sequence[str] | None) ->
     if main == storage.uri or not (roots is None or is_under(main, roots)):
         return
     try:
-        recorded, why = Refs(open_storage(main)).record_branch(branch), "its first version doesn't tell"
+        recorded, why = (
+            Refs(open_storage(main, storage_options)).record_branch(branch),
+            "its first version doesn't tell",
+        )
     except (InvalidError, DamagedError) as error:
         recorded, why = False, str(error)
     if not recorded:

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class Bringer:
-    """What may be read for one table: its own files, and those of tables under `roots` (None: anywhere)."""
+    """What may be read for one table: its own files, and those of tables under `roots` (None: anywhere).
+
+    `options`: how other tables are reached, as pylance's storage options.
+    """
 
     def __init__(
         self,
@@ -34,11 +37,13 @@ class Bringer:
         roots: Sequence[str] | None = None,
         *,
         check_sizes: bool = True,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         self._format = table_format
         self._versions = versions
         self._roots = roots
         self._check_sizes = check_sizes
+        self._options = options
         self._unwritten: dict[str, bytes] = {}
 
     def remember(self, files: Iterable[NewFile]) -> None:
@@ -123,7 +128,7 @@ class Bringer:
 
     def _storage(self, root: str) -> Storage | None:
         try:
-            storage = open_storage(root)
+            storage = open_storage(root, self._options)
         except InvalidError:
             return None
         return storage if self._roots is None or is_under(storage.uri, self._roots) else None

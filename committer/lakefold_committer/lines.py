@@ -48,7 +48,14 @@ def open_line(
 ) -> OwnedTable:
     """One line of the table at `uri`; the main line where `branch` is empty. Raises as `OwnedTable` does."""
     versions = versions_of(uri, branch, storage_options)
-    return OwnedTable(LanceFormat(), versions, root_of(uri, branch), roots=roots, proofs=proofs)
+    return OwnedTable(
+        LanceFormat(),
+        versions,
+        root_of(uri, branch),
+        roots=roots,
+        proofs=proofs,
+        storage_options=storage_options,
+    )
 
 
 def versions_of(uri: str, branch: str, storage_options: Mapping[str, str] | None = None) -> Versions:

@@ -21,7 +21,7 @@ from lakefold_table.errors import FencedError, RetryError
 from lakefold_table.versions import Published
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakefold_committer.proofs import Proofs
     from lakefold_table.entry import Entry, LogId, Outcome, Position, Result
@@ -63,7 +63,8 @@ class OwnedTable:
     was prepared since worthless: `fall_back`, and prepare it all again. `fold` does it one after the other.
 
     `check_sizes`: look at the size of each new file (None: where that is cheap). `roots`: where other tables
-    that entries name may lie (None: anywhere). `proofs`: what proves the marks from outside.
+    that entries name may lie (None: anywhere), and `storage_options` how they are reached. `proofs`: what
+    proves the marks from outside.
     """
 
     def __init__(
@@ -75,11 +76,13 @@ class OwnedTable:
         check_sizes: bool | None = None,
         roots: Sequence[str] | None = None,
         proofs: Proofs | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self._format = table_format
         self._versions = versions
         looks = versions.storage.cheap_size if check_sizes is None else check_sizes
-        self._bringer = Bringer(table_format, versions, roots, check_sizes=looks)
+        self._bringer = Bringer(table_format, versions, roots, check_sizes=looks, options=storage_options)
+        self._options = storage_options
         self._proofs = proofs
         self._stands = open_table(table_format, versions, uri, proofs)
         self._check_owner(self._stands.marks, uri)
@@ -230,7 +233,7 @@ class OwnedTable:
         """
         branch = "" if table.state is None else table.state.branch
         if branch and not self._recorded:
-            record_branch(self._versions.storage, branch, self._roots)
+            record_branch(self._versions.storage, branch, self._roots, self._options)
             self._recorded = True
 
     @property

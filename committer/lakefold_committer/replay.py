@@ -53,12 +53,19 @@ UNREADABLE = (VersionExpiredError, NotATableError, DamagedError, InvalidError, S
 
 
 def replay(
-    versions: Versions, entries: Entries, uri: str, first: int | None = None, last: int | None = None
+    versions: Versions,
+    entries: Entries,
+    uri: str,
+    first: int | None = None,
+    last: int | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Iterator[Replayed]:
     """Each version from `first` (None: the oldest left) to `last` (None: the newest), ascending.
 
-    `uri`: the root of this line of the table. Raises `NotATableError` where there is no table, `InvalidError`
-    where the range is empty, at once; `RetryError` where the store or the log can't be reached.
+    `uri`: the root of this line of the table; `storage_options`: how claims and other tables are reached.
+    Raises `NotATableError` where there is no table, `InvalidError` where the range is empty, at once;
+    `RetryError` where the store or the log can't be reached.
     """
     numbers = versions.numbers()
     if not numbers:
@@ -69,7 +76,7 @@ def replay(
     if not chosen:
         hint = f"the versions that are left lie between {numbers[0]} and {numbers[-1]}"
         raise InvalidError(f"no version lies between {begin} and {end}", where=uri, hint=hint)
-    return _Replay(versions, entries, uri).run(chosen, None if first is None else begin)
+    return _Replay(versions, entries, uri, storage_options).run(chosen, None if first is None else begin)
 
 
 class _Replay:
@@ -79,12 +86,14 @@ class _Replay:
     them, and the blame must not go on to it.
     """
 
-    def __init__(self, versions: Versions, entries: Entries, uri: str) -> None:
+    def __init__(
+        self, versions: Versions, entries: Entries, uri: str, options: Mapping[str, str] | None
+    ) -> None:
         self._versions, self._entries, self._uri = versions, entries, uri
         self._format: AnyFormat = LanceFormat()
-        self._bringer = Bringer(self._format, versions, check_sizes=False)
+        self._bringer = Bringer(self._format, versions, check_sizes=False, options=options)
         self._sizes = Bringer(self._format, versions).sizes
-        self._claims = Claims()
+        self._claims = Claims(options)
         self._bases: tuple[Table, ...] = ()
 
     def run(self, numbers: Sequence[int], wanted: int | None) -> Iterator[Replayed]:

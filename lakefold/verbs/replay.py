@@ -83,7 +83,9 @@ def command(
     entries = _entries(context, settings, given["files"], given["log_id"])
     kinds: Counter[str] = Counter()
     told_at = time.monotonic()
-    for one in replay(versions, entries, root_of(uri, branch), given["first"], given["last"]):
+    options = settings.storage_options
+    root = root_of(uri, branch)
+    for one in replay(versions, entries, root, given["first"], given["last"], storage_options=options):
         kinds[one.verdict] += max(1, one.last - one.version + 1)
         if not check or one.verdict not in QUIET or one.notes:
             _print(one, as_json=as_json)

@@ -30,7 +30,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import DamagedError, NotATableError, RetryError, StopError, VersionExpiredError
-from lakefold_table.storage.base import DoubtfulPutError, ListsInOrder, Put, PutsTogether
+from lakefold_table.storage.base import ChecksConditions, DoubtfulPutError, ListsInOrder, Put, PutsTogether
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -176,8 +176,11 @@ class Versions:
 
         The files that the version needs are put first; they are named by their content, so one that is there
         is ours. Raises `DamagedError` where it holds other bytes, `RetryError` where no version is there any
-        more, and `StopError` where the line went on or back without the version that this one follows.
+        more, `StopError` where the line went on or back without the version that this one follows, and
+        `InvalidError` where the store was tried and doesn't hold what `put_if_absent` promises.
         """
+        if isinstance(self.storage, ChecksConditions):
+            self.storage.check_conditions()
         is_first = self._naming is None and not self.numbers()
         looked_at = self._clock()
         if not is_first:

@@ -156,3 +156,16 @@ class ListsInOrder(Protocol):
     def first_names(self, prefix: str, count: int) -> Sequence[str]:
         """The first of the names that `list` would give, at most `count`, in their order."""
         ...
+
+
+@runtime_checkable
+class ChecksConditions(Protocol):
+    """A store whose server may not hold what `put_if_absent` promises, and is tried before it is trusted."""
+
+    def check_conditions(self) -> None:
+        """Raises `InvalidError` where the server puts an object whose name is taken.
+
+        Asked before the first version is put; a server that was found to hold is not asked again in this
+        process. `RetryError` where it can't be told now.
+        """
+        ...

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from botocore import exceptions as aws
@@ -22,6 +24,7 @@ from botocore import exceptions as aws
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage.aws import NEVER_SENT, aws_options, failure, s3_clients, status_of, told
 from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
+from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.parts import PartsUpload
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
 from lakefold_table.uri import canonical, place
@@ -42,6 +45,8 @@ _READS: Final = 3
 
 _LONGEST: Final = 1 << 46
 """More bytes than an object can have; a server need not read larger numbers in a range."""
+
+_NEW: Final[Mapping[str, Any]] = {"IfNoneMatch": "*"}
 
 _EXPRESS: Final = "--x-s3"
 """How the name of a directory bucket (S3 Express One Zone) ends: it lists in no order."""
@@ -74,6 +79,7 @@ class S3Storage:
         options = aws_options(storage_options)
         clients = s3_clients(options, self._bucket)
         self._once, self._patient = clients.once, clients.patient
+        self._server = (clients.patient.meta.endpoint_url, self._bucket)
         payer = {"RequestPayer": "requester"} if options.request_payer else {}
         self._all: dict[str, Any] = {"Bucket": self._bucket, **payer}
         self._new: dict[str, Any] = {
@@ -135,12 +141,10 @@ class S3Storage:
         data = b"".join(buffers)
         where = self._where(path)
         if len(data) >= LARGE:
-            return conditional(where, lambda: self._upload(path, data, condition={"IfNoneMatch": "*"}))
+            return conditional(where, lambda: self._upload(path, data, condition=_NEW))
         return conditional(
             where,
-            lambda: self._once.put_object(
-                **self._all, **self._new, Key=self._key(path), Body=data, IfNoneMatch="*"
-            ),
+            lambda: self._once.put_object(**self._all, **self._new, Key=self._key(path), Body=data, **_NEW),
         )
 
     def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
@@ -200,6 +204,15 @@ class S3Storage:
     def make_durable(self, paths: Iterable[str]) -> None:
         """See `Storage.make_durable`. What S3 has stored is durable; only missing objects are reported."""
         together(self._head, list(paths))
+
+    def check_conditions(self) -> None:
+        """See `ChecksConditions`: of a put, and of joining parts. Seven requests, once for a bucket."""
+        check_once(self._server, lambda: check_puts(self, self._probe))
+
+    def _probe(self, path: str) -> tuple[Put, ...]:
+        put = partial(self.put_if_absent, path, [b"probe"])
+        in_parts = partial(self._upload, path, b"probe", condition=_NEW)
+        return put(), put(), conditional(self._where(path), in_parts)
 
     def _put_looked_after(self, one: tuple[str, Sequence[Buffer]]) -> Put:
         """A put without an answer counts as one that found something there: the caller looks what it is."""
