@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lakefold_reader.changes import Change as Change
     from lakefold_reader.changes import UntoldChangeError as UntoldChangeError
+    from lakefold_reader.consumers import Consumer as Consumer
+    from lakefold_reader.consumers import consumers as consumers
     from lakefold_reader.cursor import Cursor as Cursor
     from lakefold_reader.feed import changes as changes
     from lakefold_reader.feed_parts import RewrittenError as RewrittenError
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Change",
+    "Consumer",
     "Cursor",
     "DamagedError",
     "InvalidError",
@@ -60,12 +63,14 @@ __all__ = [
     "UntoldChangeError",
     "VersionExpiredError",
     "changes",
+    "consumers",
     "open",
     "tail",
 ]
 
 _HOMES = {
     "lakefold_reader.changes": ("Change", "UntoldChangeError"),
+    "lakefold_reader.consumers": ("Consumer", "consumers"),
     "lakefold_reader.cursor": ("Cursor",),
     "lakefold_reader.feed": ("changes",),
     "lakefold_reader.feed_parts": ("RewrittenError",),

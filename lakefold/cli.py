@@ -67,6 +67,8 @@ VERBS: Final = {
     "log": Verb("lakefold.verbs.log:command", "List a table's versions, newest first."),
     "tail": Verb("lakefold.verbs.tail:command", "Print new versions as they come."),
     "changes": Verb("lakefold.verbs.changes:command", "Print the change feed."),
+    "consumers": Verb("lakefold.verbs.consumers:command", "List, set and drop a table's named consumers."),
+    "cleanup": Verb("lakefold.verbs.cleanup:command", "Remove old versions that no consumer needs."),
     "explain": Verb("lakefold.verbs.explain:command", "Tell what became of one proposal and why."),
     "replay": Verb("lakefold.verbs.replay:command", "Fold the log again and compare with what is stored."),
     "redrive": Verb("lakefold.verbs.redrive:command", "List dead letters and send chosen ones again."),

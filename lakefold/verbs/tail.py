@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +20,7 @@ from lakefold.options import (
 from lakefold.output import operations_text, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from lakefold_reader.changes import Change
     from lakefold_reader.cursor import Cursor
     from lakefold_reader.source import Source
+    from lakefold_reader.tail import Tail
     from lakefold_reader.waking import OutcomesTopic
 
 NEWEST = 10
 """How many versions are shown where nothing says where to start."""
+AT_ONCE = 100
+"""After so many versions a consumer is moved, and before each wait."""
 
 
 @click.command(
@@ -44,6 +47,7 @@ NEWEST = 10
         "lakefold tail /data/flights --from earliest --follow --json | jq .cursor",
         "lakefold tail /data/flights --as-of 2026-05-01T12:00:00Z",
         "lakefold tail /data/flights --follow --bootstrap-servers localhost:29092",
+        "lakefold tail /data/flights --consumer nightly --rows --json",
     )
 )
 @click.argument("table")
@@ -58,6 +62,11 @@ NEWEST = 10
 )
 @point_options("Show what follows the version that")
 @click.option("--follow", "-f", is_flag=True, help="Wait for new versions until Ctrl-C.")
+@click.option(
+    "--consumer",
+    metavar="NAME",
+    help="Go on where this consumer stands, and move it as versions are printed; a new one begins at --from.",
+)
 @click.option("--max-versions", type=click.IntRange(min=1), metavar="N", help="End after so many versions.")
 @click.option("--rows", "with_rows", is_flag=True, help="Print the rows that each version inserted, too.")
 @json_option
@@ -69,6 +78,7 @@ def command(  # noqa: PLR0913 - each is one option of the verb
     start: str | None,
     point: Point,
     follow: bool,
+    consumer: str | None,
     max_versions: int | None,
     with_rows: bool,
     as_json: bool,
@@ -92,16 +102,29 @@ def command(  # noqa: PLR0913 - each is one option of the verb
             storage_options=settings.storage_options,
         )
         begun = tail_of(
-            source, _start(source, start if version is None else str(version), follow=follow), follow=follow
+            source,
+            _start(source, start if version is None else str(version), follow=follow),
+            follow=follow,
+            consumer=consumer,
         )
         if follow and settings.bootstrap_servers:
             begun.wake_by(_outcomes(settings))
-        for change in islice(begun, max_versions):
+        for change in _each(begun, max_versions, follow=follow, committing=consumer is not None):
             _print(change, as_json=as_json)
             if with_rows:
                 _print_rows(change, as_json=as_json)
     except KeyboardInterrupt:
         return
+
+
+def _each(begun: Tail, most: int | None, *, follow: bool, committing: bool) -> Iterator[Change]:
+    """So many changes at most. A consumer is moved behind those that were printed, step by step."""
+    left = sys.maxsize if most is None else most
+    while left and (changes := begun.step(min(left, AT_ONCE), timeout=None if follow else 0.0)):
+        yield from changes
+        left -= len(changes)
+        if committing:
+            begun.commit()
 
 
 def _outcomes(settings: Settings) -> OutcomesTopic:

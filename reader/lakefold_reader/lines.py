@@ -24,6 +24,15 @@ def open_line(uri: str, branch: str | None, storage_options: Mapping[str, str] |
     return source if branch is None else branched(source, branch)
 
 
+def line_of(source: Source) -> tuple[Source, str]:
+    """The main line of the table, and the branch that `source` is (empty: the main line itself)."""
+    root = _root(source)
+    if root is source:
+        return root, ""
+    newest = read_step(source, numbers_of(source)[-1], whole=True)
+    return root, (newest.branch or "") if newest is not None else ""
+
+
 def tagged(source: Source, tag: str) -> tuple[Source, int]:
     """The line that a tag's version lies in, and the version. Raises `UnknownRefError`, `InvalidError`."""
     root = _root(source)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from lakefold_log.record import Batches
     from lakefold_reader.changes import Change
+    from lakefold_reader.consumers import Lag
     from lakefold_reader.history import HistoryRow
     from lakefold_reader.snapshot import Table
     from lakefold_table.entry import Position
@@ -85,6 +86,21 @@ def plain_marks(marks: Marks) -> Plain:
         "file_logs": dict(marks.file_logs),
         "apps": {app_id: _plain_app(mark) for app_id, mark in sorted(marks.apps.items())},
         "uuids": dict(marks.uuids),
+    }
+
+
+def plain_consumer(lag: Lag) -> Plain:
+    """A named consumer and how far behind it is, as `lakefold consumers` prints it."""
+    one = lag.consumer
+    return {
+        "name": one.name,
+        "branch": one.branch,
+        "version": one.version,
+        "cursor": None if one.at is None else str(one.at),
+        "unread_versions": lag.versions,
+        "created_at": iso(one.created_at),
+        "updated_at": iso(one.updated_at),
+        "by": one.by,
     }
 
 

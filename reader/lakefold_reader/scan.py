@@ -110,6 +110,18 @@ class Dataset:
         with _told(self.uri):
             return list(opened.take_blobs(column, addresses=addresses.tolist()))
 
+    def clean_up(self, versions: Sequence[int], *, dry_run: bool) -> tuple[int, int, int]:
+        """Remove these versions, tagged ones excepted, and the files that only they need.
+
+        How many versions, data files and bytes went, or would go.
+        """
+        opened = self._opened
+        act = opened.explain_cleanup_old_versions if dry_run else opened.cleanup_old_versions
+        with _told(self.uri):
+            done = act(versions=list(versions), delete_unverified=False, error_if_tagged_old_versions=False)
+        stats = done.stats if dry_run else done
+        return stats.old_versions, stats.data_files_removed, stats.bytes_removed
+
     def _scanned(self, fragment_ids: Sequence[int] | None, **options: object) -> pa.RecordBatchReader:
         opened = self._opened
         with _told(self.uri):

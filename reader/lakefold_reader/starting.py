@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.cursor import Cursor
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:
     from lakefold_reader.source import Source
@@ -45,3 +45,12 @@ def other_table(source: Source, cursor: Cursor, table_id: str) -> InvalidError:
         where=source.uri,
         hint='start from "earliest", "latest" or a version of this table',
     )
+
+
+def expired_for(error: VersionExpiredError, consumer: str) -> VersionExpiredError:
+    """The same error for a consumer, who goes on where it is set to and not where a tail is told to start."""
+    hint = (
+        f"the oldest one left is {error.oldest}; after lakefold consumers TABLE --set {consumer} earliest it "
+        "reads all that is there and goes on"
+    )
+    return VersionExpiredError(error.message, oldest=error.oldest, where=error.where, hint=hint)

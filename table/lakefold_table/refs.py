@@ -157,6 +157,23 @@ class Refs:
         self._storage.put(tag_path(name), [encode_tag(moved)])
         return moved
 
+    def pin(
+        self, name: str, version: int, *, branch: str | None, size: int, metadata: Mapping[str, str]
+    ) -> None:
+        """Let a tag name this version, whether there was such a tag or not, and list nothing.
+
+        `size`: the bytes of the version's manifest, from whoever knows that it is there. Raises
+        `InvalidError` for a name that no new tag can have.
+        """
+        check_new_tag_name(name)
+        now = self._now_ns()
+        try:
+            created = self.tag(name).created_ns
+        except UnknownRefError:
+            created = now
+        tag = Tag(version, _line(branch), created, now, size, dict(metadata))
+        self._storage.put(tag_path(name), [encode_tag(tag)])
+
     def replace_tag_metadata(self, name: str, metadata: Mapping[str, str]) -> Tag:
         """Give a tag this metadata in place of what it had. Raises as `tag` does."""
         tag = replace(self.tag(name), metadata=dict(metadata))

@@ -1,0 +1,207 @@
+"""Clean-ups, ours and pylance's, leave what a consumer hasn't read, and what they leave is sound."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import lance
+import pytest
+from lance.dataset import AutoCleanupConfig
+
+from lakefold.cli import run
+from lakefold_reader.cleaning import Plan, clean_up, plan
+from lakefold_reader.consumers import Consumers
+from lakefold_reader.cursor import Cursor
+from lakefold_reader.source import open_source
+from lakefold_reader.tail import tail
+from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.storage import open_storage
+from tests.proposals import rows
+from tests.tables import START_US, Folded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NONE = timedelta(0)
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    """A table of versions 1 to 7, whose first rows were compacted into other files by version 7."""
+    table = Folded(open_storage(tmp_path / "t"))
+    for number in range(4):
+        table.append_ids([number])
+    lance.dataset(str(tmp_path / "t")).optimize.compact_files()
+    return str(tmp_path / "t")
+
+
+def there(uri: str) -> list[int]:
+    return [one["version"] for one in lance.dataset(uri).versions()]
+
+
+def files(uri: str) -> int:
+    return len(open_storage(uri).names("data"))
+
+
+def read(uri: str, name: str) -> list[int]:
+    """What a consumer hasn't read, read."""
+    begun = tail(uri, consumer=name)
+    for change in begun:
+        change.inserted()
+    begun.commit()
+    return [*range(1, begun.cursor.version + 1)]
+
+
+def cleaned(uri: str, older_than: timedelta = NONE, keep: int = 1) -> Plan:
+    source = open_source(uri)
+    planned = plan(source, older_than, keep=keep)
+    assert clean_up(source, planned).versions == len(planned.versions)
+    return planned
+
+
+def test_without_consumers_all_old_versions_go_with_their_files(uri: str) -> None:
+    newest = there(uri)[-1]
+    before = files(uri)
+    planned = cleaned(uri)
+    assert planned.versions == [*range(1, newest)]
+    assert there(uri) == [newest]
+    assert files(uri) < before
+    lance.dataset(uri).validate()
+    assert sorted(lance.dataset(uri).to_table()["id"].to_pylist()) == [0, 1, 2, 3]
+
+
+def test_what_a_consumer_has_not_read_stays(uri: str) -> None:
+    newest = there(uri)[-1]
+    tail(uri, 3, consumer="slow")
+    tail(uri, 5, consumer="quick")
+    planned = cleaned(uri)
+    assert [one.name for one in planned.held_by] == ["slow", "quick"]
+    assert there(uri) == [*range(3, newest + 1)]
+    assert [change.inserted().num_rows for change in tail(uri, consumer="slow")] == [1, 1] + [0] * (
+        newest - 5
+    )
+    read(uri, "slow")
+    assert cleaned(uri).versions == [3, 4]
+    read(uri, "quick")
+    assert there(uri) == [*range(5, newest + 1)]
+    assert cleaned(uri).held_by == []
+    assert there(uri) == [newest]
+
+
+def test_a_consumer_that_has_read_nothing_keeps_all(uri: str) -> None:
+    tail(uri, "earliest", consumer="new")
+    planned = cleaned(uri)
+    assert (planned.versions, [one.name for one in planned.held_by]) == ([], ["new"])
+    assert tail(uri, consumer="new").step(max_versions=1)[0].version == 1
+
+
+def test_tagged_versions_the_newest_and_young_ones_stay(uri: str) -> None:
+    newest = there(uri)[-1]
+    lance.dataset(uri).tags.create("audited", 2)
+    assert cleaned(uri, timedelta(days=365 * 100)).versions == []
+    source = open_source(uri)
+    made = datetime.fromtimestamp(START_US / 1e6, UTC)
+    young = plan(source, timedelta(days=1), now=lambda: made + timedelta(days=1, milliseconds=2))
+    assert young.versions == [1]
+    assert cleaned(uri, keep=3).versions == [1, *range(3, newest - 2)]
+    assert there(uri) == [2, *range(newest - 2, newest + 1)]
+
+
+def test_a_dry_run_removes_nothing(uri: str) -> None:
+    before = there(uri)
+    source = open_source(uri)
+    removed = clean_up(source, plan(source, NONE), dry_run=True)
+    assert (removed.versions, removed.bytes > 0) == (len(before) - 1, True)
+    assert there(uri) == before
+
+
+def test_limits_that_mean_nothing(uri: str) -> None:
+    for given in ({"older_than": timedelta(seconds=-1)}, {"keep": 0}):
+        with pytest.raises(InvalidError):
+            plan(open_source(uri), **given)
+
+
+def test_the_clean_up_of_pylance_stops_at_a_consumer_and_names_it(uri: str) -> None:
+    before = there(uri)
+    tail(uri, 3, consumer="slow")
+    with pytest.raises(OSError, match="lakefold-consumer-slow"):
+        lance.dataset(uri).cleanup_old_versions(NONE)
+    assert there(uri) == before
+    read(uri, "slow")
+    lance.dataset(uri).cleanup_old_versions(NONE)
+    assert there(uri) == before[-1:]
+
+
+def test_the_automatic_clean_up_of_pylance_stops_too(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    config = AutoCleanupConfig(interval=2, older_than_seconds=0)
+    lance.write_dataset(rows(range(3)), uri, auto_cleanup_options=config)
+    tail(uri, 1, consumer="slow")
+    for number in range(5):
+        lance.write_dataset(rows([number]), uri, mode="append")
+    assert [change.version for change in tail(uri, consumer="slow")] == [2, 3, 4, 5, 6]
+
+
+def test_who_overrides_pylance_leaves_the_consumer_its_own_version(uri: str) -> None:
+    newest = there(uri)[-1]
+    tail(uri, 3, consumer="slow")
+    lance.dataset(uri).cleanup_old_versions(NONE, error_if_tagged_old_versions=False)
+    assert there(uri) == [3, newest]
+    with pytest.raises(VersionExpiredError, match="version 4 is gone") as caught:
+        next(tail(uri, consumer="slow"))
+    assert caught.value.oldest == 3
+    assert "--set slow earliest" in caught.value.hint
+    lance.dataset(uri, version=3).validate()
+
+
+def test_consumers_of_a_branch_keep_its_versions_only(uri: str) -> None:
+    dataset = lance.dataset(uri)
+    branch = dataset.create_branch("audit")
+    for number in range(3):
+        branch = lance.write_dataset(rows([number]), branch.uri, mode="append")
+    newest = lance.dataset(uri).version
+    begun = tail(uri, newest + 1, branch="audit", consumer="auditor")
+    assert begun.cursor.branch == "audit"
+    (known,) = Consumers(open_source(uri)).all()
+    assert (known.branch, known.version) == ("audit", newest + 1)
+    with pytest.raises(InvalidError, match="follows audit, not the main line"):
+        tail(uri, consumer="auditor")
+    line = open_source(f"{uri}/tree/audit")
+    assert plan(line, NONE).versions == [newest]
+    assert [one.name for one in plan(line, NONE).held_by] == ["auditor"]
+    assert plan(open_source(uri), NONE).held_by == []
+    assert [change.version for change in tail(line.uri, consumer="auditor")] == [newest + 2, newest + 3]
+    with pytest.raises(OSError, match="lakefold-consumer-auditor"):
+        lance.dataset(line.uri).cleanup_old_versions(NONE)
+
+
+def test_the_verbs(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def told(*words: str, code: int = 0) -> str:
+        assert run(list(words)) == code
+        return capsys.readouterr().out
+
+    newest = there(uri)[-1]
+    told("consumers", uri, "--set", "nightly", "3")
+    lines = told("tail", uri, "--consumer", "nightly", "--max-versions", "1", "--json").splitlines()
+    assert [json.loads(line)["version"] for line in lines] == [4]
+    (found,) = json.loads(told("consumers", uri, "--json"))
+    assert (found["name"], found["version"], found["unread_versions"]) == ("nightly", 4, newest - 4)
+    assert "nightly  version 4" in told("consumers", uri)
+    dry = json.loads(told("cleanup", uri, "--older-than", "0s", "--dry-run", "--json"))
+    assert (dry["removed_versions"], dry["held_by"], dry["dry_run"]) == (3, ["nightly"], True)
+    assert "kept for the consumer nightly" in told("cleanup", uri, "--older-than", "0s")
+    assert there(uri)[0] == 4
+    assert "no consumers" in told("consumers", uri, "--drop", "nightly")
+    told("consumers", uri, "--drop", "nightly", code=2)
+    told("cleanup", uri, "--older-than", "soon", code=2)
+    told("consumers", uri, "--set", "nightly", "99", code=2)
+
+
+def test_a_cursor_of_another_table_is_no_place_for_a_consumer(uri: str) -> None:
+    begun = tail(uri, 2, consumer="nightly")
+    consumers = Consumers(open_source(uri))
+    consumers.set("nightly", Cursor("another", "", begun.cursor.version))
+    with pytest.raises(InvalidError, match="belongs to another table"):
+        tail(uri, consumer="nightly")

@@ -1,0 +1,225 @@
+"""A consumer goes on where it committed, under its name, on its line; and nobody moves it unseen."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_reader.consumers import FOLDER, TAG, Consumers, UnknownConsumerError, lags
+from lakefold_reader.cursor import Cursor
+from lakefold_reader.source import source_on
+from lakefold_reader.tail import tail_of
+from lakefold_table.errors import DamagedError, InvalidError, StopError, VersionExpiredError
+from lakefold_table.refs import Refs
+from lakefold_table.storage.base import DoubtfulPutError
+from lakefold_table.storage.memory import MemoryStorage
+from tests.tables import Folded, Recording, fragments_only
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold_reader.source import Source
+    from lakefold_reader.tail import Tail
+    from lakefold_table.storage.base import Buffer, Put
+
+COUNTER = itertools.count()
+NAME = "nightly.jobs-1"
+
+
+@pytest.fixture
+def table() -> Folded:
+    made = Folded(MemoryStorage(f"memory://consumers-{next(COUNTER)}/t"))
+    for _ in range(5):
+        made.fold(fragments_only(made.uri, 1))
+    return made
+
+
+@pytest.fixture
+def source(table: Folded) -> Source:
+    return source_on(table.versions.storage)
+
+
+def versions(tail: Tail) -> list[int]:
+    return [change.version for change in tail]
+
+
+def pinned(source: Source, name: str = NAME) -> int | None:
+    tag = Refs(source.storage).tags().get(TAG + name)
+    return None if tag is None else tag.version
+
+
+def remove(source: Source, *numbers: int) -> None:
+    for number in numbers:
+        source.storage.delete(source.versions.path(number))
+
+
+def test_a_consumer_goes_on_behind_what_it_committed(source: Source) -> None:
+    begun = tail_of(source, 2, consumer=NAME)
+    assert pinned(source) == 2
+    assert [next(begun).version, next(begun).version] == [3, 4]
+    begun.commit()
+    assert pinned(source) == 4
+    next(begun)
+    assert versions(tail_of(source, "earliest", consumer=NAME)) == [5, 6]
+    assert versions(tail_of(source, "latest", consumer="other")) == []
+
+
+def test_a_consumer_of_the_whole_content_gets_it_until_it_commits(source: Source) -> None:
+    for _ in range(2):
+        begun = tail_of(source, "earliest", consumer=NAME)
+        remove(source, 1, 2)
+        assert pinned(source) == 1
+    change = next(tail_of(source, "latest", consumer=NAME))
+    assert (change.version, change.rows) == (3, 2)
+    begun = tail_of(source, consumer=NAME)
+    next(begun)
+    begun.commit()
+    assert pinned(source) == 3
+    assert versions(tail_of(source, consumer=NAME)) == [4, 5, 6]
+
+
+def test_where_latest_begins_is_settled_once(table: Folded, source: Source) -> None:
+    tail_of(source, "latest", consumer=NAME)
+    table.fold(fragments_only(table.uri, 1))
+    assert versions(tail_of(source, "latest", consumer=NAME)) == [7]
+
+
+def test_what_is_written_of_a_consumer(source: Source) -> None:
+    begun = tail_of(source, 2, consumer=NAME)
+    table_id = begun.cursor.table_id
+    told = json.loads(source.storage.get(f"{FOLDER}/{NAME}.json"))
+    assert (told["form"], told["at"], told["branch"]) == (1, f"lf1:{table_id}::2", "")
+    (found,) = Consumers(source).all()
+    assert (found.name, found.at, found.version) == (NAME, Cursor(table_id, "", 2), 2)
+    assert abs(datetime.now(UTC) - found.updated_at) < timedelta(minutes=1)
+    assert found.created_at == found.updated_at
+    assert "/" in found.by
+
+
+def test_committing_lists_nothing_and_costs_little(table: Folded) -> None:
+    recording = Recording(table.versions.storage)
+    begun = tail_of(source_on(recording), 2, consumer=NAME)
+    list(begun)
+    recording.calls.clear()
+    begun.commit()
+    assert sorted(recording.calls) == ["get", "get", "put", "put", "size"]
+    recording.calls.clear()
+    begun.commit()
+    assert recording.calls == []
+
+
+def test_two_readers_under_one_name(source: Source) -> None:
+    first = tail_of(source, 2, consumer=NAME)
+    second = tail_of(source, 2, consumer=NAME)
+    next(first)
+    first.commit()
+    next(second)
+    with pytest.raises(StopError, match=f"moved the consumer {NAME}"):
+        second.commit()
+    assert Consumers(source).get(NAME).version == 3
+
+
+def test_a_name_that_two_take_at_once_is_given_to_one(source: Source) -> None:
+    class Overtaken(Recording):
+        def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
+            Consumers(source).begin(NAME, tail_of(source, 4).cursor)
+            return source.storage.put_if_absent(path, buffers)
+
+    assert versions(tail_of(source_on(Overtaken(source.storage)), 2, consumer=NAME)) == [5, 6]
+
+
+def test_a_lost_answer_to_the_first_put_is_read_back(source: Source) -> None:
+    class Lossy(Recording):
+        def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
+            source.storage.put_if_absent(path, buffers)
+            raise DoubtfulPutError
+
+    begun = tail_of(source_on(Lossy(source.storage)), 2, consumer=NAME)
+    assert versions(begun) == [3, 4, 5, 6]
+    begun.commit()
+    assert pinned(source) == 6
+
+
+def test_a_tail_without_a_name_commits_nothing(source: Source) -> None:
+    with pytest.raises(InvalidError, match="reads for no consumer"):
+        tail_of(source).commit()
+
+
+def test_a_consumer_whose_next_version_is_gone(source: Source) -> None:
+    begun = tail_of(source, 2, consumer=NAME)
+    remove(source, 1, 2, 3, 4)
+    with pytest.raises(VersionExpiredError, match=f"--set {NAME} earliest") as caught:
+        next(begun)
+    assert caught.value.oldest == 5
+    with pytest.raises(VersionExpiredError, match=f"--set {NAME} earliest"):
+        tail_of(source, consumer=NAME)
+    Consumers(source).set(NAME, None)
+    change = next(tail_of(source, consumer=NAME))
+    assert (change.version, change.rows) == (5, 4)
+
+
+def test_the_next_version_is_kept_where_the_one_read_last_is_gone(source: Source) -> None:
+    remove(source, 1, 2)
+    tail_of(source, 2, consumer=NAME)
+    assert pinned(source) == 3
+
+
+def test_a_dropped_consumer_is_forgotten(source: Source) -> None:
+    begun = tail_of(source, 2, consumer=NAME)
+    Consumers(source).drop(NAME)
+    assert (Consumers(source).all(), pinned(source)) == ([], None)
+    next(begun)
+    with pytest.raises(UnknownConsumerError, match=f"no consumer {NAME}"):
+        begun.commit()
+    with pytest.raises(UnknownConsumerError):
+        Consumers(source).drop(NAME)
+
+
+def test_a_consumer_is_set_and_its_lag_told(source: Source) -> None:
+    consumers = Consumers(source)
+    consumers.set("new", None)
+    consumers.set(NAME, Cursor("", "", 4))
+    consumers.set(NAME, Cursor("", "", 5))
+    assert [(one.consumer.name, one.versions) for one in lags(source)] == [("new", 6), (NAME, 1)]
+    assert pinned(source) == 5
+
+
+@pytest.mark.parametrize("name", ["", ".", "-a", "a/b", "a..b", "a.", "a.lock", "é", "a" * 101, "a\n"])
+def test_names_that_can_not_be(source: Source, name: str) -> None:
+    with pytest.raises(InvalidError, match="can't be the name of a consumer"):
+        tail_of(source, consumer=name)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"form": 2}',
+        b"[" * 60_000,
+        b'{"at": "lf1:x"}',
+        b'{"form": 1, "at": 7}',
+        b" " * 70_000,
+    ],
+)
+def test_an_object_that_is_none(source: Source, data: bytes) -> None:
+    source.storage.put(f"{FOLDER}/{NAME}.json", [data])
+    with pytest.raises(DamagedError, match=r"consumer") as caught:
+        tail_of(source, consumer=NAME)
+    assert caught.value.where.endswith(f"{NAME}.json")
+    Consumers(source).drop(NAME)
+    assert versions(tail_of(source, 5, consumer=NAME)) == [6]
+
+
+def test_what_a_later_release_wrote_is_not_taken_for_ours(source: Source) -> None:
+    tail_of(source, 2, consumer=NAME)
+    path = f"{FOLDER}/{NAME}.json"
+    later = {**json.loads(source.storage.get(path)), "form": 2}
+    source.storage.put(path, [json.dumps(later).encode()])
+    with pytest.raises(DamagedError, match="form 2"):
+        tail_of(source, consumer=NAME)
