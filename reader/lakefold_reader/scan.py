@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 8192
 """Rows of a batch: pylance's own default for scans."""
 ADDRESS = "_rowaddr"
+LEGACY = "0.1"
 OFFSET_BITS = 0xFFFFFFFF
 """The lower half of a row's address is its place in its fragment."""
 
@@ -91,10 +92,12 @@ class Dataset:
     def at_addresses(self, addresses: NDArray[np.uint64], columns: Sequence[str] | None) -> pa.Table:
         """The rows at these addresses that aren't deleted, ascending; None: all columns and `_rowaddr`.
 
-        Reads only what they need: pylance plans a filter on addresses as a look-up.
+        Reads only what they need: pylance plans a filter on addresses as a look-up. In legacy files it fails
+        at that (tried), so there their fragments are scanned.
         """
         numbers = addresses.tolist()
-        where = f"_rowaddr in ({','.join(map(str, numbers))})" if numbers else "false"
+        address = f"{ADDRESS} + 0" if self._opened.data_storage_version == LEGACY else ADDRESS
+        where = f"{address} in ({','.join(map(str, numbers))})" if numbers else "false"
         reader = self._scanned(
             sorted({number >> 32 for number in numbers}),
             columns=None if columns is None else list(columns),

@@ -123,7 +123,34 @@ def _in_order(rows: pa.Table, places: Places) -> pa.Table:
     wanted = places[places >= 0]
     if wanted.size == rows.num_rows and (wanted == np.arange(wanted.size)).all():
         return rows
-    return rows.unify_dictionaries().take(wanted)
+    if any(map(_joined_wrongly, rows.schema.types)):
+        return _by_batches(rows, wanted)
+    try:
+        return rows.take(wanted)
+    except pa.ArrowInvalid:
+        # Arrow joins no dictionaries with nulls among their values (tried), so none are joined.
+        return _by_batches(rows, wanted)
+
+
+def _joined_wrongly(kind: pa.DataType) -> bool:
+    """Whether Arrow changes values where it joins batches: it does half floats in dictionaries (tried)."""
+    if pa.types.is_dictionary(kind):
+        return bool(pa.types.is_float16(kind.value_type))
+    return any(_joined_wrongly(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _by_batches(rows: pa.Table, wanted: Places) -> pa.Table:
+    """The rows at these places; a batch for each stretch of them that lies in one batch."""
+    batches = rows.to_batches()
+    ends = np.cumsum([batch.num_rows for batch in batches])
+    owners = np.searchsorted(ends, wanted, side="right")
+    stretches = np.split(np.arange(wanted.size), np.flatnonzero(np.diff(owners)) + 1)
+    taken = [
+        batches[owner].take(pa.array(wanted[stretch] - ends[owner] + batches[owner].num_rows))
+        for stretch in stretches
+        for owner in owners[stretch[:1]].tolist()
+    ]
+    return pa.Table.from_batches(taken, rows.schema)
 
 
 def _listed(ids: Sequence[int]) -> str:

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefold_committer.binding import Acceptance
@@ -278,6 +278,7 @@ ACTS = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(acts=st.lists(ACTS, max_size=14), cleaned=st.integers(0, 8))
 def test_it_is_the_version_that_looking_at_each_would_find(acts: list[Any], cleaned: int) -> None:
     uri = f"memory://{NAME}/t"
