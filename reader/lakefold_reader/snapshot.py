@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from lakefold_reader.columns import TableSchema, schema_of
 from lakefold_reader.features import Feature, features_of
@@ -137,7 +137,8 @@ class Root:
 class Table:
     """One version of a table. Made by `lakefold.open`; a newer version needs a new `open`.
 
-    DuckDB, Polars, pandas and pyarrow take it as it is (`__arrow_c_stream__`).
+    DuckDB, Polars, pyarrow and pandas from 3 on take it as it is, as a stream of batches
+    (`__arrow_c_stream__`); `to_pandas` is for any pandas.
     """
 
     _source: Source = field(repr=False)
@@ -285,6 +286,14 @@ class Table:
         where the version was cleaned up meanwhile, `DamagedError` where a file is missing or can't be read.
         """
         return self.to_reader(columns, filter, limit=limit, offset=offset).read_all()
+
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - the name that pylance and pyarrow use
+    ) -> Any:  # noqa: ANN401 - pandas is published without types
+        """The rows as a pandas DataFrame; arguments and errors as `to_arrow`. Needs pandas."""
+        return self.to_arrow(columns, filter).to_pandas()
 
     def take(
         self, row_ids: object, columns: Sequence[str] | None = None, *, missing: Missing = "raise"
