@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakefold_log.record import decode_record, position_at
 from lakefold_reader.effect import Effect, effect_of
+from lakefold_reader.feed_parts import ChangeType
+from lakefold_reader.feed_plan import plan_version
 from lakefold_reader.source import counts_rows, explained, guarded, read_state
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.features import has_stable_row_ids
+from lakefold_table.lance.operations import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,8 +46,8 @@ class Change:
     `version`; `timestamp` in UTC; `position` (the last log position folded into it, None for a version that
     no committer made); `operation` (Lance's name for what made it, such as `append`); `operations` (what the
     entries did that share it); `rows` (how many it inserted, None where that shows only by reading);
-    `only_inserts`; `cursor`, from which `lakefold.tail` goes on after this change; `inserted()` and
-    `appended()`.
+    `only_inserts`; `cursor`, from which `lakefold.tail` goes on after this change; `inserted()`,
+    `appended()` and `feed()`.
     """
 
     version: int
@@ -109,11 +113,15 @@ class Change:
           in the same version among them. What it changed or removed is not told, here and in what follows.
         - appends and deletes that share a version: the rows appended.
         - delete, project, data_replacement, data_overlay, and an update that wrote no new fragment: no rows.
+        - restore, and versions without a transaction, on a table with stable row ids: the rows that the
+          version before didn't have. The first version of a clone or a branch: all its rows.
         - create_index, rewrite (compaction), reserve_fragments, update_config, update_bases: no rows, and
           nothing is missed.
-        - an update on a table without them (its new fragments mix new rows with changed ones), restore,
-          clone, and versions without a transaction: raises `UntoldChangeError`. What was appended in the same
-          version as such an update, `appended` gives.
+        - an update, a restore and versions without a transaction on a table without them (new fragments mix
+          new rows with old ones): raises `UntoldChangeError`. What was appended in the same version as such
+          an update, `appended` gives.
+
+        What a version changed and removed, `feed` gives.
 
         Raises `VersionExpiredError` where the version's files were cleaned up meanwhile, `InvalidError` for a
         column that isn't there. Nothing is kept: each call reads again.
@@ -147,6 +155,16 @@ class Change:
             reader = self._reader(self._schema.chosen(columns))
         return pa.RecordBatchReader.from_batches(reader.schema, guarded(self._source, self.version, reader))
 
+    def feed(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """Every row that this version inserted, changed or deleted, as `lakefold.changes` gives them.
+
+        The first change of a tail from "earliest" is the whole content: all its rows count as inserted.
+        """
+        from lakefold_reader.feed import feed_of
+
+        parts = plan_version(self._source, self.version, whole=self._whole)
+        return feed_of(self._source, parts, self._schema, columns)
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.batches().__arrow_c_stream__(requested_schema)
 
@@ -171,6 +189,8 @@ class Change:
 
         if self._whole:
             return self._dataset.reader([column.name for column in schema.columns])
+        if with_mixed and self._effect.fragments is None:
+            return self._compared(schema)
         fragments = self._inserted_fragments(with_mixed=with_mixed)
         if not fragments:
             return pa.RecordBatchReader.from_batches(schema.arrow, [])
@@ -178,6 +198,22 @@ class Change:
             names = [column.name for column in schema.columns]
             return self._dataset.reader(names, f"{CREATED} = {self.version}", [one.id for one in fragments])
         return rows_of_fragments(self._dataset, fragments, schema, self._id_of)
+
+    def _compared(self, schema: TableSchema) -> pa.RecordBatchReader:
+        """The rows that the version before didn't have, where both together tell it."""
+        import pyarrow as pa
+
+        from lakefold_reader.feed_rows import stored_rows
+
+        head = self._step.head
+        if self._step.kind is not Kind.CLONE and (head is None or not has_stable_row_ids(head)):
+            raise self._untold()
+        names = [column.name for column in schema.columns]
+        parts = [
+            part for part in plan_version(self._source, self.version) if part.change_type is ChangeType.INSERT
+        ]
+        batches = chain.from_iterable(stored_rows(self._source, part, names) for part in parts)
+        return pa.RecordBatchReader.from_batches(schema.arrow, batches)
 
     def _inserted_fragments(self, *, with_mixed: bool) -> Sequence[DataFragment]:
         effect = self._effect

@@ -199,6 +199,14 @@ def _shape(field: Field, below: Mapping[int, Sequence[Field]]) -> Shape:
     return field.logical_type, extension, inner
 
 
+def is_blob(field: Field) -> bool:
+    """Whether the values of a field are kept apart, for readers to fetch one by one."""
+    return means_true(field.metadata.get(BLOB, b"")) or field.metadata.get(EXTENSION_NAME) == BLOB_V2.encode()
+
+
 def _is_scanned(field: Field) -> bool:
-    blob = means_true(field.metadata.get(BLOB, b"")) or field.metadata.get(EXTENSION_NAME) == BLOB_V2.encode()
-    return blob or field.logical_type == "json" or field.logical_type.startswith(FIXED_SIZE_LIST_OF_STRUCTS)
+    return (
+        is_blob(field)
+        or field.logical_type == "json"
+        or field.logical_type.startswith(FIXED_SIZE_LIST_OF_STRUCTS)
+    )

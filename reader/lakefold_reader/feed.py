@@ -6,16 +6,18 @@ part by part (`feed_rows`).
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakefold_reader.columns import TableSchema
+from lakefold_reader.feed_columns import last_of
 from lakefold_reader.feed_parts import Rewritten
-from lakefold_reader.feed_plan import checked_range, plan_changes, rewritten_of, schema_at
+from lakefold_reader.feed_plan import checked_range, plan_changes
 from lakefold_reader.lines import open_line
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -36,7 +38,7 @@ def changes(
     """The rows that the versions behind `after` up to `to` (None: the newest) inserted, changed or deleted.
 
     Batch by batch, version by version. The columns are those of version `to` (or of these `columns`, none for
-    an empty list), each of which may be null, and behind them:
+    an empty list), each of which may be null, blobs as their bytes, and behind them:
 
     - `_change_type` (string): `insert`, `update_preimage` (a row before it changed), `update_postimage`
       (after it), `delete`.
@@ -80,24 +82,25 @@ def changes_of(
     rewritten: Rewritten | str = Rewritten.ROWS,
 ) -> pa.RecordBatchReader:
     """As `changes`, on a table that is open already."""
+    last = checked_range(source, after, to)
+    shown = last_of(source, last)
+    parts = plan_changes(source, after, last, rewritten=rewritten, shown=shown)
+    return feed_of(source, parts, shown.schema, columns)
+
+
+def feed_of(
+    source: Source, parts: Iterable[ChangePart], schema: TableSchema, columns: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
+    """The rows of these parts; `schema` is that of the last version, for which they were planned."""
     import pyarrow as pa
 
-    from lakefold_reader.feed_rows import feed_schema
+    from lakefold_reader.feed_rows import feed_schema, read_part
 
-    last = checked_range(source, after, to)
-    shown = shown_columns(schema_at(source, last), columns)
-    parts = plan_changes(source, after, last, rewritten=rewritten_of(rewritten))
-    return pa.RecordBatchReader.from_batches(feed_schema(shown), rows_of(source, parts, shown))
+    shown = shown_columns(schema, columns)
+    batches = chain.from_iterable(read_part(source, part, shown) for part in parts)
+    return pa.RecordBatchReader.from_batches(feed_schema(shown), batches)
 
 
 def shown_columns(schema: TableSchema, columns: Sequence[str] | None) -> TableSchema:
     """The columns of a feed: these of the last version's, none for an empty list. Raises `InvalidError`."""
     return TableSchema((), schema.metadata) if columns is not None and not columns else schema.chosen(columns)
-
-
-def rows_of(source: Source, parts: Iterator[ChangePart], columns: TableSchema) -> Iterator[pa.RecordBatch]:
-    """The rows of all parts."""
-    from lakefold_reader.feed_rows import read_part
-
-    for part in parts:
-        yield from read_part(source, part, columns)

@@ -1,89 +1,149 @@
-"""The columns of an older version as the last one of a change feed names them.
+"""The fields of an older version that the last one of a change feed has, too.
 
-A feed shows all its rows in one schema, that of its last version. In between columns may have been renamed,
-cast, dropped, added, or given the id of one that was dropped before. So a column is followed from version to
-version: by its id where the operation keeps ids, by its name where it gives them anew.
+A feed shows all its rows in one schema, that of its last version. In between columns, and fields below
+them, may have been renamed, cast, dropped, added, or given the id of one that was dropped before. So each is
+followed from version to version: by its id where the operation keeps ids, by its name where it gives them
+anew.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_reader.columns import schema_of
-from lakefold_reader.source import missing, read_step
+from lakefold_reader.source import numbers_of, read_step
+from lakefold_table.errors import VersionExpiredError
 from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.schemas.schema import TOP, children
+from lakefold_table.lance.state import history_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from lakefold_protos.lance.file_pb2 import Field
     from lakefold_reader.columns import TableSchema
-    from lakefold_reader.source import Source
+    from lakefold_reader.source import Source, Step
 
-Names = tuple[tuple[str, str], ...]
-"""The name of a column in the last version, and its name in an older one."""
+Followed = tuple[tuple[int, int], ...]
+"""The id of a field in the last version, and its id in an older one."""
+MOST_KEPT = 64
+"""How many versions that were looked at ahead are kept until their turn."""
 IDS_ANEW = frozenset({Kind.CLONE, Kind.OVERWRITE})
 """These number the fields of their schema from the start."""
 IDS_OLD = frozenset({Kind.RESTORE, Kind.UNKNOWN})
 """After these an id may mean what it meant long ago, so the name goes first."""
 
 
-class Following:
-    """Where the columns of older versions are in the last one, `to`, whose schema this is.
+class Steps:
+    """The versions of a feed, each read once where they are few: one looked at ahead is kept for its turn."""
 
-    Versions are read again for it only where their schema is another than the last one's.
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._ahead: dict[int, Step] = {}
+
+    def look(self, version: int) -> Step:
+        """A version before its turn. Raises `VersionExpiredError`, `DamagedError`."""
+        step = self._ahead.get(version) or self._read(version, whole=False)
+        if len(self._ahead) < MOST_KEPT:
+            self._ahead[version] = step
+        return step
+
+    def take(self, version: int, *, whole: bool) -> Step:
+        """A version in its turn; `whole`: its schema is wanted, too. Raises as `look`."""
+        step = self._ahead.pop(version, None)
+        return (
+            step
+            if step is not None and not (whole and step.head is None)
+            else self._read(version, whole=whole)
+        )
+
+    def _read(self, version: int, *, whole: bool) -> Step:
+        step = read_step(self._source, version, whole=whole)
+        if step is None:
+            raise expired(self._source, f"version {version} is gone: it was cleaned up")
+        return step
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The last version of a feed: its schema, and the version since which nothing has changed that."""
+
+    version: int
+    schema: TableSchema
+    since: int
+
+
+def last_of(source: Source, version: int) -> Last:
+    """What a feed up to this version shows. Raises `VersionExpiredError`, `DamagedError`."""
+    step = read_step(source, version, whole=True)
+    if step is None or step.head is None:
+        raise expired(source, f"version {version} is gone: it was cleaned up")
+    return Last(version, schema_of(step.head), history_in(step.head).schema_since)
+
+
+def expired(source: Source, message: str) -> VersionExpiredError:
+    """The error for a version that a feed needs and that is gone."""
+    oldest = numbers_of(source)[0]
+    hint = f"the oldest one left is {oldest}: read it whole, then begin the feed behind it"
+    return VersionExpiredError(message, oldest=oldest, where=source.uri, hint=hint)
+
+
+class Following:
+    """Which fields of older versions are in the last one.
+
+    A column that went in between is another one when it comes again, as by two restores. So where the last
+    version's marks don't tell that its schema is that of the whole feed, the versions are looked through.
     """
 
-    def __init__(self, source: Source, to: int, schema: TableSchema) -> None:
-        self._source = source
-        self._to = to
-        self._last = schema
-        self._changes: list[tuple[int, Kind, TableSchema]] = []
-        self._from = to
+    def __init__(self, steps: Steps, after: int, last: Last) -> None:
+        self._changes = [] if last.since <= after else list(_schemas(steps, after, last.version))
 
-    def names(self, version: int, schema: TableSchema) -> Names:
-        """The columns of `version` that the last version has, too. Raises as `read_step`."""
-        if schema.fields == self._last.fields:
-            found = {column.name: column.name for column in schema.columns}
-        else:
-            found = self._followed(version, schema)
-        return tuple((now, then) for then, now in found.items())
-
-    def _followed(self, version: int, schema: TableSchema) -> dict[str, str]:
-        """Each column's name in `version`, with its name in the last one."""
-        if version < self._from:
-            self._changes = list(self._read(version, schema))
-            self._from = version
-        found = {column.name: column.name for column in schema.columns}
+    def fields(self, version: int, schema: TableSchema) -> Followed:
+        """The fields of `version`, whose schema this is, that the last version has, too."""
+        found = {one.id: one.id for one in schema.fields}
         for number, kind, after in self._changes:
             if number > version:
-                moved = _moved(schema, after, kind)
-                found = {then: moved[name] for then, name in found.items() if name in moved}
+                moved = _moved(schema.fields, after.fields, kind)
+                found = {then: moved[now] for then, now in found.items() if now in moved}
                 schema = after
-        return found
-
-    def _read(self, version: int, schema: TableSchema) -> Iterator[tuple[int, Kind, TableSchema]]:
-        """The versions behind this one that changed the schema, and how."""
-        for number in range(version + 1, self._to + 1):
-            step = read_step(self._source, number)
-            if step is None:
-                raise missing(self._source, number)
-            if step.head is not None and (after := schema_of(step.head)).fields != schema.fields:
-                schema = after
-                yield number, step.kind, after
+        return tuple((now, then) for then, now in found.items())
 
 
-def _moved(before: TableSchema, after: TableSchema, kind: Kind) -> dict[str, str]:
-    """The columns of a version that the next one has, too, by name, with the names they have there."""
-    names = {column.name for column in after.columns}
-    by_name = {column.name: column.name for column in before.columns if column.name in names}
+def _schemas(steps: Steps, after: int, to: int) -> Iterator[tuple[int, Kind, TableSchema]]:
+    """The versions behind this one that brought a schema, and what made them."""
+    before: TableSchema | None = None
+    for version in range(after + 1, to + 1):
+        step = steps.look(version)
+        if step.head is None:
+            continue
+        schema = schema_of(step.head)
+        if before is None or schema.fields != before.fields:
+            before = schema
+            yield version, step.kind, schema
+
+
+def _moved(before: Sequence[Field], after: Sequence[Field], kind: Kind) -> dict[int, int]:
+    """The fields of a version that the next one has, too, by id, with the ids they have there."""
+    was, now = children(before), children(after)
+    found = {TOP: TOP}
+    parents = [TOP]
+    for parent in parents:
+        pairs = _siblings(was.get(parent, ()), now.get(found[parent], ()), kind)
+        found.update(pairs)
+        parents += pairs
+    del found[TOP]
+    return found
+
+
+def _siblings(before: Sequence[Field], after: Sequence[Field], kind: Kind) -> dict[int, int]:
+    """The same for the fields below one parent."""
+    names = {one.name: one.id for one in after}
+    by_name = {one.id: names[one.name] for one in before if one.name in names}
     if kind in IDS_ANEW:
         return by_name
-    kinds = {column.fields[0].id: (column.name, column.shape[0]) for column in after.columns}
-    by_id = {
-        column.name: kinds[number][0]
-        for column in before.columns
-        if (number := column.fields[0].id) in kinds and kinds[number][1] == column.shape[0]
-    }
+    types = {one.id: one.logical_type for one in after}
+    by_id = {one.id: one.id for one in before if types.get(one.id) == one.logical_type}
     sure, rest = (by_name, by_id) if kind in IDS_OLD else (by_id, by_name)
     taken = set(sure.values())
-    return {**{then: now for then, now in rest.items() if now not in taken}, **sure}
+    return {**{then: later for then, later in rest.items() if later not in taken}, **sure}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from lakefold_reader.feed_columns import Names
+    from lakefold_reader.feed_columns import Followed
 
 
 class ChangeType(StrEnum):
@@ -49,8 +49,8 @@ class ChangePart:
     there in version `at`: `version` itself for what came, the one before for what went. `fragment` is that
     one's, encoded; `fragment_id` its id there (None: `at` is to be asked for it). `offsets` are the rows'
     places in it, a Roaring bitmap; None: all that aren't deleted there. `rows`: how many they are, None where
-    nobody knows. `fields` is the schema of `at`, an encoded `lance.file.Schema`; `columns` names those of its
-    columns that the feed shows: as the feed does, and as `at` does.
+    nobody knows. `fields` is the schema of `at`, an encoded `lance.file.Schema`; `followed` tells which of
+    its fields the feed's last version has: the id there, and the id in `at`.
     """
 
     version: int
@@ -63,4 +63,4 @@ class ChangePart:
     offsets: bytes | None
     rows: int | None
     fields: bytes
-    columns: Names
+    followed: Followed

@@ -8,18 +8,19 @@ and after are compared.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_reader.columns import is_direct, schema_of
 from lakefold_reader.effect import NO_ROWS
-from lakefold_reader.feed_columns import Following
+from lakefold_reader.feed_columns import Following, Steps, expired, last_of
 from lakefold_reader.feed_difference import Rows, difference
 from lakefold_reader.feed_entries import Entries
 from lakefold_reader.feed_parts import ChangePart, ChangeType, Rewritten, RewrittenError
 from lakefold_reader.feed_sides import sides_of
-from lakefold_reader.source import counts_rows, explained, missing, numbers_of, read_state, read_step
+from lakefold_reader.source import counts_rows, explained, missing, numbers_of, read_state
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations import Kind
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_reader.columns import TableSchema
-    from lakefold_reader.feed_columns import Names
+    from lakefold_reader.feed_columns import Followed, Last
     from lakefold_reader.source import Source, Step
     from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
@@ -42,20 +43,37 @@ REWRITES = frozenset({Kind.OVERWRITE, Kind.RESTORE})
 
 
 def plan_changes(
-    source: Source, after: int, to: int | None = None, *, rewritten: Rewritten | str = Rewritten.ROWS
+    source: Source,
+    after: int,
+    to: int | None = None,
+    *,
+    rewritten: Rewritten | str = Rewritten.ROWS,
+    shown: Last | None = None,
 ) -> Iterator[ChangePart]:
     """What the versions behind `after` up to `to` (None: the newest) did, version by version.
 
     Of one version what went comes first, then what rows were before and after a change, then what came: who
     applies the parts in their order never has a row twice. Nothing is read before it is asked for, but that
-    the versions are there.
+    the versions are there. `shown`: what `last_of` gives for `to`, where it is known already.
 
     Raises `InvalidError` for a range that runs backwards, `VersionExpiredError` where a version of it is gone
     or not there yet, at once or when it is come to; `RewrittenError` as asked for; `DamagedError` where a
     version can't be read.
     """
     last = checked_range(source, after, to)
-    return _Plan(source, last, rewritten_of(rewritten)).parts(after)
+    return _Plan(source, after, last, rewritten_of(rewritten), shown).parts(last)
+
+
+def plan_version(
+    source: Source, version: int, *, whole: bool = False, to: int | None = None
+) -> Iterator[ChangePart]:
+    """As `plan_changes` for one version that is known to be there.
+
+    `whole`: all its rows count as inserted, whatever was there before, by no entry in particular; what a feed
+    may begin with. `to`: the last version of that feed, in whose columns they are shown (None: this one).
+    """
+    plan = _Plan(source, version - 1, version if to is None else to, Rewritten.ROWS, None)
+    return plan.whole(version) if whole else plan.parts(version)
 
 
 def checked_range(source: Source, after: int, to: int | None) -> int:
@@ -69,9 +87,11 @@ def checked_range(source: Source, after: int, to: int | None) -> int:
             hint="the first number is that of the version seen last, the second that of the last one to see",
         )
     there = set(numbers)
-    for number in range(min(after + 1, last), last + 1):
-        if number not in there:
-            raise missing(source, number)
+    gone = [number for number in range(min(after + 1, last), last + 1) if number not in there]
+    if last > numbers[-1]:
+        raise missing(source, last)
+    if gone:
+        raise expired(source, f"version {gone[0]} is gone: it was cleaned up")
     return last
 
 
@@ -99,25 +119,38 @@ class _Found(NamedTuple):
 class _Plan:
     """One walk over the versions, and what is kept from one to the next."""
 
-    def __init__(self, source: Source, to: int, rewritten: Rewritten) -> None:
+    def __init__(self, source: Source, after: int, to: int, rewritten: Rewritten, shown: Last | None) -> None:
         self._source = source
+        self._after = after
         self._to = to
         self._rewritten = rewritten
+        self._shown = shown
+        self._steps = Steps(source)
         self._schema: TableSchema | None = None
         self._schema_before: TableSchema | None = None
         self._state: LanceState | None = None
-        self._described: list[tuple[TableSchema, bytes, Names]] = []
-        self._following: Following | None = None
+        self._described: list[tuple[TableSchema, bytes, Followed]] = []
 
-    def parts(self, after: int) -> Iterator[ChangePart]:
-        """The parts of all versions behind this one."""
-        for version in range(after + 1, self._to + 1):
-            step = read_step(self._source, version, whole=self._schema is None)
-            if step is None:
-                raise missing(self._source, version)
+    @cached_property
+    def _following(self) -> Following:
+        return Following(self._steps, self._after, self._shown or last_of(self._source, self._to))
+
+    def parts(self, to: int) -> Iterator[ChangePart]:
+        """The parts of all versions up to this one."""
+        for version in range(self._after + 1, to + 1):
+            self._following  # noqa: B018 - looks through the versions before the first one's turn
+            step = self._steps.take(version, whole=self._schema is None)
             self._take_schema(step)
             with explained(self._source, version):
                 yield from (self._part(step, found) for found in self._found(step))
+
+    def whole(self, version: int) -> Iterator[ChangePart]:
+        """All rows of a version."""
+        step = self._steps.take(version, whole=True)
+        self._take_schema(step)
+        with explained(self._source, version):
+            for found in self._compared(step, Entries(step, self._source.uri), first=True):
+                yield self._part(step, found._replace(log_offset=None))
 
     def _take_schema(self, step: Step) -> None:
         self._schema_before = self._schema
@@ -140,7 +173,7 @@ class _Plan:
             yield from self._compared(step, entries, first=first)
             return
         for place, fragment in enumerate(plain):
-            number = entries.id_at(place)
+            number = fragment.id or entries.id_at(place)
             yield _Found(ChangeType.INSERT, step.version, Rows(fragment), number, entries.brought(number))
 
     def _compared(self, step: Step, entries: Entries, *, first: bool) -> Iterator[_Found]:
@@ -174,18 +207,14 @@ class _Plan:
         try:
             return read_state(self._source, before)
         except VersionExpiredError as error:
-            raise VersionExpiredError(
-                f"what version {step.version} changed shows only beside version {before}, which is gone",
-                oldest=error.oldest,
-                where=self._source.uri,
-                hint=f"the oldest one left is {error.oldest}: read it whole and begin the feed behind it",
-            ) from error
+            message = f"what version {step.version} changed shows only beside version {before}, which is gone"
+            raise expired(self._source, message) from error
 
     def _part(self, step: Step, found: _Found) -> ChangePart:
         schema = self._schema if found.at == step.version else self._schema_before
         if schema is None:
             raise AssertionError("the schemas of both versions are known before their rows are compared")
-        fields, names = self._description(found.at, schema)
+        fields, followed = self._description(found.at, schema)
         offsets = found.rows.offsets
         return ChangePart(
             step.version,
@@ -195,32 +224,22 @@ class _Plan:
             found.at,
             found.rows.fragment.SerializeToString(deterministic=True),
             found.number,
-            None if offsets is None else encode_bitmap(offsets),
+            None if offsets is None else encode_bitmap(offsets, runs=True),
             _count(found.rows),
             fields,
-            names,
+            followed,
         )
 
-    def _description(self, version: int, schema: TableSchema) -> tuple[bytes, Names]:
-        """A schema encoded, and which of its columns the feed shows; made once for each schema."""
-        for known, fields, names in self._described:
+    def _description(self, version: int, schema: TableSchema) -> tuple[bytes, Followed]:
+        """A schema encoded, and which of its fields the last version has; made once for each schema."""
+        for known, fields, followed in self._described:
             if known is schema:
-                return fields, names
-        if self._following is None:
-            self._following = Following(self._source, self._to, schema_at(self._source, self._to))
+                return fields, followed
         message = Schema(fields=schema.fields, metadata=schema.metadata)
         fields = message.SerializeToString(deterministic=True)
-        names = self._following.names(version, schema)
-        self._described = [*self._described[-1:], (schema, fields, names)]
-        return fields, names
-
-
-def schema_at(source: Source, version: int) -> TableSchema:
-    """The schema of a version. Raises `VersionExpiredError`, `DamagedError`."""
-    step = read_step(source, version, whole=True)
-    if step is None or step.head is None:
-        raise missing(source, version)
-    return schema_of(step.head)
+        followed = self._following.fields(version, schema)
+        self._described = [*self._described[-1:], (schema, fields, followed)]
+        return fields, followed
 
 
 def _plainly_added(step: Step) -> Sequence[DataFragment] | None:

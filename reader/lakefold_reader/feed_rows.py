@@ -6,6 +6,7 @@ pylance gives, they go through the dataset at a version in which they are there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,14 +14,17 @@ import pyarrow as pa
 from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.columns import TableSchema, columns_of
+from lakefold_reader.feed_values import Shape, shaped, with_bytes
 from lakefold_reader.scan import BATCH_ROWS, Dataset, rows_at
 from lakefold_reader.source import guarded, read_state
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.rows.bitmaps import decode_bitmap, numbers_of
+from lakefold_table.lance.schemas.schema import TOP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lakefold_protos.lance.file_pb2 import Field
     from lakefold_reader.feed_parts import ChangePart
     from lakefold_reader.source import Source
 
@@ -34,7 +38,7 @@ CHANGE_FIELDS = (
 
 
 def feed_schema(columns: TableSchema) -> pa.Schema:
-    """The Arrow schema of a feed with these columns; any of them may be null, in rows that are older than it.
+    """The Arrow schema of a feed with these columns: any may be null, in older rows; blobs are bytes.
 
     Raises `InvalidError` where a column has the name of one that the feed adds.
     """
@@ -45,7 +49,7 @@ def feed_schema(columns: TableSchema) -> pa.Schema:
             where="columns",
             hint="choose the columns without them",
         )
-    fields = [field.with_nullable(True) for field in columns.arrow]  # noqa: FBT003 - pyarrow's only form
+    fields = [pa.field(one.name, with_bytes(one.type), metadata=one.metadata) for one in columns.arrow]
     return pa.schema([*fields, *CHANGE_FIELDS], columns.arrow.metadata)
 
 
@@ -56,13 +60,11 @@ def read_part(source: Source, part: ChangePart, columns: TableSchema) -> Iterato
     `VersionExpiredError` where the part's version was cleaned up meanwhile, `DamagedError` where a file is
     missing or can't be read, `InvalidError` where a value doesn't fit the last version's type.
     """
-    schema = feed_schema(columns)
-    then = dict(part.columns)
-    names = [then.get(column.name) for column in columns.columns]
+    view = _View.of(part, columns)
     rows = 0
-    for batch in guarded(source, part.at, _stored_rows(source, part, [name for name in names if name])):
+    for batch in guarded(source, part.at, stored_rows(source, part, view.names)):
         rows += batch.num_rows
-        yield _shown(part, batch, names, schema)
+        yield view.shown(part, batch)
     if part.rows is not None and rows != part.rows:
         raise DamagedError(
             f"version {part.at} has {rows} of the {part.rows} rows that version {part.version} changed",
@@ -71,8 +73,8 @@ def read_part(source: Source, part: ChangePart, columns: TableSchema) -> Iterato
         )
 
 
-def _stored_rows(source: Source, part: ChangePart, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows as the version `at` has them, in these columns of its own."""
+def stored_rows(source: Source, part: ChangePart, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a part as the version `at` has them, in these columns of its own. Raises as `Dataset`."""
     if not names and part.rows is not None:
         yield from _without_columns(part.rows)
         return
@@ -93,36 +95,53 @@ def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([numbers], ["rows"])
 
 
-def _shown(
-    part: ChangePart, batch: pa.RecordBatch, names: Sequence[str | None], schema: pa.Schema
-) -> pa.RecordBatch:
-    """The rows in the columns and types of the last version, with what the feed says of them."""
-    rows = batch.num_rows
-    arrays = [
-        pa.nulls(rows, field.type) if name is None else _cast(part, batch.column(name), field)
-        for name, field in zip(names, schema, strict=False)
-    ]
-    said = [str(part.change_type), part.version, part.time_us, part.log_offset]
-    arrays += [
-        pa.repeat(pa.scalar(value, field.type), rows)
-        for value, field in zip(said, CHANGE_FIELDS, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+@dataclass(frozen=True, slots=True)
+class _View:
+    """How rows of one version are shown: the feed's schema, and for each of its columns the older field."""
 
+    schema: pa.Schema
+    columns: tuple[tuple[int, Field | None], ...]
+    shape: Shape
 
-def _cast(part: ChangePart, values: pa.Array, field: pa.Field) -> pa.Array:
-    """The values in the last version's type."""
-    if values.type == field.type:
-        return values
-    try:
-        return values.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidError(
-            f"column {field.name} is {values.type} in version {part.at} and {field.type} in the feed's last: "
-            f"{error}",
-            where="columns",
-            hint="leave the column out, or end the feed before the version that changed its type",
-        ) from error
+    @classmethod
+    def of(cls, part: ChangePart, columns: TableSchema) -> _View:
+        """How this part is shown in these columns."""
+        then, followed = Schema.FromString(part.fields).fields, dict(part.followed)
+        top = {one.id: one for one in then if one.parent_id == TOP}
+        ids = [column.fields[0].id for column in columns.columns]
+        pairs = tuple((number, top.get(followed.get(number, TOP))) for number in ids)
+        return cls(feed_schema(columns), pairs, Shape.of(columns.fields, then, followed))
+
+    @property
+    def names(self) -> list[str]:
+        """The older version's columns that are shown."""
+        return [field.name for _, field in self.columns if field is not None]
+
+    def shown(self, part: ChangePart, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows in the columns and types of the last version, with what the feed says of them."""
+        arrays = [
+            pa.nulls(batch.num_rows, kind.type)
+            if field is None
+            else self._shaped(part, batch.column(field.name), kind, (number, field.id))
+            for (number, field), kind in zip(self.columns, self.schema, strict=False)
+        ]
+        said = [str(part.change_type), part.version, part.time_us, part.log_offset]
+        arrays += [
+            pa.repeat(pa.scalar(value, field.type), batch.num_rows)
+            for value, field in zip(said, CHANGE_FIELDS, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _shaped(self, part: ChangePart, values: pa.Array, field: pa.Field, ids: tuple[int, int]) -> pa.Array:
+        try:
+            return shaped(values, field.type, *ids, self.shape)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidError(
+                f"column {field.name} is {values.type} in version {part.at} and {field.type} in the feed's "
+                f"last: {error}",
+                where="columns",
+                hint="leave the column out, or end the feed before the version that changed its type",
+            ) from error
 
 
 def _id(source: Source, part: ChangePart, fragment: DataFragment) -> int:

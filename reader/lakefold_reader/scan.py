@@ -18,7 +18,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.file_pb2 import FileDescriptor
-from lakefold_reader.columns import is_direct, sources
+from lakefold_reader.columns import is_blob, is_direct, sources
 from lakefold_table.errors import DamagedError, InvalidError, RetryError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.roots import below
@@ -36,8 +36,12 @@ BATCH_ROWS = 8192
 """Rows of a batch: pylance's own default for scans."""
 ADDRESS = "_rowaddr"
 LEGACY = "0.1"
-OFFSET_BITS = 0xFFFFFFFF
+OFFSET_WIDTH, OFFSET_BITS = 32, 0xFFFFFFFF
 """The lower half of a row's address is its place in its fragment."""
+BYTES, BLOB_ROWS = "all_binary", 16
+"""How pylance is asked for the bytes of blobs, and of how many rows at once: each may be large."""
+LOOKED_UP, SPARSE = 1024, 16
+"""Rows are looked up, so many at once, where one of so many is asked for; where more are, all are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +135,31 @@ class Dataset:
             only = None if fragment_ids is None else [opened.get_fragment(number) for number in fragment_ids]
             return opened.scanner(fragments=only, **options).to_reader()
 
+    def with_blobs(self, columns: Sequence[str], fragment_id: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a fragment that aren't deleted, blobs as their bytes, a few at a time."""
+        options = {"blob_handling": BYTES, "batch_size": BLOB_ROWS, "batch_readahead": 1}
+        return _told_of(self._scanned([fragment_id], columns=list(columns), **options), self.uri)
+
     def taken(
+        self, columns: Sequence[str], fragment_id: int, offsets: NDArray[np.uint32], most: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows at these places of a fragment, ascending, where they aren't deleted; blobs as their bytes.
+
+        At most `most` at once.
+        """
+        first = fragment_id << OFFSET_WIDTH
+        for start in range(0, offsets.size, most):
+            places = (offsets[start : start + most].astype(np.uint64) + np.uint64(first)).tolist()
+            where = f"{ADDRESS} in ({','.join(map(str, places))})"
+            found = self._scanned([fragment_id], columns=list(columns), filter=where, blob_handling=BYTES)
+            yield from _told_of(found, self.uri)
+
+    def masked(
         self, columns: Sequence[str], fragment_id: int, offsets: NDArray[np.uint32]
     ) -> Iterator[pa.RecordBatch]:
-        """The rows at these places of a fragment, ascending, where they aren't deleted."""
-        opened = self._opened
-        with _told(self.uri):
-            fragment = opened.get_fragment(fragment_id)
-            scanner = opened.scanner(columns=list(columns), fragments=[fragment], with_row_address=True)
-            reader = scanner.to_reader()
-        for batch in _told_of(reader, self.uri):
+        """As `taken`, by reading the whole fragment: sooner done where most of its rows are asked for."""
+        found = self._scanned([fragment_id], columns=list(columns), with_row_address=True)
+        for batch in _told_of(found, self.uri):
             places = batch.column(ADDRESS).to_numpy() & OFFSET_BITS
             chosen = batch.filter(pa.array(np.isin(places, offsets)))
             if chosen.num_rows:
@@ -186,7 +205,8 @@ def rows_at(
 ) -> Iterator[pa.RecordBatch]:
     """The rows at these places of a fragment (None: all that aren't deleted), in the columns of `schema`.
 
-    `id_of` is asked as by `rows_of_fragments`, and then deleted rows are left out, too. Raises as `Dataset`.
+    Blobs are given as their bytes. `id_of` is asked as by `rows_of_fragments`, and then deleted rows are left
+    out, too. Raises as `Dataset`.
     """
     names = [column.name for column in schema.columns]
     scanned = not names or any(column.scanned for column in schema.columns)
@@ -195,9 +215,17 @@ def rows_at(
     )
     if direct is not None:
         return direct
-    if offsets is not None:
-        return dataset.taken(names, id_of(), offsets)
-    return iter(dataset.reader(names or None, fragment_ids=[id_of()]))
+    blobs = any(is_blob(field) for field in schema.fields)
+    if offsets is None:
+        number = id_of()
+        return (
+            dataset.with_blobs(names, number)
+            if blobs
+            else iter(dataset.reader(names or None, fragment_ids=[number]))
+        )
+    if blobs or offsets.size * SPARSE < fragment.physical_rows:
+        return dataset.taken(names, id_of(), offsets, BLOB_ROWS if blobs else LOOKED_UP)
+    return dataset.masked(names, id_of(), offsets)
 
 
 def rows_of_files(

@@ -77,7 +77,7 @@ class Source:
 
         Raises `FileNotFoundError`, and `PlaceError` for a path that no store takes.
         """
-        if "://" not in path:
+        if "://" not in path and not path.startswith("/"):
             return self.storage.get(path)
         folder, name = folder_and_name(path)
         return open_storage(folder, self.options).get(name)

@@ -9,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.columns import schema_of
-from lakefold_reader.feed_columns import Following
-from lakefold_reader.feed_parts import ChangePart, ChangeType
+from lakefold_reader.feed_parts import ChangePart
+from lakefold_reader.feed_plan import plan_version
 from lakefold_reader.snapshot import version_as_of
-from lakefold_reader.source import counts_rows, missing, numbers_of, open_source, read_state, time_of
+from lakefold_reader.source import missing, numbers_of, open_source, time_of
 from lakefold_reader.spark_options import EARLIEST, LATEST
 from lakefold_reader.spark_plan import ROW_BYTES, grouped, size_of
 from lakefold_reader.spark_types import fitted
@@ -97,26 +95,7 @@ def _before(source: Source, moment: int) -> int:
 
 def content(source: Source, version: int, pinned: Pinned) -> list[ChangePart]:
     """A version's whole content as inserts, a part for each fragment. Raises `VersionExpiredError`."""
-    state = read_state(source, version)
-    schema = schema_of(state.head)
-    names = Following(source, pinned.version, pinned.schema).names(version, schema)
-    fields = Schema(fields=schema.fields, metadata=schema.metadata).SerializeToString(deterministic=True)
-    return [
-        ChangePart(
-            version=version,
-            time_us=state.time_us,
-            change_type=ChangeType.INSERT,
-            log_offset=None,
-            at=version,
-            fragment=one.SerializeToString(deterministic=True),
-            fragment_id=one.id,
-            offsets=None,
-            rows=one.physical_rows - one.deletion_file.num_deleted_rows if counts_rows(one) else None,
-            fields=fields,
-            columns=names,
-        )
-        for one in state.fragments
-    ]
+    return list(plan_version(source, version, whole=True, to=pinned.version))
 
 
 def weight(part: ChangePart) -> tuple[int, int]:

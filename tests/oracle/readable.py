@@ -112,13 +112,13 @@ def overwrite(dataset: lance.LanceDataset) -> object:
 class Done:
     """What is done, and what a reader is told of it.
 
-    `inserted`: the ids of rows, or whether they are told at all: where rows keep their ids, or never.
+    `inserted`: the ids of rows, or that they are told only where rows keep their ids.
     `only`: nothing else happened. `rows` and `files` came and went.
     """
 
     act: Act
     operation: str
-    inserted: Sequence[int] | Literal["where stable", "never"] = ()
+    inserted: Sequence[int] | Literal["where stable"] = ()
     only: bool = False
     rows: tuple[int, int] = (0, 0)
     files: tuple[int, int] = (0, 0)
@@ -164,8 +164,8 @@ ACTS = {
     "cast a column": Done(
         lambda ds: ds.alter_columns(altered("renamed", data_type=pa.int32())), "merge", files=(4, 3)
     ),
-    "restore fewer columns": Done(restore(2), "restore", "never", rows=(5493, 10), files=(0, 4)),
-    "restore deleted rows": Done(restore(9), "restore", "never", rows=(5493, 0)),
+    "restore fewer columns": Done(restore(2), "restore", "where stable", rows=(5493, 10), files=(0, 4)),
+    "restore deleted rows": Done(restore(9), "restore", "where stable", rows=(5493, 0)),
     "create an index": Done(lambda ds: ds.create_scalar_index("renamed", "BTREE"), "create_index", only=True),
     "compact, indices later": Done(
         lambda ds: ds.optimize.compact_files(defer_index_remap=not ds.has_stable_row_ids),

@@ -91,7 +91,8 @@ def check_told(uri: str, version: int, done: Done) -> pa.Table | None:
     assert (change.operation, row.operation) == (done.operation, done.operation)
     assert change.only_inserts is done.only
     assert (row.rows_in, row.rows_out, row.files_in, row.files_out) == (*done.rows, *done.files)
-    told = done.inserted != "never" if dataset.has_stable_row_ids else not isinstance(done.inserted, str)
+    check_feed(uri, version)
+    told = dataset.has_stable_row_ids or not isinstance(done.inserted, str)
     if not told:
         assert change.rows is None
         with pytest.raises(UntoldChangeError, match=f"the work of {done.operation}"):
@@ -104,6 +105,25 @@ def check_told(uri: str, version: int, done: Done) -> pa.Table | None:
     assert inserted.schema.equals(change.schema, check_metadata=True)
     assert change.inserted(["text"]).equals(inserted.select(["text"]))
     return inserted
+
+
+def check_feed(uri: str, version: int) -> None:
+    """The feed of all versions leads to the rows of the last one, each change beginning where one ended."""
+    oldest = open_source(uri).versions.numbers()[0]
+    there: dict[object, dict[str, object]] = {}
+    for row in lakefold.changes(uri, oldest - 1, version).read_all().to_pylist():
+        if row["_change_type"] in {"delete", "update_preimage"}:
+            assert there.pop(row["id"]) == plain(row)
+        else:
+            assert row["id"] not in there
+            there[row["id"]] = plain(row)
+    assert there == {row["id"]: row for row in lance.dataset(uri, version=version).to_table().to_pylist()}
+    last = lakefold.changes(uri, version - 1, version).read_all()
+    assert last.equals(change_of(uri, version).feed().read_all())
+
+
+def plain(row: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in row.items() if not name.startswith(("_change", "_commit", "_log"))}
 
 
 def check_both(table: Path, done: Done) -> None:

@@ -136,14 +136,14 @@ def state_of(file: ManifestFile, scheme: Scheme, where: str = "") -> LanceState:
         file.fragments,
         file.index_section,
         file.transaction,
-        _history(file.head, where),
+        history_in(file.head, where),
         columns_of(file.head.fields, file_version),
         scheme,
         file_version,
     )
 
 
-def _history(head: Manifest, where: str) -> History:
+def history_in(head: Manifest, where: str = "") -> History:
     """What the marks tell of the versions before; marks that can't be read tell nothing.
 
     Any client may have written those. Who needs the marks themselves reads them, and says what is wrong.

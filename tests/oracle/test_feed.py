@@ -1,0 +1,319 @@
+"""What the change feed says of single operations: beside pylance, value by value, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lakefold
+from lakefold import cli
+from lakefold_reader.feed import changes, feed_of
+from lakefold_reader.feed_columns import last_of
+from lakefold_reader.feed_parts import RewrittenError
+from lakefold_reader.feed_plan import plan_changes, plan_version
+from lakefold_reader.feed_rows import read_part
+from lakefold_reader.scan import Dataset
+from lakefold_reader.source import open_source, source_on
+from lakefold_reader.tail import tail
+from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
+from lakefold_table.storage import open_storage
+from tests.oracle.test_deletes import table_of
+from tests.oracle.test_mixed_versions import STABLE, appended, changed, folded
+from tests.oracle.test_rebases import delete, merge, update
+from tests.proposals import rows
+from tests.tables import START_US, Folded, Recording
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold_reader.feed_parts import ChangePart
+
+INSERT, BEFORE, AFTER, DELETE = "insert", "update_preimage", "update_postimage", "delete"
+
+
+def foreign(folder: Path, *, stable: bool = False, count: int = 20) -> str:
+    """A table of another client's: the ids from 0 on, 10 in each fragment."""
+    uri = str(folder / "t")
+    lance.write_dataset(rows(range(count)), uri, enable_stable_row_ids=stable, max_rows_per_file=10)
+    return uri
+
+
+def told(uri: str, after: int, to: int | None = None, key: str = "id", **more: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - arguments of `changes`
+    """What became of which row, in the feed's order."""
+    found = lakefold.changes(uri, after, to, **more).read_all()
+    return list(zip(found["_change_type"].to_pylist(), found[key].to_pylist(), strict=True))
+
+
+@STABLE
+def test_updates_are_pairs_where_rows_keep_their_ids(tmp_path: Path, *, stable: bool) -> None:
+    uri = foreign(tmp_path, stable=stable)
+    lance.dataset(uri).update({"text": "'new'"}, where="id in (3, 14)")
+    found = lakefold.changes(uri, 1).read_all().to_pylist()
+    gone, come = (BEFORE, AFTER) if stable else (DELETE, INSERT)
+    assert [(row["_change_type"], row["id"], row["text"]) for row in found] == [
+        (gone, 3, "row 3"),
+        (gone, 14, "row 14"),
+        (come, 3, "new"),
+        (come, 14, "new"),
+    ]
+    assert {row["_commit_version"] for row in found} == {2}
+    assert {row["_log_offset"] for row in found} == {None}
+    versions: dict[int, Any] = {one["version"]: one["timestamp"] for one in lance.dataset(uri).versions()}
+    (time,) = {row["_commit_timestamp"] for row in found}
+    assert time.replace(tzinfo=None) == versions[2].replace(tzinfo=None)
+
+
+@STABLE
+def test_the_columns_that_a_feed_adds(tmp_path: Path, *, stable: bool) -> None:
+    uri = foreign(tmp_path, stable=stable)
+    found = lakefold.changes(uri, 0)
+    table = lance.dataset(uri).schema
+    assert found.schema == pa.schema(
+        [
+            *[field.with_nullable(True) for field in table],  # noqa: FBT003 - pyarrow's only form
+            pa.field("_change_type", pa.string(), nullable=False),
+            pa.field("_commit_version", pa.int64(), nullable=False),
+            pa.field("_commit_timestamp", pa.timestamp("us", "UTC"), nullable=False),
+            pa.field("_log_offset", pa.int64()),
+        ]
+    )
+    assert found.read_all().num_rows == 20
+    assert lakefold.changes(uri, 0, columns=["text"]).read_all().column_names[:2] == ["text", "_change_type"]
+    assert lakefold.changes(uri, 0, columns=[]).read_all().num_rows == 20
+    assert lakefold.changes(uri, 1).read_all().num_rows == 0
+
+
+@STABLE
+def test_entries_that_share_a_version(tmp_path: Path, *, stable: bool) -> None:
+    table = table_of(tmp_path / "t", stable=stable)
+    sent = [appended(table, 200, 201), changed(table, merge(2, 100)), appended(table, 300)]
+    sent += [changed(table, delete("a in (1, 11)")), changed(table, merge(400, 401))]
+    change = folded(table, [*sent, changed(table, update("a in (12, 35)"))], 70)
+    found = change.feed().read_all().to_pylist()
+    offsets = {(row["_change_type"], row["a"]): row["_log_offset"] for row in found}
+    expected = {(INSERT, 200): 70, (INSERT, 201): 70, (INSERT, 100): 71, (INSERT, 300): 72}
+    expected |= {(INSERT, 400): 74, (INSERT, 401): 74, (DELETE, 1): 75, (DELETE, 11): 75}
+    gone, come = (BEFORE, AFTER) if stable else (DELETE, INSERT)
+    expected |= {(gone, 2): 75, (gone, 12): 75, (gone, 35): 75, (come, 2): 71, (come, 12): 75, (come, 35): 75}
+    assert offsets == expected
+    assert lakefold.changes(table, change.version - 1).read_all().to_pylist() == found
+
+
+def test_the_only_entry_of_a_version_did_all_of_it(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "t")
+    change = folded(table, [changed(table, delete("a in (1, 11)"))], 33)
+    found = change.feed(["a"]).read_all().to_pylist()
+    assert [(row["a"], row["_change_type"], row["_log_offset"]) for row in found] == [
+        (1, DELETE, 33),
+        (11, DELETE, 33),
+    ]
+
+
+def test_appends_of_a_committer_are_told_by_their_first_bytes(tmp_path: Path) -> None:
+    table = Folded(open_storage(tmp_path / "t"), first=5)
+    table.append(rows([1, 2]), rows([3]))
+    table.append(rows([4]))
+    recording = Recording(open_storage(tmp_path / "t"))
+    source = source_on(recording)
+    shown = last_of(source, 3)
+    parts = plan_changes(source, 1, shown=shown)
+    recording.calls.clear()
+    planned = list(parts)
+    assert recording.calls == ["get", "get_range"], "the first one whole, for its schema"
+    assert [(part.version, part.log_offset, part.rows, part.offsets) for part in planned] == [
+        (2, 6, 2, None),
+        (2, 7, 1, None),
+        (3, 8, 1, None),
+    ]
+    assert [part.time_us for part in planned] == [START_US + 7000, START_US + 7000, START_US + 8000]
+    found = feed_of(source, planned, shown.schema).read_all()
+    assert found["id"].to_pylist() == [1, 2, 3, 4]
+
+
+@STABLE
+def test_parts_may_be_read_elsewhere_and_in_any_order(tmp_path: Path, *, stable: bool) -> None:
+    uri = foreign(tmp_path, stable=stable)
+    lance.dataset(uri).update({"text": "'new'"}, where="id in (3, 14)")
+    lance.dataset(uri).delete("id < 12")
+    source = open_source(uri)
+    schema = last_of(source, 3).schema
+    planned: list[ChangePart] = list(plan_changes(source, 0, 3))
+    sent = pickle.dumps(planned)
+    assert len(sent) < 8000
+    elsewhere = open_source(uri)
+    found = [
+        pa.Table.from_batches(read_part(elsewhere, part, schema.chosen(["id"])))
+        for part in reversed(pickle.loads(sent))  # noqa: S301 - pickled two lines above
+    ]
+    assert pa.concat_tables(reversed(found)).equals(changes(uri, 0, 3, columns=["id"]).read_all())
+    assert [part.num_rows for part in reversed(found)] == [part.rows for part in planned]
+
+
+def overwritten(uri: str) -> None:
+    lance.write_dataset(rows([1, 7]), uri, mode="overwrite")
+
+
+def restored(uri: str) -> None:
+    lance.dataset(uri).delete("id < 3")
+    lance.dataset(uri, version=1).restore()
+
+
+@STABLE
+@pytest.mark.parametrize(
+    ("do", "found"),
+    [
+        (overwritten, [*((DELETE, number) for number in range(20)), (INSERT, 1), (INSERT, 7)]),
+        (restored, [(INSERT, 0), (INSERT, 1), (INSERT, 2)]),
+    ],
+)
+def test_content_that_was_rewritten(
+    do: Callable[[str], None], found: list[tuple[str, int]], tmp_path: Path, *, stable: bool
+) -> None:
+    uri = foreign(tmp_path, stable=stable)
+    do(uri)
+    newest = lance.dataset(uri).version
+    lance.write_dataset(rows([50]), uri, mode="append")
+    assert told(uri, newest - 1) == [*found, (INSERT, 50)]
+    assert told(uri, newest - 1, rewritten="skip") == [(INSERT, 50)]
+    with pytest.raises(RewrittenError, match=f"version {newest} put other content") as caught:
+        told(uri, newest - 1, rewritten="fail")
+    assert caught.value.version == newest
+    assert told(uri, newest, rewritten="fail") == [(INSERT, 50)]
+    assert told(uri, 0, 1, rewritten="fail") == [(INSERT, number) for number in range(20)]
+    with pytest.raises(InvalidError, match="choose one of rows, fail, skip"):
+        told(uri, 0, rewritten="maybe")
+
+
+def test_a_restore_over_a_compaction_pairs_rows_by_their_ids(tmp_path: Path) -> None:
+    uri = foreign(tmp_path, stable=True)
+    lance.dataset(uri).update({"text": "'new'"}, where="id = 3")
+    lance.dataset(uri).delete("id = 4")
+    lance.dataset(uri).optimize.compact_files()
+    newest = lance.dataset(uri).version
+    assert told(uri, 3, newest) == []
+    lance.dataset(uri, version=1).restore()
+    found = lakefold.changes(uri, newest).read_all().to_pylist()
+    assert [row["id"] for row in found if row["_change_type"] == INSERT] == [4]
+    texts = {row["id"]: row["text"] for row in found if row["_change_type"] == AFTER}
+    assert texts == {number: f"row {number}" for number in range(20) if number != 4}
+
+
+@STABLE
+def test_the_first_version_of_a_clone_or_a_branch_inserts_all_rows(tmp_path: Path, *, stable: bool) -> None:
+    uri = foreign(tmp_path, stable=stable)
+    lance.dataset(uri).delete("id < 5")
+    lance.dataset(uri).shallow_clone(str(tmp_path / "clone"), 2)
+    lance.dataset(uri).create_branch("side", 2)
+    lance.dataset(str(tmp_path / "t/tree/side")).delete("id < 7")
+    lance.dataset(uri).delete("id = 19")
+    expected = [(INSERT, number) for number in range(5, 20)]
+    assert told(str(tmp_path / "clone"), 1) == expected
+    assert told(uri, 1, branch="side") == [*expected, (DELETE, 5), (DELETE, 6)]
+    assert told(uri, 2, branch="side") == [(DELETE, 5), (DELETE, 6)]
+    assert told(uri, 2) == [(DELETE, 19)]
+    (whole, *_) = tail(str(tmp_path / "clone"), "earliest")
+    assert whole.feed().read_all()["id"].to_pylist() == list(range(5, 20))
+
+
+def test_versions_that_are_gone_or_not_there_yet(tmp_path: Path) -> None:
+    uri = foreign(tmp_path)
+    for number in range(3):
+        lance.dataset(uri).delete(f"id = {number}")
+    lance.write_dataset(rows([50]), uri, mode="append")
+    with pytest.raises(VersionExpiredError, match="version 9 is not there yet, the newest is 5"):
+        lakefold.changes(uri, 3, 9)
+    with pytest.raises(VersionExpiredError, match="version 7 is not there yet"):
+        lakefold.changes(uri, 7, 7)
+    for after, to in ((4, 3), (-1, 3), (6, None)):
+        with pytest.raises(InvalidError, match="no version lies behind"):
+            lakefold.changes(uri, after, to)
+    begun = lakefold.changes(uri, 2, 4)
+    source = open_source(uri)
+    for number in (1, 2, 3):
+        (Path(uri) / source.versions.path(number)).unlink()
+    with pytest.raises(VersionExpiredError, match="version 3 is gone") as caught:
+        begun.read_all()
+    assert caught.value.oldest == 4
+    with pytest.raises(VersionExpiredError, match=r"version 2 is gone.* one left is 4: read it whole"):
+        lakefold.changes(uri, 1)
+    with pytest.raises(VersionExpiredError, match="version 4 changed shows only beside version 3") as caught:
+        lakefold.changes(uri, 3).read_all()
+    assert caught.value.oldest == 4
+    assert told(uri, 4) == [(INSERT, 50)]
+
+
+def test_files_that_are_gone(tmp_path: Path) -> None:
+    uri = foreign(tmp_path)
+    lance.dataset(uri).delete("id < 12")
+    planned = list(plan_version(open_source(uri), 2))
+    for path in Path(uri, "_deletions").iterdir():
+        path.rename(path.with_suffix(".away"))
+    with pytest.raises(DamagedError, match="version 2 names a file that is missing"):
+        lakefold.changes(uri, 1).read_all()
+    for path in Path(uri, "data").iterdir():
+        path.unlink()
+    source = open_source(uri)
+    with pytest.raises(DamagedError, match="version 1 names a file that is missing"):
+        list(read_part(source, planned[0], last_of(source, 2).schema))
+
+
+def test_rows_are_read_when_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And from the files that hold them, without opening the table."""
+    uri = foreign(tmp_path, count=40)
+    lance.dataset(uri).update({"text": "'new'"}, where="id % 9 = 0")
+    lance.write_dataset(rows([50]), uri, mode="append")
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the dataset was opened")
+
+    monkeypatch.setattr(Dataset, "reader", refuse)
+    monkeypatch.setattr(Dataset, "taken", refuse)
+    reader = lakefold.changes(uri, 0)
+    assert [reader.read_next_batch().num_rows for _ in range(4)] == [10, 10, 10, 10]
+    for path in Path(uri, "data").iterdir():
+        path.unlink()
+    with pytest.raises(DamagedError):
+        reader.read_all()
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = Folded(open_storage(tmp_path / "t"))
+    table.append(rows([1, 2]))
+    lance.dataset(str(tmp_path / "t")).delete("id = 1")
+    assert cli.run(["changes", table.uri, "--from", "1"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "version 2  insert            @1  id=1  text=row 1",
+        "version 2  insert            @1  id=2  text=row 2",
+        "version 3  delete            id=1  text=row 1",
+    ]
+    assert cli.run(["changes", table.uri, "--from", "1", "--to", "2", "--columns", "id", "--json"]) == 0
+    documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert documents == [
+        {
+            "id": number,
+            "_change_type": "insert",
+            "_commit_version": 2,
+            "_commit_timestamp": "2023-11-14T22:13:20.001000Z",
+            "_log_offset": 1,
+        }
+        for number in (1, 2)
+    ]
+    assert cli.run(["changes", table.uri, "--from", "7"]) == 2
+    assert "no version lies behind 7" in capsys.readouterr().err
+
+
+def test_the_change_feed_of_a_tail_s_first_change(tmp_path: Path) -> None:
+    uri = foreign(tmp_path)
+    lance.dataset(uri).delete("id < 15")
+    lance.dataset(uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+    (change,) = tail(uri, "earliest")
+    assert [(row["_change_type"], row["id"]) for row in change.feed().read_all().to_pylist()] == [
+        (INSERT, number) for number in range(15, 20)
+    ]
