@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -63,6 +63,8 @@ class External:
     base: str
     scheme: Scheme = Scheme.V2
     committers: int = 0
+    through: dict[str, str] = field(default_factory=dict)
+    """Storage options in place of the servers' own: proxies between."""
 
     @classmethod
     def new(cls, s3: S3Server, dynamodb: DynamoServer, scheme: Scheme = Scheme.V2) -> External:
@@ -82,15 +84,15 @@ class External:
     @property
     def options(self) -> dict[str, str]:
         """The storage options that pylance and we are given."""
-        return self.dynamodb.options(**self.s3.options())
+        return {**self.dynamodb.options(**self.s3.options()), **self.through}
 
     def storage(self) -> Storage:
         """A client of ours."""
         return open_storage(self.uri, self.options)
 
     def objects(self) -> Storage:
-        """The objects alone."""
-        return open_storage(self.plain, self.options)
+        """The objects alone, and no proxy between."""
+        return open_storage(self.plain, self.s3.options())
 
     def numbers(self) -> list[int]:
         """The versions that we see."""

@@ -72,12 +72,15 @@ class Hold:
     release: threading.Event = field(default_factory=threading.Event)
 
 
+_OPERATION = "X-Amz-Target"
+"""The header by which DynamoDB is told what to do."""
+
 Fault = LoseAnswer | LoseRequest | Answer | CutBody | Strip | Hold
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked: the method (`LIST` for a listing), the decoded path, the query's values."""
+    """What was asked: the method (`LIST` for a listing, DynamoDB's own), the path, the query's values."""
 
     method: str
     path: str
@@ -126,6 +129,12 @@ class FaultProxy:
         skipped = iter(range(after))
         with self._lock:
             self._rules.append(_Rule(lambda one: fits(one) and next(skipped, None) is None, fault, times))
+
+    @property
+    def left(self) -> int:
+        """How many planned faults have not happened yet, without those that never end."""
+        with self._lock:
+            return sum(max(rule.left, 0) for rule in self._rules)
 
     def forget(self) -> None:
         """Drop all faults that didn't happen yet, and the requests that were seen."""
@@ -198,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        fault = self.server.proxy.meet(_request(self.command, self.path))
+        fault = self.server.proxy.meet(_request(self.command, self.path, self.headers.get(_OPERATION, "")))
         headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
         with suppress(OSError, http.client.HTTPException):
             self.act(fault, headers, body)
@@ -216,13 +225,13 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(fault, Strip):
             headers = _signed_without(fault.header, self.command, self.url(), headers, body)
         if isinstance(fault, Answer) and not fault.done:
-            self.tell(_spoiled(fault))
+            self.tell(_spoiled(fault, in_json=_OPERATION in self.headers))
             return
         answered = self.ask(headers, body)
         if isinstance(fault, LoseAnswer):
             self.vanish()
         elif isinstance(fault, Answer):
-            self.tell(_spoiled(fault))
+            self.tell(_spoiled(fault, in_json=_OPERATION in self.headers))
         elif isinstance(fault, CutBody):
             self.tell(answered, fault.length)
             self.vanish()
@@ -272,13 +281,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.upstream.close()
 
 
-def _request(method: str, target: str) -> Request:
+def _request(method: str, target: str, operation: str) -> Request:
     split = urlsplit(target)
     query = parse_qs(split.query, keep_blank_values=True)
-    return Request("LIST" if "list-type" in query else method, unquote(split.path), query)
+    method = operation.rpartition(".")[2] or ("LIST" if "list-type" in query else method)
+    return Request(method, unquote(split.path), query)
 
 
-def _spoiled(fault: Answer) -> _Answered:
+def _spoiled(fault: Answer, *, in_json: bool) -> _Answered:
+    if in_json:
+        told = f'{{"__type": "com.amazonaws.dynamodb.v20120810#{fault.code}", "message": "planned"}}'
+        return _Answered(fault.status, [("Content-Type", "application/x-amz-json-1.0")], told.encode())
     body = f"<?xml version='1.0'?><Error><Code>{fault.code}</Code><Message>planned</Message></Error>"
     return _Answered(fault.status, [("Content-Type", "application/xml"), *fault.headers], body.encode())
 

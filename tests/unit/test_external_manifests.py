@@ -13,7 +13,7 @@ import pytest
 
 from lakefold_table.errors import DamagedError, InvalidError, PlaceError
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme
-from lakefold_table.storage.base import Listed, Put
+from lakefold_table.storage.base import Listed, ListsInOrder, Put
 from lakefold_table.storage.external import ExternalManifests
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions import Published
@@ -44,6 +44,13 @@ def test_a_version_is_put_by_five_steps_and_leaves_nothing_behind(kept: Kept) ->
     check_whole(kept, b"one", b"2")
 
 
+def first_names(storage: Storage) -> Sequence[str]:
+    assert isinstance(storage, ListsInOrder)
+    assert not storage.lists_in_order
+    assert storage.first_names(VERSIONS, 1) == storage.first_names(VERSIONS, 9)[:1]
+    return storage.first_names(VERSIONS, 9)
+
+
 READS: list[Callable[[Storage, str], object]] = [
     lambda storage, path: storage.get(path),
     lambda storage, path: storage.get_range(path, 0, 5),
@@ -53,6 +60,7 @@ READS: list[Callable[[Storage, str], object]] = [
     lambda storage, path: storage.make_durable([path]),
     lambda storage, path: storage.names(VERSIONS).index(path.rpartition("/")[2]),
     lambda storage, path: next(one for one in storage.list(f"{VERSIONS}/") if one.path == path),
+    lambda storage, path: first_names(storage).index(path.rpartition("/")[2]),
     lambda storage, _: versions(storage).latest(),
     lambda storage, path: storage.put_if_absent(path, [b"other"]),
 ]
@@ -62,6 +70,7 @@ ANSWERS: list[object] = [
     (b"three", 5),
     5,
     {"data/none": None},
+    None,
     None,
     None,
     None,

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lakefold_table.errors import InvalidError, LakefoldError, PlaceError, RetryError
 from lakefold_table.lance.manifests.naming import is_detached
-from lakefold_table.storage.base import DoubtfulPutError, Put, PutsTogether
+from lakefold_table.storage.base import DoubtfulPutError, ListsInOrder, Put, PutsTogether
 from lakefold_table.storage.manifest_stores import Recorded
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path
 from lakefold_table.storage.staged import Finishing, Leftovers
@@ -113,7 +113,11 @@ class ExternalManifests:
             # Also one from before there was a manifest store: it must not be put over.
             return Put.EXISTS
         staged = f"{path}-{self._new_id()}"
-        self._objects.put(staged, buffers)
+        try:
+            self._objects.put(staged, buffers)
+        except RetryError:
+            self._left.keep(slot, staged)
+            raise
         size = sum(memoryview(buffer).nbytes for buffer in buffers)
         recorded = Recorded(slot.version, self._finishing.from_bucket(staged), size)
         if not self._committed(slot, staged, recorded):
@@ -153,6 +157,18 @@ class ExternalManifests:
         """See `Storage.names`; what is committed and not finished is finished first."""
         self._finish_in(prefix)
         return self._objects.names(prefix)
+
+    @property
+    def lists_in_order(self) -> bool:
+        """See `ListsInOrder`: as the objects do."""
+        return isinstance(self._objects, ListsInOrder) and self._objects.lists_in_order
+
+    def first_names(self, prefix: str, count: int) -> Sequence[str]:
+        """See `ListsInOrder`; what is committed and not finished is finished first."""
+        self._finish_in(prefix)
+        if isinstance(self._objects, ListsInOrder):
+            return self._objects.first_names(prefix, count)
+        return sorted(self._objects.names(prefix), key=str.encode)[:count]
 
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`."""
