@@ -136,7 +136,30 @@ class Advancer:
         if table is None:
             return
         batch = line.folding = Batch(line.cut(self._source.table_format, self._pace.limits))
-        self._begin(line, FOLD, partial(self._fold, table, batch), self._folded)
+        if line.queue or line.putting is not None:
+            self._begin(line, FOLD, partial(self._fold, table, batch), self._folded)
+        else:
+            self._begin(line, FOLD, partial(self._fold_and_put, table, batch), self._folded_and_put)
+
+    def _fold_and_put(self, table: OwnedTable, batch: Batch) -> tuple[Prepared, Stands | BaseException]:
+        """A task: where nothing else is to be folded meanwhile, the version needs to wait for no thread."""
+        prepared = self._fold(table, batch)
+        try:
+            return prepared, self._put(table, prepared)
+        except BaseException as error:  # noqa: BLE001 - handed to the loop, which knows what it means
+            return prepared, error
+
+    def _folded_and_put(
+        self, line: Line, result: tuple[Prepared, Stands | BaseException] | BaseException
+    ) -> None:
+        batch = line.folding
+        if isinstance(result, BaseException):
+            self._folded(line, result)
+        elif batch is not None:
+            prepared, put = result
+            self._folded(line, prepared)
+            line.putting, line.ready = line.ready, None
+            self._was_put(line, batch, put)
 
     def _fold(self, table: OwnedTable, batch: Batch) -> Prepared:
         """A task."""
@@ -181,7 +204,8 @@ class Advancer:
         self._runtime.start(partial(self._put, table, batch.prepared), partial(self._was_put, line, batch))
 
     def _put(self, table: OwnedTable, prepared: Prepared) -> bool:
-        """A task."""
+        """A task. What the group came to counts only where the log is still the one that is followed."""
+        self._reader.prove()
         started = self._runtime.now()
         stands = table.put(prepared)
         publication, seconds = prepared.folded.publication, self._runtime.now() - started

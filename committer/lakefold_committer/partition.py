@@ -78,7 +78,7 @@ class PartitionCommitter:
         self._runtime: Runtime = Threads() if runtime is None else runtime
         begin = reporter.outcomes_offset if read_back_from is None else read_back_from
         checkpoints = Checkpoints(begin, answered[-1] if answered else -1)
-        self._reporting = Reporting(reporter, reader.log, self._runtime, metrics, checkpoints, traces)
+        self._reporting = Reporting(reporter, reader, self._runtime, metrics, checkpoints, traces)
         self._advancer = Advancer(reader, tables, pace, self._runtime, metrics, self._answer, traces)
         self._answered = answered
         self._polled: deque[Message] = deque()

@@ -50,7 +50,15 @@ class LogReader(Protocol):
         ...
 
     def poll(self, max_messages: int, timeout_s: float) -> Sequence[Message]:
-        """The next messages, from the proven log; empty after `timeout_s` seconds without any."""
+        """The next messages, to be proven; empty after `timeout_s` seconds without any."""
+        ...
+
+    def prove(self) -> None:
+        """Waits until all that was polled is known to have come from the proven log; on any thread.
+
+        To be asked before anything is published or reported that follows from it. Raises `GapError` where it
+        may not have, `RetryError` where no broker answers.
+        """
         ...
 
     def end_offset(self) -> int:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_committer.metrics import Metrics
-    from lakefold_committer.parts import OutcomeReporter, Runtime, Stop
+    from lakefold_committer.parts import LogReader, OutcomeReporter, Runtime, Stop
     from lakefold_committer.tracing import Traces
     from lakefold_log.consumer import Message
-    from lakefold_table.entry import Entry, LogId, Outcome, Undecodable
+    from lakefold_table.entry import Entry, Outcome, Undecodable
 
 LOG = structlog.get_logger("lakefold.committer")
 MOST_CHECKPOINTS = 1024
@@ -65,14 +65,14 @@ class Reporting:
     def __init__(
         self,
         reporter: OutcomeReporter,
-        log: LogId,
+        reader: LogReader,
         runtime: Runtime,
         metrics: Metrics,
         checkpoints: Checkpoints,
         traces: Traces,
     ) -> None:
         self._reporter = reporter
-        self._log = log
+        self._reader = reader
         self._runtime = runtime
         self._metrics = metrics
         self._traces = traces
@@ -110,7 +110,8 @@ class Reporting:
         letters = dead_letters([message for message, _, _ in waiting], outcomes)
         from_offset = self._checkpoints.before(low_watermark)
         owner = self._reporter.owner
-        stamp = Stamp(self._log.cluster_id, self._log.topic_id, low_watermark, from_offset, owner)
+        log = self._reader.log
+        stamp = Stamp(log.cluster_id, log.topic_id, low_watermark, from_offset, owner)
         end = self._sent(partial(self._reporter.report, outcomes, letters, low_watermark, stamp), stop)
         if end is None:
             return None
@@ -130,6 +131,7 @@ class Reporting:
         backoff = Backoff()
         while True:
             try:
+                self._reader.prove()
                 return report()
             except RetryError as error:
                 self.trouble = f"the brokers don't take a report: {error}"

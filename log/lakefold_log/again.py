@@ -11,7 +11,7 @@ import time
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from lakefold_log.consumer import PartitionReader
+from lakefold_log.consumer import PartitionReader, Verify
 from lakefold_table.errors import GapError, RetryError
 
 if TYPE_CHECKING:
@@ -29,14 +29,17 @@ _FAR = 20_000
 
 
 class RepeatingReader(PartitionReader):
-    """As `PartitionReader`, for who folds. `read_again` may be called from other threads, one at a time."""
+    """As `PartitionReader`, for who folds: what `poll` gives is to be proven.
+
+    `read_again` may be called from other threads, one at a time; what it gives is proven.
+    """
 
     def __init__(
         self, config: KafkaConfig, topic: str, log: LogId, start_offset: int, *, group: str = "lakefold"
     ) -> None:
-        super().__init__(config, topic, log, start_offset, group=group, verify_all=True)
+        super().__init__(config, topic, log, start_offset, group=group, verify=Verify.LATER)
         self._make_another: Callable[[int], PartitionReader] = lambda offset: PartitionReader(
-            config, topic, log, offset, group=group, verify_all=True
+            config, topic, log, offset, group=group, verify=Verify.FIRST
         )
         self._again: PartitionReader | None = None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -16,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from lakefold_log.admin import Admin, client_set_up, error_of
 from lakefold_log.client_log import LOGGER
 from lakefold_log.codes import Local
-from lakefold_log.guard import ANOTHER_LOG, TopicGuard
+from lakefold_log.guard import ANOTHER_LOG, LateProof, TopicGuard
 from lakefold_log.topics import NOT_YET, describe, watermarks
 from lakefold_table.entry import Position
 from lakefold_table.errors import GapError, RetryError, StopError
@@ -47,6 +48,12 @@ LOST_ENTRIES = (
 )
 
 
+class Verify(Enum):
+    """When it is proven that messages came from the proven topic, and not from one made anew meanwhile."""
+
+    NEVER, FIRST, LATER = range(3)
+
+
 class Message:
     """One message of the log. `time_us`: the topic's timestamp in microseconds since 1970."""
 
@@ -70,7 +77,8 @@ class Message:
 class PartitionReader:
     """Reads partition `log.partition` of `topic` from `start_offset` on; for one thread.
 
-    `verify_all`: hand out no message before it is known that it came from the proven topic; for who folds.
+    `verify`: for who folds, messages must be known to have come from the proven topic. `FIRST`: none is
+    handed out before that; `LATER`: `prove` must be asked before what they say has any effect.
     Raises `GapError` where the topic is not the one that `log` names, or doesn't reach to `start_offset` or
     back to it; `RetryError` where no broker answers; `MissingTopicError` where there is no topic.
     """
@@ -85,7 +93,7 @@ class PartitionReader:
         isolation: str = "read_committed",
         group: str = "lakefold",
         verify_every_s: float = 5.0,
-        verify_all: bool = False,
+        verify: Verify = Verify.NEVER,
     ) -> None:
         self.topic = topic
         self.log = log
@@ -96,7 +104,8 @@ class PartitionReader:
         self._guard = TopicGuard(self._admin, topic, log, every_s=verify_every_s)
         self._in_use = threading.Lock()
         self._known_end = 0
-        self._verify_all = verify_all
+        self._verify = verify
+        self._proof = LateProof(self._guard)
         self._lost_place = False
         self._failure: LakefoldError | None = None
         self._prove_topic()
@@ -145,7 +154,9 @@ class PartitionReader:
         The client goes on in a topic that was made anew without a word. A topic's id never comes back: if it
         is the proven one after these came, they came from the proven one.
         """
-        if self._verify_all:
+        if self._verify is Verify.LATER:
+            self._proof.ask()
+        elif self._verify is Verify.FIRST:
             try:
                 self._guard.verify()
             except RetryError as error:
@@ -154,6 +165,13 @@ class PartitionReader:
                 self._assign(self.position)
                 return []
         return messages
+
+    def prove(self) -> None:
+        """Wait until all messages handed out so far are known to have come from the proven topic.
+
+        For any thread. Raises `GapError` where it is another one now, `RetryError` where that can't be told.
+        """
+        self._proof.settle()
 
     def seek(self, offset: int) -> None:
         """Go on from `offset` instead. Raises as the constructor does where the log doesn't hold it."""

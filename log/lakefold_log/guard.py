@@ -6,8 +6,10 @@ new one without any error (tried). Only the topic's UUID tells, so it is asked f
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, TopicCollection
@@ -38,7 +40,7 @@ ANOTHER_LOG = (
 class TopicGuard:
     """Compares the topic's UUID every `every_s` seconds, without making anybody wait for the answer.
 
-    `answering` says whether the last question was answered. Not safe for use by two threads at once.
+    `answering` says whether the last question was answered. `step` and `hurry` are for one thread.
     """
 
     def __init__(self, admin: Admin, topic: str, log: LogId, *, every_s: float = 5.0) -> None:
@@ -49,6 +51,7 @@ class TopicGuard:
         self._asked: Future[TopicDescription] | None = None
         self._next_at = time.monotonic() + every_s
         self._missing_since: float | None = None
+        self._judging = threading.Lock()
         self.answering = True
 
     def step(self) -> None:
@@ -58,7 +61,7 @@ class TopicGuard:
         """
         if self._asked is None:
             if time.monotonic() >= self._next_at:
-                self._asked = self._ask()
+                self._asked = self.ask()
         elif self._asked.done():
             asked, self._asked = self._asked, None
             error = self._judge(asked)
@@ -75,20 +78,34 @@ class TopicGuard:
 
         Raises `GapError` where the topic is another one, or gone; `RetryError` where that can't be told now.
         """
-        error = self._judge(self._ask())
+        self.settle(self.ask())
+
+    def settle(self, asked: Future[TopicDescription]) -> None:
+        """Wait for the answer to a question. Raises as `verify`; for any thread."""
+        with suppress(FutureTimeoutError, KafkaException):
+            asked.result(self._admin.timeout_s + 1)
+        error = self._judge(asked)
         if error is not None:
             raise error
 
-    def _ask(self) -> Future[TopicDescription]:
+    def ask(self) -> Future[TopicDescription]:
+        """Ask which topic is there, and don't wait; for any thread."""
         names = TopicCollection([self._topic])
         futures = self._admin.client.describe_topics(names, request_timeout=self._admin.timeout_s)
         future: Future[TopicDescription] = futures[self._topic]
         return future
 
     def _judge(self, future: Future[TopicDescription]) -> LakefoldError | None:
-        """None: it is the proven topic. An error: that can't be told now. Raises `GapError`: it is not."""
+        """None: it is the proven topic. An error: that can't be told now. Raises `GapError`: it is not.
+
+        The answer is there, or doesn't come any more.
+        """
+        with self._judging:
+            return self._judged(future)
+
+    def _judged(self, future: Future[TopicDescription]) -> LakefoldError | None:
         try:
-            found = topic_id_text(future.result(self._admin.timeout_s + 1).topic_id)
+            found = topic_id_text(future.result(0).topic_id)
         except FutureTimeoutError:
             self.answering = False
             return self._admin.no_answer(f"check the topic {self._topic}")
@@ -116,3 +133,49 @@ class TopicGuard:
     @property
     def _place(self) -> str:
         return f"{self._topic}/{self._log.partition}"
+
+
+class LateProof:
+    """Messages that were handed out before it was known that they came from the proven topic; for any thread.
+
+    A consumer goes on in a topic that was made anew without a word. A topic's id never comes back: if it is
+    the proven one after messages came, they came from the proven one. So the question is asked when they have
+    come, and its answer awaited before anything is done that can't be undone.
+    """
+
+    def __init__(self, guard: TopicGuard) -> None:
+        self._guard = guard
+        self._changing = threading.Lock()
+        self._asked: Future[TopicDescription] | None = None
+        self._owed = False
+
+    def ask(self) -> None:
+        """Messages have come."""
+        asked = self._guard.ask()
+        with self._changing:
+            self._asked, self._owed = asked, True
+
+    def settle(self) -> None:
+        """Wait until all messages that had come when this is called are known to be the proven topic's.
+
+        Raises `GapError` where they may not be, `RetryError` where that can't be told now; then the next call
+        asks again.
+        """
+        with self._changing:
+            if not self._owed:
+                return
+            if self._asked is None:
+                self._asked = self._guard.ask()
+            asked = self._asked
+        try:
+            self._guard.settle(asked)
+        except RetryError:
+            self._end(asked, owed=True)
+            raise
+        self._end(asked, owed=False)
+
+    def _end(self, asked: Future[TopicDescription], *, owed: bool) -> None:
+        """What was asked is answered; messages may have come since, with a question of their own."""
+        with self._changing:
+            if self._asked is asked:
+                self._asked, self._owed = None, owed

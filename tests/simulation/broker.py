@@ -144,6 +144,11 @@ class Reader:
             self.position = broker.end
         return found
 
+    def prove(self) -> None:
+        """See `LogReader.prove`. This broker's log stays the same one."""
+        if self._broker.away:
+            raise RetryError("the broker is away", where="broker")
+
     def read_again(self, offsets: Sequence[int], max_bytes: int) -> Sequence[Message]:
         """See `LogReader.read_again`. It may give fewer than there are."""
         del max_bytes
