@@ -100,8 +100,7 @@ class Dataset:
         at that (tried), so there their fragments are scanned.
         """
         numbers = addresses.tolist()
-        address = f"{ADDRESS} + 0" if self._opened.data_storage_version == LEGACY else ADDRESS
-        where = f"{address} in ({','.join(map(str, numbers))})" if numbers else "false"
+        where = self._at(numbers) if numbers else "false"
         reader = self._scanned(
             sorted({number >> 32 for number in numbers}),
             columns=None if columns is None else list(columns),
@@ -129,6 +128,11 @@ class Dataset:
         stats = done.stats if dry_run else done
         return stats.old_versions, stats.data_files_removed, stats.bytes_removed
 
+    def _at(self, addresses: Sequence[int]) -> str:
+        """The filter that holds for the rows at these addresses."""
+        address = f"{ADDRESS} + 0" if self._opened.data_storage_version == LEGACY else ADDRESS
+        return f"{address} in ({','.join(map(str, addresses))})"
+
     def _scanned(self, fragment_ids: Sequence[int] | None, **options: object) -> pa.RecordBatchReader:
         opened = self._opened
         with _told(self.uri):
@@ -150,8 +154,9 @@ class Dataset:
         first = fragment_id << OFFSET_WIDTH
         for start in range(0, offsets.size, most):
             places = (offsets[start : start + most].astype(np.uint64) + np.uint64(first)).tolist()
-            where = f"{ADDRESS} in ({','.join(map(str, places))})"
-            found = self._scanned([fragment_id], columns=list(columns), filter=where, blob_handling=BYTES)
+            found = self._scanned(
+                [fragment_id], columns=list(columns), filter=self._at(places), blob_handling=BYTES
+            )
             yield from _told_of(found, self.uri)
 
     def masked(

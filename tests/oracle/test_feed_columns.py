@@ -12,7 +12,7 @@ import lakefold
 from lakefold_table.errors import InvalidError
 from tests.oracle.arrays import rows as any_rows
 from tests.oracle.test_feed import DELETE, INSERT, foreign, told
-from tests.oracle.test_rows_of_files import COLUMNS, MARKED
+from tests.oracle.test_rows_of_files import COLUMNS, MARKED, Version
 from tests.proposals import rows
 
 if TYPE_CHECKING:
@@ -121,3 +121,19 @@ def test_columns_with_the_feed_s_own_names(tmp_path: Path) -> None:
     assert told(uri, 0, key="a", columns=["a"]) == [(INSERT, 1)]
     with pytest.raises(InvalidError, match="no columns"):
         lakefold.changes(uri, 0, columns=["b"])
+
+
+@pytest.mark.parametrize("version", ["legacy", "2.0", "2.3"])
+def test_every_version_of_data_files(version: Version, tmp_path: Path) -> None:
+    """Of few rows of a fragment, of many, and of none of its columns."""
+    uri = str(tmp_path / "t")
+    lance.write_dataset(rows(range(2000)), uri, data_storage_version=version)
+    gone: list[int] = []
+    for few in ([3, 700, 1999], range(701, 1700), range(10)):
+        here = [number for number in few if number not in gone]
+        lance.dataset(uri).delete(f"id in ({', '.join(map(str, here))})")
+        gone += here
+    found = lakefold.changes(uri, 1).read_all()
+    assert found["id"].to_pylist() == gone
+    assert found["text"].to_pylist() == [f"row {number}" for number in gone]
+    assert lakefold.changes(uri, 1, columns=[]).read_all().num_rows == len(gone)
