@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefold.local.ports import free_port
@@ -17,7 +18,6 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from tests.integration.conftest import TopicNames
     from tests.integration.lines import Line
@@ -69,7 +69,7 @@ class CommitterProcess:
 
 
 def committer_arguments(
-    bootstrap: str, names: TopicNames, root: Path, interpreter: Sequence[str] = ("-m", "lakefold")
+    bootstrap: str, names: TopicNames, root: Path | str, interpreter: Sequence[str] = ("-m", "lakefold")
 ) -> list[str]:
     """The command line of a committer for these topics and tables below `root`."""
     return [
@@ -95,7 +95,7 @@ def committer_arguments(
 def running_committer(
     bootstrap: str,
     names: TopicNames,
-    root: Path,
+    root: Path | str,
     *extra: str,
     logs: Path | None = None,
     interpreter: Sequence[str] = ("-m", "lakefold"),
@@ -105,7 +105,7 @@ def running_committer(
     Its log is added to a file in the folder `logs`, `root` if none is given. `interpreter`: what Python runs.
     """
     port = free_port()
-    log = (logs or root) / "committer.log"
+    log = Path(logs or root) / "committer.log"
     command = [*committer_arguments(bootstrap, names, root, interpreter), "--http-port", str(port), *extra]
     with log.open("ab") as stderr:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr)
@@ -117,9 +117,9 @@ def running_committer(
         process.wait()
 
 
-def fold_to_the_end(bootstrap: str, names: TopicNames, root: Path) -> None:
+def fold_to_the_end(bootstrap: str, names: TopicNames, root: Path | str, *extra: str) -> None:
     """Runs a committer until it has caught up; fails with its log where it ends otherwise."""
-    command = [*committer_arguments(bootstrap, names, root), "--http-port", "0", "--until-caught-up"]
+    command = [*committer_arguments(bootstrap, names, root), "--http-port", "0", "--until-caught-up", *extra]
     done = subprocess.run(command, capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr.decode()
 

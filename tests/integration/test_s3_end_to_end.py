@@ -1,0 +1,191 @@
+"""The whole way with the table on S3: proposals through Kafka, committers that die, pylance, readers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import lance
+import pytest
+
+import lakefold
+from lakefold.spark import sink
+from lakefold_ingest.line import close_lines
+from lakefold_log.admin import Admin, KafkaConfig
+from lakefold_log.claims import FOLDER
+from lakefold_log.outcomes import read_outcomes
+from lakefold_log.producer import Proposer
+from lakefold_log.topics import Topics, ensure_topics
+from lakefold_table.entry import Committed, Duplicate
+from lakefold_table.storage import open_storage
+from tests.integration.committers import fold_to_the_end, running_committer
+from tests.proposals import append, creation, rows
+from tests.servers.s3 import BUCKET
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from pyspark.sql import SparkSession
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from tests.integration.conftest import TopicNames
+    from tests.servers.s3 import S3Server
+
+SMALL = 1500
+"""So many bytes a message may have here: proposals with a long property lie beside the table."""
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A folder of a bucket, and topics that exist."""
+
+    server: S3Server
+    bootstrap: str
+    names: TopicNames
+    root: str
+    logs: Path
+
+    @property
+    def uri(self) -> str:
+        return f"{self.root}/flights"
+
+    @property
+    def options(self) -> dict[str, str]:
+        return self.server.options()
+
+    @property
+    def flags(self) -> list[str]:
+        """The storage options as a command line has them."""
+        return [
+            part for name, value in self.options.items() for part in ("--storage-option", f"{name}={value}")
+        ]
+
+    @property
+    def config(self) -> KafkaConfig:
+        return KafkaConfig(self.bootstrap)
+
+    @property
+    def topics(self) -> Topics:
+        return Topics(self.names.transactions, self.names.outcomes, self.names.dead_letters)
+
+    def batch(self, number: int, why: str = "") -> Envelope:
+        envelope = append(self.uri, rows([number]), 1, "app", number, storage_options=self.options)
+        if why:
+            envelope.lance.transaction_properties["why"] = why
+        return envelope
+
+    def fold(self) -> None:
+        fold_to_the_end(self.bootstrap, self.names, self.root, *self.flags)
+
+    def verb(self, *arguments: str) -> list[Any]:
+        """What a verb prints, as JSON."""
+        done = subprocess.run(
+            [sys.executable, "-m", "lakefold", *arguments, "--json", *self.flags],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+@pytest.fixture
+def lake(s3: S3Server, bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Lake:
+    found = Lake(s3, bootstrap, topic_names, f"s3://{BUCKET}/{uuid.uuid4().hex}", tmp_path)
+    ensure_topics(Admin(found.config), found.topics)
+    return found
+
+
+def test_proposals_come_to_a_table_on_s3_whoever_dies(lake: Lake) -> None:
+    small = KafkaConfig(lake.bootstrap, {"message.max.bytes": SMALL})
+    with Proposer(small, lake.topics) as proposer:
+        proposer.send_wait(creation(lake.uri))
+        lake.fold()
+        for number in range(20):
+            why = "x" * SMALL if number % 5 == 0 else ""
+            proposer.send_wait(lake.batch(number, why), storage_options=lake.options)
+        flags = [*lake.flags, "--group-max-entries", "2"]
+        for enough in (3, 6):
+            with running_committer(lake.bootstrap, lake.names, lake.root, *flags, logs=lake.logs) as killed:
+                until(lambda: newest(lake) >= enough, f"version {enough}", seconds=60)  # noqa: B023 - asked here
+                killed.kill()
+            lance.write_dataset(rows([1000 + enough]), lake.uri, mode="append", storage_options=lake.options)
+        proposer.send_wait(lake.batch(3), storage_options=lake.options)
+        lake.fold()
+    outcomes = [outcome.result for _, outcome in read_outcomes(lake.config, lake.topics, 0, 0)]
+    assert [type(one) for one in outcomes] == [Committed] * 21 + [Duplicate]
+    dataset = lance.dataset(lake.uri, storage_options=lake.options)
+    dataset.validate()
+    assert sorted(dataset.to_table()["id"].to_pylist()) == [*range(20), 1003, 1006]
+    for version in dataset.versions():
+        lance.dataset(lake.uri, version["version"], storage_options=lake.options).validate()
+    # Claims are removed after their answer; a batch that comes again wrote no other.
+    assert open_storage(lake.uri, lake.options).names(FOLDER) == []
+    check_readers(lake, newest(lake))
+
+
+def newest(lake: Lake) -> int:
+    return int(lance.dataset(lake.uri, storage_options=lake.options).version)
+
+
+def check_readers(lake: Lake, version: int) -> None:
+    """Our own readers see what pylance sees."""
+    table = lakefold.open(lake.uri, storage_options=lake.options)
+    assert table.version == version
+    assert sorted(table.to_arrow(columns=["id"])["id"].to_pylist()) == [*range(20), 1003, 1006]
+    changes = list(lakefold.tail(lake.uri, start="earliest", storage_options=lake.options))
+    assert [change.version for change in changes] == list(range(1, version + 1))
+    assert sum(change.inserted().num_rows for change in changes) == 22
+    told = lake.verb("log", lake.uri)
+    assert [one["version"] for one in told] == list(range(version, 0, -1))
+    assert [one["version"] for one in lake.verb("tail", lake.uri, "--from", "1")] == list(
+        range(2, version + 1)
+    )
+    assert lake.verb("show", lake.uri)[0]["version"] == version
+    assert "committed" in json.dumps(lake.verb("explain", lake.uri, "app:3"))
+
+
+@pytest.fixture
+def _no_line_is_left() -> Iterator[None]:
+    yield
+    close_lines()
+
+
+@pytest.mark.usefixtures("_no_line_is_left")
+def test_spark_writes_to_a_table_on_s3(lake: Lake, spark: SparkSession) -> None:
+    put = sink(
+        lake.uri,
+        app_id="app",
+        bootstrap_servers=lake.bootstrap,
+        timeout=60.0,
+        transactions_topic=lake.names.transactions,
+        outcomes_topic=lake.names.outcomes,
+        storage_options=lake.options,
+    )
+    with running_committer(lake.bootstrap, lake.names, lake.root, *lake.flags, logs=lake.logs) as committer:
+        committer.wait_until_ready()
+        for batch in (0, 1, 1):
+            put(spark.range(batch * 100, batch * 100 + 100), batch)
+    dataset = lance.dataset(lake.uri, storage_options=lake.options)
+    dataset.validate()
+    assert sorted(dataset.to_table()["id"].to_pylist()) == list(range(200))
+
+
+def test_the_settings_show_no_secret(lake: Lake) -> None:
+    flags = [*lake.flags, "--storage-option", "aws_session_token=tell-nobody"]
+    shown = subprocess.run(
+        [sys.executable, "-m", "lakefold", "committer", "--print-config", *flags],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert lake.server.endpoint in shown.stdout
+    for secret in (lake.options["aws_secret_access_key"], "tell-nobody"):
+        assert secret not in shown.stdout + shown.stderr
