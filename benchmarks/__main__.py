@@ -25,6 +25,7 @@ from benchmarks import (
     mixed,
     producers,
     restart,
+    scan,
     streaming,
     versions,
 )
@@ -85,6 +86,7 @@ def _parts(share: int) -> dict[str, Callable[[Ground], dict[str, float]]]:
 def _parts_without_log(share: int) -> dict[str, Callable[[Path], dict[str, float]]]:
     return {
         "fold": partial(folding.measure, share=share),
+        "scan": partial(scan.measure, share=share),
         "versions": partial(versions.measure, share=share),
     }
 

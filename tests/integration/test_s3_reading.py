@@ -1,0 +1,142 @@
+"""A table on S3 is opened, travelled in and read as one on a local disk, and as pylance reads it there."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pytest
+from lance.fragment import write_fragments
+
+import lakefold
+from lakefold import cli
+from lakefold_committer.owned import OwnedTable
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_reader.position_versions import version_at_position
+from lakefold_reader.snapshot import table_of
+from lakefold_reader.source import source_on
+from lakefold_table.entry import Committed, Position
+from lakefold_table.lance.table import LanceFormat
+from lakefold_table.storage import open_storage
+from lakefold_table.versions import Versions
+from tests.folding import entry
+from tests.proposals import creation, rows
+from tests.servers.s3 import BUCKET
+from tests.tables import LOG, Recording
+
+if TYPE_CHECKING:
+    from tests.servers.s3 import S3Server
+
+VERSIONS = 7
+
+
+@dataclass
+class OnS3:
+    """A table that our own committer writes to S3: version n holds offset n - 1, which added two rows."""
+
+    uri: str
+    options: dict[str, str]
+
+    def fold(self) -> None:
+        """Make all versions."""
+        lance_format = LanceFormat()
+        versions = Versions(open_storage(self.uri, self.options), lance_format.folder, lance_format.detect)
+        table = OwnedTable(lance_format, versions, self.uri)
+        for offset in range(VERSIONS):
+            envelope = self.append(2 * offset) if offset else creation(self.uri, stable_row_ids=True)
+            (outcome,) = table.fold([entry(envelope, offset, LOG)]).outcomes
+            assert isinstance(outcome.result, Committed), outcome
+
+    def append(self, first: int) -> Envelope:
+        """Two rows, their file written by pylance."""
+        envelope = Envelope(table=self.uri)
+        envelope.lance.uuid = str(uuid.uuid4())
+        envelope.lance.read_version = 1
+        theirs = lance.dataset(self.uri, version=1, storage_options=self.options)
+        for fragment in write_fragments(
+            rows([first, first + 1]), theirs, mode="append", storage_options=self.options
+        ):
+            added = envelope.lance.append.fragments.add(physical_rows=fragment.physical_rows)
+            for file in fragment.files:
+                added.files.add(
+                    path=file.path,
+                    fields=file.fields,
+                    column_indices=file.column_indices,
+                    file_major_version=file.file_major_version,
+                    file_minor_version=file.file_minor_version,
+                    file_size_bytes=file.file_size_bytes or 0,
+                )
+        return envelope
+
+    def theirs(self, version: int | str | None = None) -> Any:  # noqa: ANN401 - pylance is published without types
+        """The same table as pylance opens it."""
+        return lance.dataset(self.uri, version=version, storage_options=self.options)
+
+
+@pytest.fixture(scope="module")
+def table(s3: S3Server) -> OnS3:
+    made = OnS3(f"s3://{BUCKET}/{uuid.uuid4().hex}", s3.options())
+    made.fold()
+    made.theirs().tags.create("third", 3)
+    made.theirs().create_branch("side", 4)
+    return made
+
+
+def test_each_version_by_every_name(table: OnS3) -> None:
+    for version in range(1, VERSIONS + 1, 2):
+        opened = lakefold.open(table.uri, version, storage_options=table.options)
+        expected = table.theirs(version).to_table()
+        assert opened.to_arrow().equals(expected, check_metadata=True)
+        assert opened.count_rows() == expected.num_rows == 2 * (version - 1)
+        for way in (
+            {"as_of": opened.timestamp},
+            {"at_position": version - 1},
+            {"at_position": Position(LOG, version - 1)},
+        ):
+            found = lakefold.open(table.uri, storage_options=table.options, **way)
+            assert found.version == version
+    assert lakefold.open(table.uri, tag="third", storage_options=table.options).version == 3
+    side = lakefold.open(table.uri, branch="side", storage_options=table.options)
+    assert (side.version, side.count_rows(), side.to_arrow().num_rows) == (4, 6, 6)
+
+
+def test_rows_by_their_ids(table: OnS3) -> None:
+    opened = lakefold.open(table.uri, storage_options=table.options)
+    ids = [11, 0, 5, 5]
+    assert opened.take(ids, ["id", "text"]).equals(table.theirs()._take_rows(ids))
+    with pytest.raises(lakefold.RowsNotFoundError):
+        opened.take([12])
+
+
+def test_opening_is_a_listing_and_a_get(table: OnS3) -> None:
+    storage = Recording(open_storage(table.uri, table.options))
+    opened = table_of(source_on(storage, table.options))
+    assert (opened.version, opened.count_rows()) == (VERSIONS, 12)
+    assert [call for call in storage.calls if call not in ("uri", "size")] == ["list", "get"]
+    storage = Recording(open_storage(table.uri, table.options))
+    assert version_at_position(source_on(storage, table.options), 2) == 3
+    # The newest version's head and marks, then three or four heads.
+    assert len([call for call in storage.calls if call.startswith("get")]) <= 6
+
+
+def test_the_verbs(table: OnS3, capsys: pytest.CaptureFixture[str]) -> None:
+    store = [part for item in table.options.items() for part in ("--storage-option", "=".join(item))]
+
+    def told(*args: str) -> list[dict[str, Any]]:
+        assert cli.run([*args, *store, "--json"]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    (third,) = told("show", table.uri, "--version", "3")
+    for way in (
+        ("--tag", "third"),
+        ("--as-of", third["timestamp"]),
+        ("--at-position", "transactions/0@2"),
+        ("--at-position", json.dumps(third["marks"]["position"])),
+    ):
+        assert told("show", table.uri, *way) == [third]
+    assert [one["version"] for one in told("log", table.uri, "--at-position", "2")] == [3, 2, 1]
+    assert [one["version"] for one in told("tail", table.uri, "--at-position", "4")] == [6, 7]
+    assert [one["version"] for one in told("log", table.uri, "--branch", "side")] == [4]
