@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lakefold.cli import VERBS
 from lakefold.settings import PREFIX, Settings
 from lakefold_committer.metrics import Metrics
+from lakefold_reader.spark_options import OPTIONS, Use
 from lakefold_table.lance.conflicts import RULES
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
 from lakefold_table.lance.operations import Kind
@@ -164,11 +165,82 @@ def verbs() -> str:
     )
 
 
+SPARK = """\
+```python
+from lakefold.spark import register
+
+register(spark)  # once for each session; the executors need lakefold[ingest], too
+spark.read.format("lakefold").option("versionAsOf", 12).load("s3://lake/flights")
+spark.readStream.format("lakefold").option("maxVersionsPerTrigger", 100).load("s3://lake/flights")
+```
+
+A name that isn't below is refused, as is one that has no meaning for the read; case doesn't matter. Options
+that begin with `storage.` or `storageOptions.` go to the store without that, as `storage.aws_region`, and
+are the `storage_options` of `lakefold.open`; Spark makes their names lower-case.
+"""
+
+SPARK_NOTES = """\
+## What a read gives
+
+- **The version** is decided once, when `load` is called, and every task reads that one. A frame shows the
+  same rows whenever it is used.
+- **Filters** are answered by Lance where its answer is Spark's for every value; the rest by Spark.
+  `explain()` shows those that are left. `register` lets Spark ask
+  (`spark.sql.python.filterPushdown.enabled`); Spark 4.0 doesn't.
+- **Columns**: no release of Spark tells a Python source which columns a query needs. Name them by
+  `columns`, or by a schema (`.schema("id long, text string")`), and the others aren't read.
+- **Types**: unsigned numbers become the next wider ones (64 bits: `decimal(20,0)`), lists of fixed size
+  arrays, dictionaries their values, extension types what they are stored as. Every column may be null.
+  Times finer than a microsecond, decimals of more than 38 digits, blobs and bfloat16 are refused by the
+  column's name.
+- **Partitions** hold neighbouring fragments up to `maxPartitionBytes`.
+
+## What a stream gives
+
+- **Without `startingVersion`** the content at the time of `load` comes first, then each version's rows.
+  Where it stands is the text of a cursor in Spark's checkpoint: a batch that is run again reads the same
+  rows, and a query on a table that was made anew is refused.
+- **A version is never split** over batches; the content at the start is, by fragments.
+- **Versions that delete or change rows** end a query that reads inserts, with what to set. Many proposals
+  share a version here: with `skipChangeCommits` and `ignoreDeletes` the rows appended beside a delete or an
+  update are still read.
+- **Changed columns** end a query; started again, it goes on with the table's columns as they are then. A
+  row older than a column has null in it.
+- `startingVersion`, `endingVersion` and the two times are included, as Delta's are. (`lakefold.changes(uri,
+  7, 12)` begins behind version 7.)
+- **Triggers**: `availableNow` ends at the version that is the newest at its start; `once` ignores limits.
+  Before Spark 4.2 a source isn't told where a batch begins: there the first batch after a restart ignores
+  limits, and `availableNow` is one batch.
+"""
+
+
+def spark() -> str:
+    """Each option of the source for Spark, where it counts, its meaning and its default."""
+    marks = {Use.ROWS: "rows", Use.CHANGES: "changes", Use.STREAM: "stream"}
+    rows = [
+        [
+            f"`{option.name}`",
+            ", ".join(marks[use] for use in Use if use in option.uses),
+            option.meaning,
+            option.default,
+        ]
+        for option in OPTIONS
+    ]
+    where = "`rows`: `spark.read`; `changes`: that with `readChangeFeed`; `stream`: `spark.readStream`.\n\n"
+    return page(
+        "Reading tables from Spark",
+        "reader/lakefold_reader/spark_options.py",
+        SPARK.rstrip("\n"),
+        f"{where}{table(['option', 'for', 'meaning', 'default'], rows)}\n{SPARK_NOTES}",
+    )
+
+
 PAGES = {
     "conflicts.md": conflicts,
     "reference/settings.md": settings,
     "reference/metrics.md": metrics,
     "reference/verbs.md": verbs,
+    "reference/spark.md": spark,
 }
 
 

@@ -181,6 +181,10 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = Offset.of(end)
         return [InputPartition(task) for task in self._following().plan(Offset.of(start), self._last)]
 
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark is done with all up to this offset, and has noted that."""
+        self._following().committed(Offset.of(end))
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition."""
         yield from self._rows.read(partition.value, self._target)

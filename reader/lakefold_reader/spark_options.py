@@ -114,7 +114,7 @@ OPTIONS: Final = (
     Option(
         "readChangeFeed",
         _flag,
-        frozenset({Use.CHANGES, Use.STREAM}),
+        ALL,
         "true: rows of the change feed (inserts, deletes, both images of updates) with `_change_type`, "
         "`_commit_version`, `_commit_timestamp` and `_log_offset`",
         "false",
@@ -186,17 +186,24 @@ OPTIONS: Final = (
         "ignoreChanges",
         _flag,
         frozenset({Use.STREAM}),
-        "without the change feed: of versions that change or replace rows, read every row that they wrote, "
-        "also those that were there before: rows come again",
+        "without the change feed: of versions that change or replace rows, read the rows as they became: one "
+        "that is changed comes again",
         "false",
     ),
     Option(
         "failOnDataLoss",
         _flag,
         frozenset({Use.STREAM}),
-        "false: where versions that weren't read yet were cleaned up, go on with the oldest one left instead "
-        "of failing",
+        "false: where versions that weren't read yet were cleaned up, go on behind the oldest one left "
+        "instead of failing",
         "true",
+    ),
+    Option(
+        "consumer",
+        _word,
+        frozenset({Use.STREAM}),
+        "the name under which the table knows the query: what it hasn't read is kept when old versions are "
+        "cleaned up. Where the query goes on is told by its checkpoint alone",
     ),
     Option(
         "maxPartitionBytes",

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
+from lakefold_reader.consumers import Consumers
 from lakefold_reader.feed_parts import Rewritten
 from lakefold_reader.feed_plan import plan_changes
 from lakefold_reader.source import missing, numbers_of, open_source
 from lakefold_reader.spark_changes import wanted
-from lakefold_reader.spark_feed import begin, content, tasks, weight
+from lakefold_reader.spark_feed import Begin, begin, content, tasks, weight
 from lakefold_reader.spark_offsets import Offset
 from lakefold_reader.tail import tail_of
 from lakefold_table.errors import InvalidError, VersionExpiredError
@@ -70,10 +71,16 @@ class Stream:
 
     def initial(self) -> Offset:
         """Where a new query begins. Raises as `begin`."""
-        start = begin(self._source, self._given)
-        if start is None:
-            return Offset(self._cursor(self._pinned.version), 0)
-        return Offset(self._cursor(start.after), 0 if start.whole else None)
+        start = begin(self._source, self._given) or Begin(self._pinned.version, whole=True)
+        found = Offset(self._cursor(start.after), 0 if start.whole else None)
+        self.committed(found)
+        return found
+
+    def committed(self, end: Offset) -> None:
+        """Lets the query's consumer, if it has a name, stand where all is read. Raises as `Consumers.set`."""
+        name = self._given.value("consumer")
+        if name is not None:
+            Consumers(self._source).set(name, end.cursor)
 
     def newest(self) -> Offset:
         """The newest version, as where nothing is known of what was read."""

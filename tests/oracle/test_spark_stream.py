@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from lakefold_reader.consumers import consumers
 from lakefold_reader.spark import LakefoldSource
 from lakefold_reader.spark_changes import ChangedRowsError
 from lakefold_table.errors import InvalidError, VersionExpiredError
@@ -276,6 +277,22 @@ def test_a_query_that_may_lose_data_goes_on_behind_the_oldest_version(table: Fol
     assert flat(cleaned.ids()) == []
     table.append_ids([50])
     assert cleaned.ids() == [[50]]
+
+
+def test_a_query_with_a_name_keeps_what_it_has_not_read(table: Folded) -> None:
+    query = Query(table.uri, startingVersion=2, maxVersionsPerTrigger=2, consumer="copy")
+    query.batch()
+    (found,) = consumers(table.uri)
+    assert (found.name, found.version) == ("copy", 1)
+    query.reader.commit(query.offsets[-1])
+    assert [one.version for one in consumers(table.uri)] == [3]
+    dataset = lance.dataset(table.uri)
+    with pytest.raises(OSError, match="lakefold-consumer-copy"):
+        dataset.cleanup_old_versions(dt.timedelta(0))
+    query.start()
+    assert query.ids() == [[30, 31, 40, 41]]
+    query.reader.commit(query.offsets[-1])
+    assert [one.version for one in consumers(table.uri)] == [5]
 
 
 @pytest.fixture

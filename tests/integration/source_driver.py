@@ -1,0 +1,59 @@
+"""A Spark driver as a user starts it: one streaming query from a table into a folder of JSON files.
+
+Run as a program with one JSON object of arguments. `hang_after`: once this batch is written it makes the file
+`hanging` and stays there, before Spark commits the batch; whoever waits for that kills it. Each batch is
+written under its own number, so that one that is run again replaces itself, as an idempotent sink does; a
+copy is kept of what it held each time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakefold.local.spark import prepare_session
+from lakefold.spark import register
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def run(told: dict[str, Any]) -> None:
+    """Reads what there is now, one or more batches."""
+    from pyspark.sql import SparkSession
+
+    folder = Path(told["folder"])
+    builder = SparkSession.builder
+    for name, value in prepare_session(folder / "spark").items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    register(spark)
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        rows = sorted(row["id"] for row in frame.select("id").collect())
+        runs = folder / "batches" / str(batch_id)
+        runs.mkdir(parents=True, exist_ok=True)
+        (runs / f"{time.time_ns()}.json").write_text(json.dumps(rows))
+        if batch_id == told["hang_after"]:
+            (folder / "hanging").touch()
+            threading.Event().wait()
+
+    query = (
+        spark.readStream.format("lakefold")
+        .options(**told["options"])
+        .load(told["table"])
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    run(json.loads(sys.argv[1]))
