@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.uint64]
     Places = NDArray[np.int64]
 
+AT_ONCE = 50_000
+"""So many addresses are asked for at once: they go to pylance as text."""
 TOLD = 5
 """So many ids are named in an error's message; its fields have all of them."""
 
@@ -60,7 +62,7 @@ class Taking:
         names = None if columns is None else [*columns, *([] if ADDRESS in columns else [ADDRESS])]
         unique, which = np.unique(ids, return_inverse=True)
         found = self.index.find(unique)
-        rows = self.dataset.at_addresses(found.addresses, names)
+        rows = self._read(found.addresses, names)
         places = self._places(unique, rows.column(ADDRESS))
         self._check_all(unique, places, missing)
         if columns is None or ADDRESS not in columns:
@@ -71,6 +73,11 @@ class Taking:
         """Where the rows of these ids lie, in their order. Raises `RowsNotFoundError`."""
         rows = self.rows(ids, [ADDRESS], "raise")
         return cast("Numbers", rows.column(ADDRESS).to_numpy())
+
+    def _read(self, addresses: Numbers, names: Sequence[str] | None) -> pa.Table:
+        cuts = np.arange(AT_ONCE, addresses.size, AT_ONCE)
+        parts = (self.dataset.at_addresses(part, names) for part in np.split(addresses, cuts))
+        return pa.concat_tables(parts)
 
     def _places(self, unique: Numbers, there: pa.ChunkedArray) -> Places:
         """For each id the place of its row among those read, -1 where it has none."""

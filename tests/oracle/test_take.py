@@ -222,3 +222,30 @@ def test_blobs_are_files(tmp_path: Path, version: Literal["2.0", "2.1", "2.2"], 
         table.blobs("id", asked)
     with pytest.raises(lakefold.RowsNotFoundError):
         table.blobs("blob", [ids[0], 2**50])
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_blobs_of_the_second_kind(tmp_path: Path, *, stable: bool) -> None:
+    """Some lie in the data file, some packed beside it, some in a file of their own."""
+    uri = str(tmp_path / "t")
+    values = [b"a" * 10, None, b"", b"x" * 100_000, b"y" * 5_000_000]
+    schema = pa.schema([pa.field("id", pa.int64()), lance.blob_field("blob")])
+    data = pa.table([pa.array(range(5)), lance.blob_array(values)], schema=schema)
+    lance.write_dataset(
+        data, uri, data_storage_version="2.2", enable_stable_row_ids=stable, max_rows_per_file=2
+    )
+    lance.dataset(uri).delete("id = 0")
+    table, ids = lakefold.open(uri), live_ids(uri)
+    assert table.schema.equals(lance.dataset(uri).schema, check_metadata=True)
+    assert table.to_arrow().equals(lance.dataset(uri).to_table(), check_metadata=True)
+    same(table, ids[::-1])
+    read = [None if blob is None else blob.read() for blob in table.blobs("blob", ids[::-1])]
+    assert read == values[:0:-1]
+
+
+def test_very_many_rows_are_taken_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakefold_reader.take.AT_ONCE", 7)
+    uri = written(tmp_path, stable=True)
+    ids = live_ids(uri)[::-1]
+    same(lakefold.open(uri), [*ids, *ids[:30]])
+    assert lakefold.open(uri).take(ids[:14], ["id"]).num_rows == 14
