@@ -27,6 +27,7 @@ from benchmarks import (
     restart,
     scan,
     streaming,
+    tail,
     versions,
 )
 from benchmarks.goals import GOALS
@@ -87,6 +88,7 @@ def _parts_without_log(share: int) -> dict[str, Callable[[Path], dict[str, float
     return {
         "fold": partial(folding.measure, share=share),
         "scan": partial(scan.measure, share=share),
+        "tail": partial(tail.measure, share=share),
         "versions": partial(versions.measure, share=share),
     }
 

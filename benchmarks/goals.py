@@ -52,6 +52,12 @@ GOALS: dict[str, dict[str, Goal]] = {
         "20 fragments of 500,000 rows: ratio to pylance": below(1.15),
         "10,000 fragments of 100 rows: ratio to pylance": below(1.15),
     },
+    "tail": {
+        "CPU, 100,000 fragments to 10": below(1.5),
+        "most fragments: pylance to lakefold": Goal(30),
+        "most fragments: delta-rs to lakefold": Goal(15),
+        "catching up: versions/s": Goal(2_000),
+    },
     "mixed": {"transactions/s": Goal(3_000), "not committed": below(1)},
 }
 """By part and figure."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_reader.source import numbers_of, open_source, read_step
+from lakefold_reader.source import newest_of, open_source, read_step
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.refs import Refs
 from lakefold_table.roots import above, below
@@ -29,7 +29,7 @@ def line_of(source: Source) -> tuple[Source, str]:
     root = _root(source)
     if root is source:
         return root, ""
-    newest = read_step(source, numbers_of(source)[-1], whole=True)
+    newest = read_step(source, newest_of(source), whole=True)
     return root, (newest.branch or "") if newest is not None else ""
 
 
@@ -48,7 +48,7 @@ def branched(source: Source, branch: str) -> Source:
 
 def _root(source: Source) -> Source:
     """The main line of the table that `source` is, or is a branch of: the newest version names its branch."""
-    newest = read_step(source, numbers_of(source)[-1], whole=True)
+    newest = read_step(source, newest_of(source), whole=True)
     folder = branch_root(newest.branch) if newest is not None else ""
     main = above(source.uri, folder) if folder else source.uri
     return source if main == source.uri else open_source(main, source.options)

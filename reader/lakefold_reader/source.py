@@ -7,7 +7,7 @@ did, whatever the size of the table. Any other version is read whole, but its fr
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -141,6 +141,17 @@ def numbers_of(source: Source) -> list[int]:
         where=source.uri,
         hint="name the table's own root: the folder of _versions/",
     )
+
+
+def newest_of(source: Source) -> int:
+    """The newest version. Raises `NotATableError` where there is none.
+
+    Where the store names the newest first it is one request, however many versions there are.
+    """
+    with suppress(NotATableError):
+        if newest := source.versions.latest():
+            return newest
+    return numbers_of(source)[-1]
 
 
 def read_state(source: Source, version: int) -> LanceState:

@@ -8,18 +8,23 @@ from lakefold_reader.cursor import Cursor
 from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakefold_reader.source import Source
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
 
-def start_of(start: Cursor | str | int, numbers: list[int]) -> tuple[Cursor | None, int]:
-    """The cursor that was given (None: a version only) and the version that counts as seen."""
+def start_of(start: Cursor | str | int, newest: int, oldest: Callable[[], int]) -> tuple[Cursor | None, int]:
+    """The cursor that was given (None: a version only) and the version that counts as seen.
+
+    `oldest`: finds the oldest version that is there, which may take a listing.
+    """
     if start == EARLIEST:
-        return None, numbers[0] - 1
+        return None, oldest() - 1
     if start == LATEST:
-        return None, numbers[-1]
+        return None, newest
     if isinstance(start, int):
         if start < 0:
             raise InvalidError(f"{start} is no version", hint="versions count from 1; 0 has seen none")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_reader.consumers import Consumers
 from lakefold_reader.lines import open_line
-from lakefold_reader.source import missing, numbers_of
+from lakefold_reader.source import newest_of, numbers_of
 from lakefold_reader.starting import EARLIEST, LATEST, expired_for, replaced, start_of
 from lakefold_reader.tailing import Pace, Tail
 from lakefold_reader.waking import OutcomesTopic
@@ -87,14 +87,12 @@ def tail_of(
 def _begun(
     source: Source, start: Cursor | str | int, *, follow: bool, pace: Pace, stop: Callable[[], bool]
 ) -> Tail:
-    numbers = numbers_of(source)
-    at, seen = start_of(start, numbers)
-    if seen > numbers[-1]:
-        raise replaced(source, seen, numbers[-1])
-    if seen + 1 < numbers[0]:
-        raise missing(source, seen + 1)
-    begun = Tail(source, seen, newest=numbers[-1], follow=follow, pace=pace, stop=stop)
-    begun.begin(at, whole=start == EARLIEST, there=seen in numbers)
+    newest = newest_of(source)
+    at, seen = start_of(start, newest, lambda: numbers_of(source)[0])
+    if seen > newest:
+        raise replaced(source, seen, newest)
+    begun = Tail(source, seen, newest=newest, follow=follow, pace=pace, stop=stop)
+    begun.begin(at, whole=start == EARLIEST)
     return begun
 
 

@@ -22,7 +22,7 @@ from lakefold_reader.changes import Change
 from lakefold_reader.columns import schema_of
 from lakefold_reader.cursor import Cursor
 from lakefold_reader.limits import NOTHING, Limits, weight_of, weight_of_fragments
-from lakefold_reader.source import missing, numbers_of, read_state, read_step, time_of
+from lakefold_reader.source import missing, newest_of, read_state, read_step, time_of
 from lakefold_reader.starting import expired_for, other_table, replaced
 from lakefold_reader.waking import OutcomesTopic, Waker
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, VersionExpiredError
@@ -115,16 +115,22 @@ class Tail(Iterator[Change]):
         """After which version it stands: the one handed out last. A new tail goes on from here."""
         return self._given
 
-    def begin(self, at: Cursor | None, *, whole: bool, there: bool) -> None:
-        """Take the start: the cursor to hold the table against, and whether its version is still there."""
+    def begin(self, at: Cursor | None, *, whole: bool) -> None:
+        """Take the start: the cursor to hold the table against, and whether all content comes first.
+
+        Raises `VersionExpiredError` where neither the version seen last nor the next one is there.
+        """
         self._whole = whole
         if at is not None:
             self._cursor, self._table_id = at, at.table_id
-        step = read_step(self._source, self._cursor.version, whole=True) if there else None
+        seen = self._cursor.version
+        step = read_step(self._source, seen, whole=True) if seen and not whole else None
         if step is not None:
             if at is not None and (at.table_id, at.branch) != (step.table_id, step.branch):
                 raise other_table(self._source, self._cursor, step.table_id)
             self._take(step)
+        elif not whole and not self._source.versions.exists(seen + 1):
+            raise missing(self._source, seen + 1)
         self._given = self._cursor
 
     def commit_by(self, consumers: Consumers, consumer: Consumer) -> None:
@@ -299,11 +305,11 @@ class Tail(Iterator[Change]):
         self._newest = max(self._newest, self._following.seen)
         if self._newest <= seen and self._pace.clock() - self._looked <= self._pace.away:
             return
-        numbers = numbers_of(self._source)
+        newest = newest_of(self._source)
         self._looked = self._pace.clock()
-        if numbers[-1] < seen:
-            raise replaced(self._source, seen, numbers[-1])
-        if numbers[-1] > seen and seen + 1 not in numbers:
+        if newest < seen:
+            raise replaced(self._source, seen, newest)
+        if newest > seen and not self._source.versions.exists(seen + 1):
             raise self._gone(missing(self._source, seen + 1))
 
     def _gone(self, error: LakefoldError) -> LakefoldError:
