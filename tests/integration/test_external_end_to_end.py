@@ -1,4 +1,4 @@
-"""The whole way with versions in DynamoDB: each verb, with pylance in between."""
+"""The whole way with versions in DynamoDB: verbs, and committers that die, with pylance in between."""
 
 from __future__ import annotations
 
@@ -7,15 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import lakefold
 from lakefold import cli
+from lakefold_log.admin import Admin, KafkaConfig
 from lakefold_log.filelog import framed
+from lakefold_log.outcomes import read_outcomes
+from lakefold_log.producer import Proposer
+from lakefold_log.topics import Topics, ensure_topics
+from lakefold_table.entry import Committed, Duplicate
+from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.externals import External, check_whole
 from tests.proposals import append, creation, rows
+from tests.servers.s3 import BUCKET
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from tests.integration.conftest import TopicNames
     from tests.servers.dynamodb import DynamoServer
     from tests.servers.s3 import S3Server
 
@@ -64,3 +74,36 @@ def test_each_verb_takes_such_a_table(
     replayed = documents(capsys, table, "replay", table.uri, "--file", str(made), "--file", str(more))
     assert [one["verdict"] for one in replayed] == ["same", "foreign", "same"]
     check_whole(table, 3)
+
+
+def test_proposals_come_to_a_table_in_dynamodb_whoever_dies(
+    table: External, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    config = KafkaConfig(bootstrap)
+    topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
+    ensure_topics(Admin(config), topics)
+    root = f"s3+ddb://{BUCKET}/{table.base.partition('/')[0]}"
+    with Proposer(config, topics) as proposer:
+        proposer.send_wait(creation(table.uri))
+        fold_to_the_end(bootstrap, topic_names, root, *flags(table))
+        for number in range(12):
+            proposer.send_wait(batch(table, number))
+        some = [*flags(table), "--group-max-entries", "1"]
+        for enough in (3, 7):
+            with running_committer(bootstrap, topic_names, root, *some, logs=tmp_path) as killed:
+                until(lambda: max(table.items()) >= enough, f"version {enough}", seconds=60)  # noqa: B023 - asked here
+                killed.kill()
+            table.grow([1000 + enough])
+        proposer.send_wait(batch(table, 3))
+        fold_to_the_end(bootstrap, topic_names, root, *flags(table))
+    outcomes = [outcome.result for _, outcome in read_outcomes(config, topics, 0, 0)]
+    assert [type(one) for one in outcomes] == [Committed] * 13 + [Duplicate]
+    expected = [*range(12), 1003, 1007]
+    assert table.ids() == expected
+    newest = max(table.items())
+    assert table.numbers() == list(range(1, newest + 1))
+    changes = list(lakefold.tail(table.uri, start="earliest", storage_options=table.options))
+    assert [change.version for change in changes] == table.numbers()
+    assert sorted(number for one in changes for number in one.inserted()["id"].to_pylist()) == expected
+    # What a killed committer had staged and not committed is left; every version is whole.
+    check_whole(table, newest, litter=len(table.files()) - newest)
