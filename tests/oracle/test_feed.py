@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import lance
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap
 
 import lakefold
 from lakefold import cli
@@ -24,6 +25,7 @@ from lakefold_reader.source import open_source, source_on
 from lakefold_reader.tail import tail
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
 from lakefold_table.storage import open_storage
+from tests.feeds import applied, rows_by_key
 from tests.oracle.test_deletes import table_of
 from tests.oracle.test_mixed_versions import STABLE, appended, changed, folded
 from tests.oracle.test_rebases import delete, merge, update
@@ -204,6 +206,54 @@ def test_a_restore_over_a_compaction_pairs_rows_by_their_ids(tmp_path: Path) -> 
     assert [row["id"] for row in found if row["_change_type"] == INSERT] == [4]
     texts = {row["id"]: row["text"] for row in found if row["_change_type"] == AFTER}
     assert texts == {number: f"row {number}" for number in range(20) if number != 4}
+
+
+def columns_updated(uri: str, number: int, *, told: bool) -> None:
+    """Another text in one row of the first fragment, written into a file of its own."""
+    dataset = lance.dataset(uri)
+    found = dataset.get_fragment(0)
+    assert found is not None
+    source = pa.table({"id": pa.array([number], pa.int64()), "text": ["in place"]})
+    fragment, fields = found.update_columns(source, left_on="id", right_on="id")
+    offsets = {0: BitMap([number]).serialize()} if told else None
+    operation = lance.LanceOperation.Update([], [fragment], [], fields, [], "rewrite_columns", offsets)
+    lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
+
+
+@STABLE
+def test_values_written_in_place(tmp_path: Path, *, stable: bool) -> None:
+    """Updates of the rows that are told; where none is told it may be any of the fragment."""
+    uri = foreign(tmp_path, stable=stable)
+    columns_updated(uri, 1, told=False)
+    columns_updated(uri, 2, told=True)
+    all_rows = [*((BEFORE, number) for number in range(10)), *((AFTER, number) for number in range(10))]
+    assert told(uri, 1) == [*all_rows, (BEFORE, 2), (AFTER, 2)]
+    lance.dataset(uri, version=1).restore()
+    assert told(uri, 3) == all_rows
+    assert applied(lakefold.changes(uri, 0).read_all().to_pylist(), "id") == rows_by_key(uri, None, "id")
+
+
+@STABLE
+def test_a_restore_brings_back_a_column(tmp_path: Path, *, stable: bool) -> None:
+    """Its values lay in the same files all the time."""
+    uri = foreign(tmp_path, stable=stable, count=3)
+    lance.dataset(uri).drop_columns(["text"])
+    lance.dataset(uri, version=1).restore()
+    found = lakefold.changes(uri, 1).read_all().to_pylist()
+    assert [(row["_change_type"], row["id"], row["text"]) for row in found] == [
+        *((BEFORE, number, None) for number in range(3)),
+        *((AFTER, number, f"row {number}") for number in range(3)),
+    ]
+
+
+@STABLE
+def test_a_restore_before_an_overwrite_pairs_no_rows(tmp_path: Path, *, stable: bool) -> None:
+    """The fragments have the same ids and as many rows, and nothing else in common."""
+    uri = foreign(tmp_path, stable=stable, count=3)
+    lance.write_dataset(rows([5, 6, 7]), uri, mode="overwrite")
+    lance.dataset(uri, version=1).restore()
+    expected = [*((DELETE, number) for number in (5, 6, 7)), *((INSERT, number) for number in range(3))]
+    assert told(uri, 2) == expected
 
 
 @STABLE

@@ -19,8 +19,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_reader.feed import changes
+from tests.feeds import COMES, Row, applied, rows_by_key, values_of
 from tests.oracle.manifests import manifest_files
-from tests.properties.model import WITHOUT_ROWS, number_of
+from tests.properties.model import WITHOUT_ROWS
 from tests.properties.test_histories import LONG, HistoryMachine
 
 if TYPE_CHECKING:
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.properties.world import World
-
-Row = dict[str, Any]
-SAID = ("_change_type", "_commit_version", "_commit_timestamp", "_log_offset")
-COMES = frozenset({"insert", "update_postimage"})
 
 
 class FeedMachine(HistoryMachine):
@@ -54,10 +51,10 @@ def check(world: World, copy: Path) -> None:
         assert feed(world.table, after, newest) == [row for row in told if row["_commit_version"] > after]
     strip(world.table, copy)
     untold = feed(copy, 0, newest)
-    assert applied({}, untold) == rows(world.table, newest)
+    assert applied(untold, "k") == rows_by_key(str(world.table), newest, "k")
     assert net(untold) == net(told)
     for version in range(1, newest + 1):
-        assert applied({}, feed(world.table, 0, version)) == rows(world.table, version)
+        assert applied(feed(world.table, 0, version), "k") == rows_by_key(str(world.table), version, "k")
         check_step(world, version, [row for row in told if row["_commit_version"] == version])
 
 
@@ -99,31 +96,11 @@ def feed(table: Path, after: int, to: int) -> list[Row]:
     return found
 
 
-def rows(table: Path, version: int) -> dict[int, Row]:
-    """The rows of a version by key, as pylance reads them."""
-    read = lance.dataset(str(table), version=version).to_table().to_pylist()
-    return {row["k"]: row for row in read}
-
-
-def applied(there: dict[int, Row], found: Iterable[Row]) -> dict[int, Row]:
-    """The rows after these changes; each must fit what is there."""
-    for row in found:
-        values = {name: value for name, value in row.items() if name not in SAID}
-        key = number_of(row["k"])
-        if row["_change_type"] in COMES:
-            assert key not in there, row
-            there[key] = values
-        else:
-            assert there.pop(key) == values, row
-    return there
-
-
 def net(found: Iterable[Row]) -> dict[tuple[int, int], list[Row | None]]:
     """What became of each row in each version: as it was and as it is, where these differ."""
     images: dict[tuple[int, int], list[Row | None]] = defaultdict(lambda: [None, None])
     for row in found:
-        values = {name: value for name, value in row.items() if name not in SAID}
-        images[row["_commit_version"], row["k"]][row["_change_type"] in COMES] = values
+        images[row["_commit_version"], row["k"]][row["_change_type"] in COMES] = values_of(row)
     return {place: pair for place, pair in images.items() if pair[0] != pair[1]}
 
 
