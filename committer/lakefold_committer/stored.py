@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from lakefold_log.record import is_own
 from lakefold_table.errors import DamagedError, PlaceError, RetryError
-from lakefold_table.lance.manifests.codec import head_length, head_transaction
+from lakefold_table.heads import read_head
+from lakefold_table.lance.manifests.codec import head_transaction
 from lakefold_table.marks import Marks, decode_marks
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
     from lakefold_table.format import AnyFormat, Deed, State
     from lakefold_table.versions import Versions
-
-START_BYTES = 64 * 1024
 
 
 def read_state(table_format: AnyFormat, versions: Versions, version: int) -> State:
@@ -60,10 +59,10 @@ def read_newest(table_format: AnyFormat, versions: Versions, version: int) -> St
 
 def own_properties(versions: Versions, version: int) -> Mapping[str, str] | None:
     """The properties of a version a committer made, from the head of its file; None for a foreign one."""
-    start = versions.read_start(version, START_BYTES)
-    length = head_length(start)
-    if len(start) == START_BYTES < length:
-        start = versions.read_start(version, length)
+    try:
+        start, _ = read_head(versions.storage, versions.path(version))
+    except FileNotFoundError as error:
+        raise versions.missing(version) from error
     transaction = head_transaction(start)
     if transaction is None or not is_own(transaction.transaction_properties, version):
         return None

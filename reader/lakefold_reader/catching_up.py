@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lakefold_reader.source import HEAD_BYTES, read_step
+from lakefold_reader.source import read_step
+from lakefold_table.heads import HEAD_BYTES
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -214,9 +214,10 @@ def proven_marks(source: Source, numbers: Sequence[int]) -> Marks | None:
     None where there is none; a clone bears the marks of the line that it was made of, which say nothing here.
     """
     for number in reversed(numbers):
-        step = read_step(source, number)
+        # The newest is a committer's mostly, and is wanted whole then.
+        step = read_step(source, number, whole=number == numbers[-1])
         if step is not None and step.own:
-            whole = read_step(source, number, whole=True)
+            whole = read_step(source, number, whole=True) if step.head is None else step
             head = None if whole is None else whole.head
             return None if head is None else decode_marks(head.table_metadata, source.uri)
         if step is not None and step.kind is Kind.CLONE:

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from lakefold_log.record import TABLE_ID, TIME, is_own
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import DamagedError, LakefoldError, NotATableError, VersionExpiredError
+from lakefold_table.heads import HEAD_BYTES, read_head
 from lakefold_table.lance.manifests.codec import decode_head, head_length, head_transaction
 from lakefold_table.lance.manifests.features import check_readable
 from lakefold_table.lance.operations import Kind, kind_of
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
     from lakefold_table.lance.state import LanceState
     from lakefold_table.storage.base import Storage
 
-HEAD_BYTES = 64 * 1024
-"""What is read of a version at first. A smaller file is whole then."""
-MOST_HEAD_BYTES = 1 << 28
-"""No longer head is read by itself: a file that begins with such a length isn't one that Lakefold wrote."""
 TRANSACTIONS = "_transactions"
 TOLD_BY_HEAD = frozenset(
     {
@@ -167,7 +164,9 @@ def read_step(source: Source, version: int, *, whole: bool = False, first: int =
     """
     path = source.versions.path(version)
     try:
-        start, complete = (source.storage.get(path), True) if whole else _start(source.storage, path, first)
+        start, complete = (
+            (source.storage.get(path), True) if whole else read_head(source.storage, path, first)
+        )
         step = None if whole else _own_step(version, start)
         return step or _step(source, version, start if complete else source.storage.get(path))
     except FileNotFoundError:
@@ -222,19 +221,6 @@ def time_of(time_us: int) -> datetime:
         return EPOCH + timedelta(microseconds=time_us)
     except OverflowError as error:
         raise DamagedError(f"the version's time is none: {time_us} µs since 1970") from error
-
-
-def _start(storage: Storage, path: str, first: int) -> tuple[bytes, bool]:
-    """As much of a version's file as holds its first section, and whether that is the whole file.
-
-    A section that the first read cuts off is read to its end; what isn't one by its size may say any length.
-    """
-    start = storage.get_range(path, 0, first)
-    more = head_length(start) - first
-    if len(start) < first or not 0 < more <= MOST_HEAD_BYTES:
-        return start, len(start) < first
-    rest = storage.get_range(path, first, more)
-    return start + rest, len(rest) < more
 
 
 def _own_step(version: int, start: bytes) -> Step | None:

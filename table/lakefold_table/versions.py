@@ -158,14 +158,7 @@ class Versions:
         try:
             return self.storage.get(self.path(version))
         except FileNotFoundError as error:
-            raise self._missing(version) from error
-
-    def read_start(self, version: int, length: int) -> bytes:
-        """The first bytes of a version's file, at most `length`. Raises as `read` does."""
-        try:
-            return self.storage.get_range(self.path(version), 0, length)
-        except FileNotFoundError as error:
-            raise self._missing(version) from error
+            raise self.missing(version) from error
 
     def publish(self, publication: Publication) -> Published:
         """Puts the next version in its place, unless there is one.
@@ -307,7 +300,8 @@ class Versions:
             return Published.UNKNOWN
         return Published.OURS if there == ours else Published.THEIRS
 
-    def _missing(self, version: int) -> VersionExpiredError | RetryError | NotATableError:
+    def missing(self, version: int) -> VersionExpiredError | RetryError | NotATableError:
+        """The error for a version whose file isn't there; lists to tell which."""
         numbers = self.numbers()
         if not numbers:
             return NotATableError("there is no table here", where=self.storage.uri)

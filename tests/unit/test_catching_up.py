@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakefold_reader.catching_up import MOST_AT_ONCE, FirstRead, Following
-from lakefold_reader.source import HEAD_BYTES, Step, source_on
+from lakefold_reader.source import Step, source_on
 from lakefold_reader.tail import tail_of
 from lakefold_table.errors import RetryError, VersionExpiredError
+from lakefold_table.heads import HEAD_BYTES
 from lakefold_table.storage.memory import MemoryStorage
 from tests.tables import Folded, fragments_only
 from tests.waiting import until

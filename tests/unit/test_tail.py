@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_reader.cursor import Cursor
-from lakefold_reader.source import HEAD_BYTES, read_step, source_on
+from lakefold_reader.source import read_step, source_on
 from lakefold_reader.tail import Pace, tail_of
 from lakefold_table.entry import Position
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, VersionExpiredError
+from lakefold_table.heads import HEAD_BYTES
 from lakefold_table.storage.memory import MemoryStorage
 from tests.tables import LOG, START_US, TOPIC, Folded, Recording, fragments_only
 

@@ -38,7 +38,6 @@ def test_versions_are_found_and_read(store: MemoryStorage, scheme: Scheme) -> No
     assert line.numbers() == [1, 2, 12]
     assert line.latest() == 12
     assert versions(store).read(2) == b"2"
-    assert versions(store).read_start(12, 1) == b"1"
     assert [versions(store).exists(number) for number in (1, 3, 12, 13)] == [True, False, True, False]
 
 
@@ -83,7 +82,7 @@ def test_a_version_that_is_not_there(store: MemoryStorage) -> None:
         versions(store).read(5)
     assert gone.value.oldest == 4
     with pytest.raises(VersionExpiredError, match="version 7 is not there yet, the newest is 6"):
-        versions(store).read_start(7, 10)
+        versions(store).read(7)
     line = versions(store)
     assert line.latest() == 6
     for number in (4, 6):
