@@ -32,7 +32,7 @@ from benchmarks.ground import (
     visible_at,
 )
 from benchmarks.peers import BATCH_OF_PEER, commit_batches, make_delta_table, race_delta, race_pylance
-from benchmarks.producing import producers
+from benchmarks.producing import AHEAD, producers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,9 +84,11 @@ def fold_live(
     The log must hold nothing unanswered before. Every outcome since then is looked at. `per_second`: how many
     all producers together send at most.
     """
-    versions, size, before = versions_of(path), bytes_of(path), len(outcomes_of(ground))
+    before = len(outcomes_of(ground))
     with producers(ground, makers, per_second) as ready, committer(ground) as process:
         await_start(ground)
+        await_answers(ground)
+        versions, size = versions_of(path), bytes_of(path)
         cpu = cpu_seconds(process)
         sent = ready.send()
         await_answers(ground)
@@ -103,7 +105,7 @@ def fold_live(
         "MB written": (bytes_of(path) - size) / MEGABYTE,
         "failed": sent.failed,
         "sent again": sent.again,
-        "not committed": not_committed(outcomes) + abs(sent.count - len(outcomes)),
+        "not committed": not_committed(outcomes) + abs(sent.count + AHEAD * len(makers) - len(outcomes)),
     }
 
 
