@@ -9,8 +9,8 @@ the dataset, with equal rows.
 from __future__ import annotations
 
 import functools
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,13 +19,14 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.file_pb2 import FileDescriptor
 from lakefold_reader.columns import is_blob, is_direct, sources
-from lakefold_table.errors import DamagedError, InvalidError, RetryError
+from lakefold_reader.faults import told, told_of
+from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.roots import below
 from lakefold_table.uri import FILE, local_path, place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -72,7 +73,7 @@ class Dataset:
     def _opened(self) -> Any:  # noqa: ANN401 - pylance is published without types
         import lance
 
-        with _told(self.uri):
+        with told(self.uri):
             return lance.dataset(self.uri, version=self.version, storage_options=dict(self.options) or None)
 
     def reader(
@@ -91,7 +92,7 @@ class Dataset:
             offset=part.offset,
             batch_size=part.batch_size,
         )
-        return pa.RecordBatchReader.from_batches(reader.schema, _told_of(reader, self.uri))
+        return pa.RecordBatchReader.from_batches(reader.schema, told_of(reader, self.uri))
 
     def at_addresses(self, addresses: NDArray[np.uint64], columns: Sequence[str] | None) -> pa.Table:
         """The rows at these addresses that aren't deleted, ascending; None: all columns and `_rowaddr`.
@@ -107,13 +108,13 @@ class Dataset:
             filter=where,
             with_row_address=columns is None,
         )
-        with _told(self.uri):
+        with told(self.uri):
             return reader.read_all()
 
     def blobs(self, column: str, addresses: NDArray[np.uint64]) -> list[IO[bytes] | None]:
         """The values of a blob column at these addresses as files to read; None where it has none."""
         opened = self._opened
-        with _told(self.uri):
+        with told(self.uri):
             return list(opened.take_blobs(column, addresses=addresses.tolist()))
 
     def clean_up(self, versions: Sequence[int], *, dry_run: bool) -> tuple[int, int, int]:
@@ -123,7 +124,7 @@ class Dataset:
         """
         opened = self._opened
         act = opened.explain_cleanup_old_versions if dry_run else opened.cleanup_old_versions
-        with _told(self.uri):
+        with told(self.uri):
             done = act(versions=list(versions), delete_unverified=False, error_if_tagged_old_versions=False)
         stats = done.stats if dry_run else done
         return stats.old_versions, stats.data_files_removed, stats.bytes_removed
@@ -135,14 +136,14 @@ class Dataset:
 
     def _scanned(self, fragment_ids: Sequence[int] | None, **options: object) -> pa.RecordBatchReader:
         opened = self._opened
-        with _told(self.uri):
+        with told(self.uri):
             only = None if fragment_ids is None else [opened.get_fragment(number) for number in fragment_ids]
             return opened.scanner(fragments=only, **options).to_reader()
 
     def with_blobs(self, columns: Sequence[str], fragment_id: int) -> Iterator[pa.RecordBatch]:
         """The rows of a fragment that aren't deleted, blobs as their bytes, a few at a time."""
         options = {"blob_handling": BYTES, "batch_size": BLOB_ROWS, "batch_readahead": 1}
-        return _told_of(self._scanned([fragment_id], columns=list(columns), **options), self.uri)
+        return told_of(self._scanned([fragment_id], columns=list(columns), **options), self.uri)
 
     def taken(
         self, columns: Sequence[str], fragment_id: int, offsets: NDArray[np.uint32], most: int
@@ -157,14 +158,14 @@ class Dataset:
             found = self._scanned(
                 [fragment_id], columns=list(columns), filter=self._at(places), blob_handling=BYTES
             )
-            yield from _told_of(found, self.uri)
+            yield from told_of(found, self.uri)
 
     def masked(
         self, columns: Sequence[str], fragment_id: int, offsets: NDArray[np.uint32]
     ) -> Iterator[pa.RecordBatch]:
         """As `taken`, by reading the whole fragment: sooner done where most of its rows are asked for."""
         found = self._scanned([fragment_id], columns=list(columns), with_row_address=True)
-        for batch in _told_of(found, self.uri):
+        for batch in told_of(found, self.uri):
             places = batch.column(ADDRESS).to_numpy() & OFFSET_BITS
             chosen = batch.filter(pa.array(np.isin(places, offsets)))
             if chosen.num_rows:
@@ -173,7 +174,7 @@ class Dataset:
     def count(self, where: str | None = None) -> int:
         """The rows for which the filter holds."""
         opened = self._opened
-        with _told(self.uri):
+        with told(self.uri):
             return int(opened.count_rows(filter=where))
 
 
@@ -300,8 +301,10 @@ class _OpenFile:
     def __init__(self, uri: str, file: DataFile, options: Mapping[str, str]) -> None:
         self.path = file_location(uri, data_path(file.path))
         self._options = dict(options) or None
+        with told(self.path):
+            _check_size(self.path, file)
         self._all = self._open(None)
-        with _told(self.path):
+        with told(self.path):
             descriptor = self._all.read_global_buffer(0)
             self.rows: int = self._all.num_rows()
         try:
@@ -313,13 +316,24 @@ class _OpenFile:
         """The rows of these columns."""
         top = [one.name for one in self.fields if one.parent_id < 0]
         reader = self._all if set(names) == set(top) else self._open(list(names))
-        return _told_of(wanted.of(reader), self.path)
+        return told_of(wanted.of(reader), self.path)
 
     def _open(self, columns: list[str] | None) -> Any:  # noqa: ANN401 - pylance is published without types
         from lance.file import LanceFileReader
 
-        with _told(self.path):
+        with told(self.path):
             return LanceFileReader(self.path, storage_options=self._options, columns=columns)
+
+
+def _check_size(path: str, file: DataFile) -> None:
+    """Raise `DamagedError` where a local file isn't as long as its version says: pylance might panic."""
+    if not path.startswith("/") or not file.file_size_bytes:
+        return
+    size = Path(path).stat().st_size
+    if size != file.file_size_bytes:
+        hint = "the file was changed or not written to its end: restore it from a copy"
+        message = f"the file has {size} bytes, its version says {file.file_size_bytes}"
+        raise DamagedError(message, where=path, hint=hint)
 
 
 def file_location(uri: str, path: str) -> str:
@@ -358,28 +372,3 @@ def side_by_side(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[list[p
             head.slice(length) if head.num_rows > length else next(stream, None)
             for head, stream in zip(present, streams, strict=True)
         ]
-
-
-def _told_of(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
-    """The batches as they are; what is raised while they are read is told as `_told` does."""
-    with _told(where):
-        yield from batches
-
-
-@contextmanager
-def _told(where: str) -> Iterator[None]:
-    """Turns what pylance raises into the errors of this project (see `Dataset`)."""
-    try:
-        yield
-    except (OSError, ValueError, NotImplementedError, pa.ArrowException) as error:
-        text = str(error)
-        if isinstance(error, FileNotFoundError) or "Not found: " in text or "was not found" in text:
-            raise FileNotFoundError(text) from error
-        of_a_file = where.startswith("/") or "LanceError(IO)" in text or isinstance(error, OSError)
-        if not of_a_file:
-            raise InvalidError(text, where=where, hint="`lakefold show` lists the columns") from error
-        if where.startswith((f"{FILE}:", "/")):
-            raise DamagedError(
-                text, where=where, hint="the file was changed or not written to its end"
-            ) from error
-        raise RetryError(text, where=where) from error

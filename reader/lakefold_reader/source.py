@@ -196,11 +196,21 @@ def missing_file(source: Source, version: int, what: str) -> LakefoldError:
 
 @contextmanager
 def explained(source: Source, version: int) -> Iterator[None]:
-    """Says of a file of a version that isn't there what that means."""
+    """Says of a file of a version that isn't there what that means, and which file is to blame for damage."""
     try:
         yield
     except FileNotFoundError as error:
         raise missing_file(source, version, str(error)) from error
+    except DamagedError as error:
+        if error.where != source.uri:
+            if not error.where or error.where.startswith("/") or "://" in error.where:
+                raise
+            place = below(source.uri, error.where)
+            raise DamagedError(error.message, where=place, hint=error.hint) from error
+        # Needed in trouble only, and it needs what is here.
+        from lakefold_reader.culprit import blamed
+
+        raise blamed(source, version, error) from error
 
 
 def guarded(source: Source, version: int, batches: Iterable[Batch]) -> Iterator[Batch]:

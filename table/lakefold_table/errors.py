@@ -7,10 +7,13 @@ data.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from lakefold_table.entry import Position
+
+RESTORE: Final = "restore the file from a copy, or read a version that is whole"
+"""What to do about damage where nothing better can be said."""
 
 
 class LakefoldError(Exception):
@@ -71,6 +74,9 @@ class DamagedError(LakefoldError):
     """Stored bytes are not what the format says: mend or restore the data."""
 
     exit_code = 4
+
+    def __init__(self, message: str, *, where: str = "", hint: str = RESTORE) -> None:
+        super().__init__(message, where=where, hint=hint)
 
 
 class PlaceError(InvalidError):

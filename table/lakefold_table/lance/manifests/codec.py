@@ -257,6 +257,8 @@ def _transaction(data: bytes, head: Manifest, where: str, *, whole: bool = True)
     else:
         return None
     span = _section_span(data, offset, where, "transaction section")
+    if not span:
+        raise DamagedError("the transaction section is empty", where=where)
     if not whole:
         try:
             told = without_fragments(data, span)
