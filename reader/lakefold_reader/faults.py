@@ -37,7 +37,7 @@ _STORED: Final = re.compile(
 )
 # A URL's query may hold a signature; the body of an answer says nothing more.
 _QUERY: Final = re.compile(r"(?<=\S)\?\S+")
-_PLACE: Final = re.compile(r",? (?:/home/\S+|/rustc/\S+|rust/\S+):\d+:\d+")
+_PLACE: Final = re.compile(r",? \S*(?:rustc|rust)/\S+:\d+:\d+")
 
 
 @contextmanager

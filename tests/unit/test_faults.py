@@ -8,7 +8,7 @@ import pytest
 from lakefold_reader.faults import meaning, told
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 
-LANCE = "/home/runner/work/lance/lance/rust"
+LANCE = "/ci/lance/rust"
 SAID: list[tuple[Exception, type[Exception]]] = [
     (
         pa.ArrowInvalid(
