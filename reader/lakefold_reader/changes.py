@@ -203,7 +203,8 @@ class Change:
         """The rows that the version before didn't have, where both together tell it."""
         import pyarrow as pa
 
-        from lakefold_reader.feed_rows import stored_rows
+        from lakefold_reader.feed_rows import PartReader
+        from lakefold_reader.feed_values import with_bytes
 
         head = self._step.head
         if self._step.kind is not Kind.CLONE and (head is None or not has_stable_row_ids(head)):
@@ -212,8 +213,12 @@ class Change:
         parts = [
             part for part in plan_version(self._source, self.version) if part.change_type is ChangeType.INSERT
         ]
-        batches = chain.from_iterable(stored_rows(self._source, part, names) for part in parts)
-        return pa.RecordBatchReader.from_batches(schema.arrow, batches)
+        reader = PartReader(self._source, schema)
+        shown = pa.schema(
+            [field.with_type(with_bytes(field.type)) for field in schema.arrow], schema.arrow.metadata
+        )
+        batches = chain.from_iterable(reader.stored(part, names) for part in parts)
+        return pa.RecordBatchReader.from_batches(shown, batches)
 
     def _inserted_fragments(self, *, with_mixed: bool) -> Sequence[DataFragment]:
         effect = self._effect

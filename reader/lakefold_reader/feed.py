@@ -94,10 +94,10 @@ def feed_of(
     """The rows of these parts; `schema` is that of the last version, for which they were planned."""
     import pyarrow as pa
 
-    from lakefold_reader.feed_rows import feed_schema, read_part
+    from lakefold_reader.feed_rows import PartReader, feed_schema
 
     shown = shown_columns(schema, columns)
-    batches = chain.from_iterable(read_part(source, part, shown) for part in parts)
+    batches = chain.from_iterable(map(PartReader(source, shown).read, parts))
     return pa.RecordBatchReader.from_batches(feed_schema(shown), batches)
 
 

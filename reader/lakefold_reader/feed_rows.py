@@ -7,6 +7,7 @@ pylance gives, they go through the dataset at a version in which they are there.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -54,38 +55,75 @@ def feed_schema(columns: TableSchema) -> pa.Schema:
 
 
 def read_part(source: Source, part: ChangePart, columns: TableSchema) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, batch by batch, in the form of `feed_schema(columns)`.
+    """The rows of one part; who reads several has a `PartReader`, whose `read` this is."""
+    return PartReader(source, columns).read(part)
 
-    `columns`: the schema of the feed's last version, or some of its columns (`TableSchema.chosen`). Raises
-    `VersionExpiredError` where the part's version was cleaned up meanwhile, `DamagedError` where a file is
-    missing or can't be read, `InvalidError` where a value doesn't fit the last version's type.
+
+class PartReader:
+    """Reads parts of one feed, and keeps for the next part what was opened for the one before.
+
+    `columns`: the schema of the feed's last version, or some of its columns (`TableSchema.chosen`).
     """
-    view = _View.of(part, columns)
-    rows = 0
-    for batch in guarded(source, part.at, stored_rows(source, part, view.names)):
-        rows += batch.num_rows
-        yield view.shown(part, batch)
-    if part.rows is not None and rows != part.rows:
-        raise DamagedError(
-            f"version {part.at} has {rows} of the {part.rows} rows that version {part.version} changed",
-            where=source.uri,
-            hint="open both versions and compare them",
+
+    def __init__(self, source: Source, columns: TableSchema) -> None:
+        self._source = source
+        self._columns = columns
+        self._datasets: dict[int, Dataset] = {}
+        self._view: tuple[ChangePart, _View] | None = None
+
+    def read(self, part: ChangePart) -> Iterator[pa.RecordBatch]:
+        """The rows of a part, batch by batch, in the form of `feed_schema(columns)`.
+
+        Raises `VersionExpiredError` where the part's version was cleaned up meanwhile, `DamagedError` where a
+        file is missing or can't be read, `InvalidError` where a value doesn't fit the last version's type.
+        """
+        view, rows = self._view_of(part), 0
+        for batch in guarded(self._source, part.at, self.stored(part, view.names)):
+            rows += batch.num_rows
+            yield view.shown(part, batch)
+        if part.rows is not None and rows != part.rows:
+            raise DamagedError(
+                f"version {part.at} has {rows} of the {part.rows} rows that version {part.version} changed",
+                where=self._source.uri,
+                hint="open both versions and compare them",
+            )
+
+    def stored(self, part: ChangePart, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of a part as the version `at` has them, in these columns of its own. Raises as `Dataset`.
+
+        Blobs are their bytes.
+        """
+        if not names and part.rows is not None:
+            yield from _without_columns(part.rows)
+            return
+        message = Schema.FromString(part.fields)
+        known = {column.name: column for column in columns_of(message.fields)}
+        fields = tuple(field for name in names for field in known[name].fields)
+        fragment = DataFragment.FromString(part.fragment)
+        offsets = (
+            None if part.offsets is None else numbers_of(decode_bitmap(part.offsets, "rows of a change"))
         )
+        stored = TableSchema(fields, dict(message.metadata))
+        number = partial(_id, self._source, part, fragment)
+        yield from rows_at(self._dataset(part.at), fragment, stored, offsets, number)
 
+    def _dataset(self, version: int) -> Dataset:
+        """The table at a version; the last two are kept, since rows that went and came take turns."""
+        if version not in self._datasets:
+            newest = [number for number in self._datasets if number >= version - 1]
+            self._datasets = {number: self._datasets[number] for number in newest[-1:]}
+            self._datasets[version] = Dataset(self._source.uri, version, self._source.options)
+        return self._datasets[version]
 
-def stored_rows(source: Source, part: ChangePart, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a part as the version `at` has them, in these columns of its own. Raises as `Dataset`."""
-    if not names and part.rows is not None:
-        yield from _without_columns(part.rows)
-        return
-    message = Schema.FromString(part.fields)
-    known = {column.name: column for column in columns_of(message.fields)}
-    fields = tuple(field for name in names for field in known[name].fields)
-    fragment = DataFragment.FromString(part.fragment)
-    offsets = None if part.offsets is None else numbers_of(decode_bitmap(part.offsets, "rows of a change"))
-    dataset = Dataset(source.uri, part.at, source.options)
-    stored = TableSchema(fields, dict(message.metadata))
-    yield from rows_at(dataset, fragment, stored, offsets, lambda: _id(source, part, fragment))
+    def _view_of(self, part: ChangePart) -> _View:
+        """How a part is shown: mostly as the one before."""
+        if self._view is not None:
+            other, view = self._view
+            if (other.fields, other.followed) == (part.fields, part.followed):
+                return view
+        view = _View.of(part, self._columns)
+        self._view = part, view
+        return view
 
 
 def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:

@@ -43,12 +43,12 @@ class FeedRows:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def read(self, parts: Sequence[ChangePart], target: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of some parts in the form of `target`. Raises as `read_part`."""
-        from lakefold_reader.feed_rows import read_part
+        """The rows of some parts in the form of `target`. Raises as `PartReader.read`."""
+        from lakefold_reader.feed_rows import PartReader
 
-        source = open_source(self.uri, self.options)
+        reader = PartReader(open_source(self.uri, self.options), self.columns)
         for part in parts:
-            for batch in read_part(source, part, self.columns):
+            for batch in reader.read(part):
                 yield fitted(batch, target)
 
 
