@@ -27,8 +27,7 @@ from lakefold_reader.source import (
     read_state,
     time_of,
 )
-from lakefold_table.errors import InvalidError
-from lakefold_table.lance.manifests.naming import is_detached
+from lakefold_table.errors import InvalidError, NotATableError, VersionExpiredError
 from lakefold_table.marks import PREFIX, Marks, decode_marks
 
 if TYPE_CHECKING:
@@ -113,11 +112,11 @@ def find_version(
 
 def table_of(source: Source, version: int | None = None) -> Table:
     """A version of a table whose source is open already (None: the newest)."""
-    numbers = numbers_of(source)
-    chosen = numbers[-1] if version is None else version
-    if chosen not in numbers and not (is_detached(chosen) and source.versions.exists(chosen)):
-        raise missing(source, chosen)
-    return Table(source, read_state(source, chosen))
+    chosen = numbers_of(source)[-1] if version is None else version
+    try:
+        return Table(source, read_state(source, chosen))
+    except (NotATableError, VersionExpiredError) as error:
+        raise missing(source, chosen) from error
 
 
 @dataclass(frozen=True, slots=True)

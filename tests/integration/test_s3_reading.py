@@ -24,6 +24,7 @@ from lakefold_table.storage import open_storage
 from lakefold_table.versions import Versions
 from tests.folding import entry
 from tests.proposals import creation, rows
+from tests.servers.fault_proxy import FaultProxy
 from tests.servers.s3 import BUCKET
 from tests.tables import LOG, Recording
 
@@ -120,6 +121,37 @@ def test_opening_is_a_listing_and_a_get(table: OnS3) -> None:
     assert version_at_position(source_on(storage, table.options), 2) == 3
     # The newest version's head and marks, then three or four heads.
     assert len([call for call in storage.calls if call.startswith("get")]) <= 6
+
+
+def test_a_take_reads_what_it_needs(table: OnS3, s3: S3Server) -> None:
+    """Of six fragments with deletions it is about two: their deletion files and their data."""
+    uri = f"{table.uri}-deleted"
+    for first in range(0, 60, 10):
+        mode = "append" if first else "create"
+        new = rows(range(first, first + 10))
+        lance.write_dataset(new, uri, mode=mode, storage_options=table.options, enable_stable_row_ids=True)
+    lance.dataset(uri, storage_options=table.options).delete("id % 5 = 0")
+    with FaultProxy(s3.port) as proxy:
+        opened = lakefold.open(uri, storage_options=proxy.options())
+        assert opened.take([33, 17, 31], ["id"])["id"].to_pylist() == [33, 17, 31]
+        folders = [(*request.path.split("/"), "", "")[3] for request in proxy.requests]
+        read = [folder for folder in folders if folder in ("data", "_deletions")]
+        assert sorted(read) == ["_deletions", "_deletions", "data", "data"]
+        proxy.requests.clear()
+        assert opened.take([18], ["id"])["id"].to_pylist() == [18]
+        assert len(proxy.requests) == 1
+
+
+def test_a_version_of_the_past_is_found_by_one_listing(table: OnS3, s3: S3Server) -> None:
+    with FaultProxy(s3.port) as proxy:
+        for way in (
+            {"at_position": 3},
+            {"as_of": lakefold.open(table.uri, 4, storage_options=table.options).timestamp},
+        ):
+            proxy.requests.clear()
+            assert lakefold.open(table.uri, storage_options=proxy.options(), **way).version == 4
+            assert [request.method for request in proxy.requests].count("LIST") == 1
+            assert len(proxy.requests) <= 8
 
 
 def test_the_verbs(table: OnS3, capsys: pytest.CaptureFixture[str]) -> None:
