@@ -19,7 +19,7 @@ from lakefold_table.storage.dynamodb import PAGE, DynamoManifests
 from lakefold_table.storage.manifest_stores import Recorded
 from tests.integration.externals import External, check_whole
 from tests.servers.dynamodb import TABLE
-from tests.servers.fault_proxy import Answer, Fault, FaultProxy, LoseAnswer, LoseRequest, Request
+from tests.servers.fault_proxy import Answer, Fault, FaultProxy, LoseAnswer, LoseRequest, Request, Strip
 from tests.servers.s3 import BUCKET
 
 if TYPE_CHECKING:
@@ -334,3 +334,21 @@ def test_settings_that_can_not_be_used_are_said(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(InvalidError) as caught:
             open_storage(uri, OPTIONS)
         assert caught.value.hint
+
+
+def test_a_bucket_that_ignores_conditions_is_enough(
+    s3: S3Server, dynamodb: DynamoServer, s3_proxy: FaultProxy
+) -> None:
+    """It is what the manifest store is for: nothing hangs on a condition of the bucket's."""
+    table = External.new(s3, dynamodb)
+    table.through = {"aws_endpoint": s3_proxy.endpoint}
+    s3_proxy.plan(Strip("If-None-Match"), times=-1)
+    table.create_by_pylance([0])
+    assert open_storage(table.plain, table.options).put_if_absent("data/x", [b"1"]) is Put.STORED
+    assert open_storage(table.plain, table.options).put_if_absent("data/x", [b"2"]) is Put.STORED
+    assert [table.fold([1]), table.grow([2])] == [2, 3]
+    data = table.storage().get(Scheme.V2.path(3))
+    with ThreadPoolExecutor(8) as pool:
+        puts = list(pool.map(lambda _: table.storage().put_if_absent(Scheme.V2.path(4), [data]), range(8)))
+    assert Counter(puts) == {Put.STORED: 1, Put.EXISTS: 7}
+    check_whole(table, 4)
