@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakefold_table.storage.base import Buffer
+    from lakefold_table.storage.manifest_stores import Recorded
 
 STAGED = ".manifest-id-0"
 FINAL = ".manifest"
@@ -211,16 +212,41 @@ def test_a_lost_answer_that_a_reader_has_finished_is_in_doubt_and_settled_by_the
     path = kept.scheme.path(1)
 
     class Helped(MemoryManifests):
-        def put_if_absent(self, base: str, recorded: object) -> Put:
-            super().put_if_absent(base, recorded)  # type: ignore[arg-type]
+        def put_if_absent(self, base: str, recorded: Recorded) -> Put:
+            super().put_if_absent(base, recorded)
             assert kept.open().get(path) == b"oursrest"
             raise DoubtfulPutError("lost")
 
     helped = Helped()
     helped.items = kept.manifests.items
     storage = ExternalManifests(kept.uri, kept.objects, helped, lambda: "own")
+    with pytest.raises(DoubtfulPutError):
+        storage.put_if_absent(path, [b"oursrest"])
     assert versions(storage).publish(publication(kept, 1)) is Published.OURS
     check_whole(kept, b"oursrest")
+
+
+def test_a_lost_answer_beside_a_finished_version_of_another_size_is_a_lost_race(kept: Kept) -> None:
+    class Overtaken(MemoryManifests):
+        def put_if_absent(self, base: str, recorded: Recorded) -> Put:
+            kept.left_at(5, recorded.version, b"theirs")
+            return super().put_if_absent(base, recorded)
+
+    overtaken = Overtaken()
+    overtaken.items = kept.manifests.items
+    overtaken.faults.append(Lose("put_if_absent", done=True))
+    storage = ExternalManifests(kept.uri, kept.objects, overtaken, lambda: "own")
+    assert storage.put_if_absent(kept.scheme.path(1), [b"ours"]) is Put.EXISTS
+    check_whole(kept, b"theirs")
+
+
+def test_the_same_put_again_finishes_what_the_first_one_committed(kept: Kept) -> None:
+    storage, path = kept.open(), kept.scheme.path(1)
+    kept.objects.faults.plan(Refuse(suffix=FINAL))
+    with pytest.raises(DoubtfulPutError, match="is committed, but was not finished"):
+        storage.put_if_absent(path, [b"one"])
+    assert storage.put_if_absent(path, [b"one"]) is Put.EXISTS
+    check_whole(kept, b"one")
 
 
 @pytest.mark.parametrize(
