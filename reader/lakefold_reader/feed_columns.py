@@ -38,9 +38,9 @@ IDS_OLD = frozenset({Kind.RESTORE, Kind.UNKNOWN})
 class Steps:
     """The versions of a feed, each read once where they are few: one looked at ahead is kept for its turn."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, last: Last) -> None:
         self._source = source
-        self._ahead: dict[int, Step] = {}
+        self._ahead: dict[int, Step] = {last.version: last.step}
 
     def look(self, version: int) -> Step:
         """A version before its turn. Raises `VersionExpiredError`, `DamagedError`."""
@@ -67,11 +67,15 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The last version of a feed: its schema, and the version since which nothing has changed that."""
+    """The last version of a feed: its schema, and the version since which nothing has changed that.
+
+    `step`: what the version says of itself, read whole.
+    """
 
     version: int
     schema: TableSchema
     since: int
+    step: Step
 
 
 def last_of(source: Source, version: int) -> Last:
@@ -79,7 +83,7 @@ def last_of(source: Source, version: int) -> Last:
     step = read_step(source, version, whole=True)
     if step is None or step.head is None:
         raise expired(source, f"version {version} is gone: it was cleaned up")
-    return Last(version, schema_of(step.head), history_in(step.head).schema_since)
+    return Last(version, schema_of(step.head), history_in(step.head).schema_since, step)
 
 
 def expired(source: Source, message: str) -> VersionExpiredError:

@@ -54,13 +54,14 @@ def plan_changes(
 
     Of one version what went comes first, then what rows were before and after a change, then what came: who
     applies the parts in their order never has a row twice. Nothing is read before it is asked for, but that
-    the versions are there. `shown`: what `last_of` gives for `to`, where it is known already.
+    the versions are there. `shown`: what `last_of` gives for `to`, where the
+    versions are known to be there already.
 
     Raises `InvalidError` for a range that runs backwards, `VersionExpiredError` where a version of it is gone
     or not there yet, at once or when it is come to; `RewrittenError` as asked for; `DamagedError` where a
     version can't be read.
     """
-    last = checked_range(source, after, to)
+    last = checked_range(source, after, to) if shown is None else shown.version
     return _Plan(source, after, last, rewritten_of(rewritten), shown).parts(last)
 
 
@@ -125,18 +126,27 @@ class _Plan:
         self._to = to
         self._rewritten = rewritten
         self._shown = shown
-        self._steps = Steps(source)
         self._schema: TableSchema | None = None
         self._schema_before: TableSchema | None = None
         self._state: LanceState | None = None
         self._described: list[tuple[TableSchema, bytes, Followed]] = []
 
     @cached_property
+    def _last(self) -> Last:
+        return self._shown or last_of(self._source, self._to)
+
+    @cached_property
+    def _steps(self) -> Steps:
+        return Steps(self._source, self._last)
+
+    @cached_property
     def _following(self) -> Following:
-        return Following(self._steps, self._after, self._shown or last_of(self._source, self._to))
+        return Following(self._steps, self._after, self._last)
 
     def parts(self, to: int) -> Iterator[ChangePart]:
         """The parts of all versions up to this one."""
+        if self._last.since <= self._after:
+            self._schema = self._last.schema
         for version in range(self._after + 1, to + 1):
             self._following  # noqa: B018 - looks through the versions before the first one's turn
             step = self._steps.take(version, whole=self._schema is None)
