@@ -23,7 +23,7 @@ trap 'rm -rf "$work"' EXIT
 
 # pylance writes fragments and reads rows; the committer does neither and never loads it (an import contract says
 # so). It would be two fifths of the image. What exports traces is there: a variable switches it on.
-"$python" "$tree/deploy/image/pins.py" committer otel --project "$tree/pyproject.toml" --without pylance \
+"$python" "$tree/deploy/image/pins.py" committer otel s3 objects --project "$tree/pyproject.toml" --without pylance \
     < "$tree/requirements.lock" > "$work/pins.txt"
 "$python" -m venv "$target"
 "$target/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \

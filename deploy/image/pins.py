@@ -5,7 +5,7 @@ second lock would be one that can disagree. The lock says beside each package wh
 so the part is found without a resolver and without the network. Where somebody asks for a package by an
 extra of its own, the part may hold a little more than is needed, never less.
 
-    python pins.py committer otel --without pylance < requirements.lock > pins.txt
+    python pins.py committer otel s3 objects --without pylance < requirements.lock > pins.txt
 
 It runs before anything is installed, so it needs nothing but Python.
 """

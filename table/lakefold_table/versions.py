@@ -125,21 +125,21 @@ class Versions:
             )
         return 0
 
-    def _first_listed(self) -> int:
-        """The newest version, where the store gives the first names alone and newer ones come first; else 0.
+    def _first_listed(self) -> int | None:
+        """The newest version, where a store gives the first names alone and newer ones come first; else None.
 
         One request, however many versions there are.
         """
         if not (isinstance(self.storage, ListsInOrder) and self.storage.lists_in_order):
-            return 0
+            return None
         asked_at = self._clock()
         names = self.storage.first_names(self._folder, _FIRST_NAMES)
         naming = self._detect(names)
         if naming is None or naming.path(2) > naming.path(1):
-            return 0
+            return None
         self._naming = naming
         self._proven_at = asked_at
-        return max((number for number in map(naming.parse, names) if number is not None), default=0)
+        return max((number for number in map(naming.parse, names) if number is not None), default=None)
 
     def path(self, version: int) -> str:
         """The path of a version's file. Lists once where the naming isn't known yet."""
@@ -198,7 +198,7 @@ class Versions:
         `RetryError` where no version is there any more, `StopError` where the line went on or back
         without it.
         """
-        if self._is_proven(version, version):
+        if self._is_proven(version, version) or self._first_listed() == version:
             return
         numbers = self.numbers()
         if not numbers:
@@ -213,6 +213,8 @@ class Versions:
             if at_once or self._is_proven(version - 1, version):
                 self._proven_at = max(self._proven_at, looked_at)
                 return
+        if self._first_listed() == version:
+            return
         numbers = self.numbers()
         if numbers[-1:] != [version]:
             newest = numbers[-1] if numbers else 0

@@ -25,12 +25,14 @@ def names(part: str) -> set[str]:
 
 
 def test_the_image_takes_what_the_committer_asks_for_and_neither_spark_nor_checks() -> None:
-    taken = names(part_of(LOCK, asked_for(PROJECT, "committer", "otel"), {"pylance"}))
+    taken = names(part_of(LOCK, asked_for(PROJECT, "committer", "otel", "s3", "objects"), {"pylance"}))
     asked = [
         *PROJECT["dependencies"],
         *PROJECT["optional-dependencies"]["kafka"],
         *PROJECT["optional-dependencies"]["committer"],
         *PROJECT["optional-dependencies"]["otel"],
+        *PROJECT["optional-dependencies"]["s3"],
+        *PROJECT["optional-dependencies"]["objects"],
     ]
     direct = {canonical(Requirement(each).name) for each in asked} - {"lakefold", "pylance"}
     assert direct <= taken
@@ -38,7 +40,7 @@ def test_the_image_takes_what_the_committer_asks_for_and_neither_spark_nor_check
         taken & {"pyspark", "pandas", "py4j", "pytest", "mypy", "duckdb", "pylance", "lance-namespace"}
         == set()
     )
-    assert len(taken) < 35
+    assert len(taken) < 45
 
 
 def test_every_pin_that_is_taken_keeps_its_hashes() -> None:

@@ -24,6 +24,8 @@ PART: Final = 8 << 20
 """The size of a part; S3 takes at most 10,000 of them."""
 
 _MOST: Final = 10_000
+_CHECKSUM: Final = "CRC32"
+_SUM: Final = "ChecksumCRC32"
 _AT_ONE_TIME: Final = 8
 
 
@@ -43,7 +45,12 @@ class PartsUpload:
 
         `new`: what is said of a new object (its encryption).
         """
-        upload = self._patient.create_multipart_upload(**self._named, **new)["UploadId"]
+        # Parts come with checksums, unless AWS_REQUEST_CHECKSUM_CALCULATION switches that off. Then the
+        # upload must be begun with their kind, or not every server joins them.
+        config = self._patient.meta.config
+        summed = getattr(config, "request_checksum_calculation", "") == "when_supported"
+        kind: dict[str, Any] = {"ChecksumAlgorithm": _CHECKSUM} if summed else {}
+        upload = self._patient.create_multipart_upload(**self._named, **new, **kind)["UploadId"]
         try:
             parts = self._send(upload, data)
             self._once.complete_multipart_upload(
@@ -61,8 +68,7 @@ class PartsUpload:
         def send(number: int) -> dict[str, Any]:
             body = bytes(view[(number - 1) * step : number * step])
             answer = self._patient.upload_part(**self._named, UploadId=upload, PartNumber=number, Body=body)
-            sums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
-            sums.pop("ChecksumType", None)
+            sums = {name: value for name, value in answer.items() if name == _SUM}
             return {"PartNumber": number, "ETag": answer["ETag"], **sums}
 
         numbers = range(1, -(-len(data) // step) + 1)

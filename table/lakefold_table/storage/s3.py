@@ -54,6 +54,8 @@ _EXPRESS: Final = "--x-s3"
 _TAKEN: Final = 412
 _MISSING: Final = 404
 _NO_SUCH_RANGE: Final = 416
+_NO_OBJECT: Final = frozenset({"NoSuchKey", "NotFound", "404"})
+"""How "there is no such object" is said; 404 is also said of buckets and, by some servers, of users."""
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -256,7 +258,7 @@ class S3Storage:
         except aws.ClientError as error:
             if status_of(error) == _NO_SUCH_RANGE:
                 return b"", 0
-            if status_of(error) == _MISSING and error.response["Error"].get("Code") != "NoSuchBucket":
+            if status_of(error) == _MISSING and error.response["Error"].get("Code") in _NO_OBJECT:
                 raise missing(where) from error
             raise
         # Not by `with`: that hands out the stream below, whose errors aren't boto3's.
