@@ -25,6 +25,7 @@ from benchmarks import (
     mixed,
     producers,
     restart,
+    s3,
     scan,
     streaming,
     tail,
@@ -87,6 +88,7 @@ def _parts(share: int) -> dict[str, Callable[[Ground], dict[str, float]]]:
 def _parts_without_log(share: int) -> dict[str, Callable[[Path], dict[str, float]]]:
     return {
         "fold": partial(folding.measure, share=share),
+        "s3": partial(s3.measure, share=share),
         "scan": partial(scan.measure, share=share),
         "tail": partial(tail.measure, share=share),
         "versions": partial(versions.measure, share=share),

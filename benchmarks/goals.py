@@ -48,6 +48,12 @@ GOALS: dict[str, dict[str, Goal]] = {
     "large": {"transactions/s": Goal(5_000), "not committed": below(1)},
     "memory": {"peak to what it may be": below(1)},
     "restart": {"seconds to the first commit": below(2), "peak to what it may be": below(1)},
+    "s3": {
+        "published: requests a version": below(2.05),
+        "published: listings": below(1),
+        "followed: listings": below(1),
+        "caught up: requests a version": below(1.05),
+    },
     "scan": {
         "20 fragments of 500,000 rows: ratio to pylance": below(1.15),
         "10,000 fragments of 100 rows: ratio to pylance": below(1.15),

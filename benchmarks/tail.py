@@ -91,14 +91,17 @@ def catch_up(root: Path, versions: int) -> dict[str, float]:
 
 
 class Written:
-    """A table that a committer's fold writes, one group a version, from a log that is only counted."""
+    """A table that a committer's fold writes, one group a version, from a log that is only counted.
 
-    def __init__(self, storage: Storage) -> None:
+    `first`: the offset of the first proposal; on a table that is there, behind those that it holds.
+    """
+
+    def __init__(self, storage: Storage, first: int = 0) -> None:
         lance_format = LanceFormat()
         self.uri = storage.uri
         versions = Versions(storage, lance_format.folder, lance_format.detect)
         self._owned = OwnedTable(lance_format, versions, self.uri, check_sizes=False)
-        self._offset = 0
+        self._offset = first
 
     @property
     def version(self) -> int:
