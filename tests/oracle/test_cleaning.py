@@ -168,10 +168,15 @@ def test_consumers_of_a_branch_keep_its_versions_only(uri: str) -> None:
     assert (known.branch, known.version) == ("audit", newest + 1)
     with pytest.raises(InvalidError, match="follows audit, not the main line"):
         tail(uri, consumer="auditor")
+    tail(uri, 3, consumer="slow")
+    for number in range(4):
+        lance.write_dataset(rows([number]), uri, mode="append")
     line = open_source(f"{uri}/tree/audit")
     assert plan(line, NONE).versions == [newest]
     assert [one.name for one in plan(line, NONE).held_by] == ["auditor"]
+    Consumers(open_source(uri)).drop("slow")
     assert plan(open_source(uri), NONE).held_by == []
+    assert plan(open_source(uri), NONE).versions == [*range(1, newest + 4)]
     assert [change.version for change in tail(line.uri, consumer="auditor")] == [newest + 2, newest + 3]
     with pytest.raises(OSError, match="lakefold-consumer-auditor"):
         lance.dataset(line.uri).cleanup_old_versions(NONE)

@@ -165,12 +165,36 @@ def test_a_version_that_vanishes_while_others_are_read(short_table: Folded) -> N
 
 
 def test_a_version_that_came_after_it_was_asked_for_is_told(short_table: Folded) -> None:
+    for _ in range(20):
+        short_table.fold(fragments_only(short_table.uri, 1))
     store = far(short_table)
     following = Following(source_on(store))
-    for number in range(2, 10):
-        following.take(number)
+    taken = [following.take(number) for number in range(2, 32)]
+    assert None not in taken
+    until(lambda: store.missed, "a read beyond the newest version")
     short_table.fold(fragments_only(short_table.uri, 1))
-    assert [following.take(number) is not None for number in range(10, 14)] == [True, True, True, False]
+    assert [following.take(number) is not None for number in (32, 33)] == [True, False]
+    following.close()
+
+
+def test_a_version_behind_a_gap_is_known_to_be_there(short_table: Folded) -> None:
+    for _ in range(60):
+        short_table.fold(fragments_only(short_table.uri, 1))
+    following = Following(source_on(far(short_table)))
+    assert None not in [following.take(number) for number in range(2, 64)]
+    short_table.versions.storage.delete(short_table.versions.path(66))
+    assert [following.take(number) is not None for number in (64, 65, 66)] == [True, True, False]
+    assert following.seen > 66
+    following.close()
+
+
+def test_no_more_is_read_beforehand_than_may_be_held(long_table: Folded) -> None:
+    store = far(long_table)
+    begun = tail_of(source_on(store), 1)
+    for _ in range(60):
+        next(begun)
+    assert 1 < len(begun._following._asked) <= MOST_AT_ONCE
+    begun.close()
 
 
 def step_of(size: int) -> Step:

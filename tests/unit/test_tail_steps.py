@@ -134,6 +134,9 @@ def test_rows_that_a_committer_notes_as_deleted_count(source: Source) -> None:
     assert step.rows == 1
     transaction = fragments_only("memory://x/t", 2).lance
     assert weight_of(transaction, deleted=5) == Weight(7, 0)
+    transaction.append.fragments[0].physical_rows = 10
+    transaction.append.fragments[0].deletion_file.num_deleted_rows = 4
+    assert weight_of(transaction) == Weight(7, 0)
 
 
 @pytest.mark.parametrize("name", ["max_versions", "max_rows", "max_bytes"])

@@ -116,6 +116,15 @@ def test_who_waits_looks_again_where_listening_begins_or_ends(told: Told) -> Non
     assert told.closed.is_set()
 
 
+def test_a_broker_that_comes_and_goes_is_told_of_once(told: Told, waker: Waker) -> None:
+    listening(waker)
+    with capture_logs() as lines:
+        for connected in (False, True, False, True):
+            told.connected = connected
+            until(lambda now=connected: waker.listening is now, "the change")  # type: ignore[misc]
+    assert len(lines) == 1
+
+
 def test_a_waker_that_nobody_holds_any_more_ends(told: Told) -> None:
     waker = Waker(lambda: told)
     listening(waker)
