@@ -9,6 +9,8 @@ import pytest
 
 import lakefold
 from lakefold import cli
+from lakefold.spark import sink
+from lakefold_ingest.line import close_lines
 from lakefold_log.admin import Admin, KafkaConfig
 from lakefold_log.filelog import framed
 from lakefold_log.outcomes import read_outcomes
@@ -22,7 +24,10 @@ from tests.servers.s3 import BUCKET
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from tests.integration.conftest import TopicNames
@@ -107,3 +112,33 @@ def test_proposals_come_to_a_table_in_dynamodb_whoever_dies(
     assert sorted(number for one in changes for number in one.inserted()["id"].to_pylist()) == expected
     # What a killed committer had staged and not committed is left; every version is whole.
     check_whole(table, newest, litter=len(table.files()) - newest)
+
+
+@pytest.fixture
+def _no_line_is_left() -> Iterator[None]:
+    yield
+    close_lines()
+
+
+@pytest.mark.usefixtures("_no_line_is_left")
+def test_spark_writes_to_a_table_in_dynamodb(
+    table: External, bootstrap: str, topic_names: TopicNames, spark: SparkSession, tmp_path: Path
+) -> None:
+    put = sink(
+        table.uri,
+        app_id="app",
+        bootstrap_servers=bootstrap,
+        timeout=60.0,
+        transactions_topic=topic_names.transactions,
+        outcomes_topic=topic_names.outcomes,
+        storage_options=table.options,
+    )
+    topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
+    ensure_topics(Admin(KafkaConfig(bootstrap)), topics)
+    root = f"s3+ddb://{BUCKET}/{table.base.partition('/')[0]}"
+    with running_committer(bootstrap, topic_names, root, *flags(table), logs=tmp_path) as committer:
+        committer.wait_until_ready()
+        for number in (0, 1, 1):
+            put(spark.range(number * 100, number * 100 + 100), number)
+    assert table.ids() == list(range(200))
+    check_whole(table, max(table.items()))

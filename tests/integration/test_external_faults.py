@@ -199,6 +199,10 @@ def test_each_refusal_says_what_to_do(
         assert code in refused.value.message
         assert says in refused.value.hint
         assert refused.value.where.startswith(f"dynamodb://{TABLE}/")
+    proxy.plan(Answer(400, "InvalidSignatureException", message="Signature expired: 1 is now earlier than 2"))
+    with pytest.raises(InvalidError, match="Signature expired") as refused:
+        call(manifests)
+    assert "clock" in refused.value.hint
     for code in ("ProvisionedThroughputExceededException", "ThrottlingException"):
         proxy.plan(Answer(400, code))
         with pytest.raises(RetryError, match=code) as throttled:

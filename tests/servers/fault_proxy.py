@@ -47,6 +47,7 @@ class Answer:
     code: str = "InternalError"
     done: bool = False
     headers: tuple[tuple[str, str], ...] = ()
+    message: str = "planned"
 
 
 @dataclass(frozen=True)
@@ -290,9 +291,9 @@ def _request(method: str, target: str, operation: str) -> Request:
 
 def _spoiled(fault: Answer, *, in_json: bool) -> _Answered:
     if in_json:
-        told = f'{{"__type": "com.amazonaws.dynamodb.v20120810#{fault.code}", "message": "planned"}}'
+        told = f'{{"__type": "com.amazonaws.dynamodb.v20120810#{fault.code}", "message": "{fault.message}"}}'
         return _Answered(fault.status, [("Content-Type", "application/x-amz-json-1.0")], told.encode())
-    body = f"<?xml version='1.0'?><Error><Code>{fault.code}</Code><Message>planned</Message></Error>"
+    body = f"<?xml version='1.0'?><Error><Code>{fault.code}</Code><Message>{fault.message}</Message></Error>"
     return _Answered(fault.status, [("Content-Type", "application/xml"), *fault.headers], body.encode())
 
 

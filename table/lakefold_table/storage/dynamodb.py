@@ -44,6 +44,8 @@ _BELOW: Final = "base_uri = :base_uri AND version < :detached"
 _ENDPOINT: Final = "dynamodb_endpoint"
 
 _CREDENTIALS: Final = "check the key, its secret and the session token, and the region"
+_CLOCK: Final = "set this machine's clock: it differs from DynamoDB's by minutes"
+_SKEWED: Final = ("Signature expired", "Signature not yet current")
 _RIGHTS: Final = "allow dynamodb:DescribeTable, GetItem, PutItem and Query on this table"
 _MEND: Final = {
     "AccessDeniedException": _RIGHTS,
@@ -206,7 +208,8 @@ class DynamoManifests:
             )
         if code in _MEND and isinstance(error, aws.ClientError):
             said = error.response["Error"].get("Message") or "DynamoDB refuses"
-            return InvalidError(f"{said} ({code})", where=where, hint=_MEND[code])
+            hint = _CLOCK if any(words in said for words in _SKEWED) else _MEND[code]
+            return InvalidError(f"{said} ({code})", where=where, hint=hint)
         return failure(error, where)
 
     def _where(self, base: str) -> str:
