@@ -18,6 +18,7 @@ from lakefold_table.lance.operations import Kind
 from lakefold_table.lance.rows.bitmaps import Bitmap, bitmap_of, numbers_of
 from lakefold_table.lance.rows.row_versions import decode_versions
 from lakefold_table.lance.rows.rowids import decode_row_ids
+from lakefold_table.lance.rows.segments import check_rows
 from lakefold_table.lance.schemas.fragment_files import file_key, places
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def difference(
 
     `kind`: what made the next version. `told`: the rows whose values it says it changed, by fragment, where
     it tells. `lineage`: rows have ids for life. Raises `DamagedError` where a fragment isn't what it says,
-    `InvalidError` where it doesn't say how many rows it has and that is needed.
+    `InvalidError` where it doesn't say how many rows it has, or has too many to follow, and that is needed.
     """
     found = Difference()
     for number in sorted(before.fragments.keys() | after.fragments.keys()):
@@ -103,6 +104,7 @@ def live(side: Side, rows: Rows) -> Bitmap:
             f"fragment {rows.fragment.id} doesn't say how many rows it has, so they can't be followed",
             hint="compact the table, which writes it anew, and go on from there",
         )
+    check_rows(rows.fragment.physical_rows, f"fragment {rows.fragment.id}")
     return Bitmap(range(rows.fragment.physical_rows)) - side.gone_from(rows.fragment)
 
 

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
 
-NOTHING = NO_ROWS | {Kind.PROJECT, Kind.PROJECT_KEEPING_NULLABILITY}
-"""These change no value that is shown: a dropped column isn't, a renamed one has its values still."""
+PROJECTS = frozenset({Kind.PROJECT, Kind.PROJECT_KEEPING_NULLABILITY})
 REWRITES = frozenset({Kind.OVERWRITE, Kind.RESTORE})
 
 
@@ -171,7 +170,7 @@ class _Plan:
     def _found(self, step: Step) -> Iterator[_Found]:
         """What one version did."""
         kind, first = step.kind, step.version == 1 or step.kind is Kind.CLONE
-        if kind in NOTHING and not first:
+        if not first and (kind in NO_ROWS or (kind in PROJECTS and self._brings_no_field())):
             return
         if kind in REWRITES and not first and self._rewritten is not Rewritten.ROWS:
             if self._rewritten is Rewritten.FAIL:
@@ -185,6 +184,12 @@ class _Plan:
         for place, fragment in enumerate(plain):
             number = fragment.id or entries.id_at(place)
             yield _Found(ChangeType.INSERT, step.version, Rows(fragment), number, entries.brought(number))
+
+    def _brings_no_field(self) -> bool:
+        """Whether a version has only fields of the one before: a column that went isn't shown."""
+        before, after = self._schema_before, self._schema
+        known = {one.id for one in before.fields} if before is not None else set()
+        return after is not None and all(one.id in known for one in after.fields)
 
     def _compared(self, step: Step, entries: Entries, *, first: bool) -> Iterator[_Found]:
         """What one version did, by its fragments and those of the version before."""

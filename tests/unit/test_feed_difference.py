@@ -118,6 +118,9 @@ def test_rows_that_nobody_counted_are_not_followed() -> None:
     assert found(before, after, Kind.UPDATE) == {"deleted": [(4, None)], "inserted": [(5, None)]}
     with pytest.raises(InvalidError, match="fragment 4 doesn't say how many rows it has"):
         found(before, after, Kind.UPDATE, lineage=True)
+    before, after = side(fragment(4, "a", rows=2**62)), side(fragment(5, "b", rows=2**62))
+    with pytest.raises(InvalidError, match="can't be followed"):
+        found(before, after, Kind.UPDATE, lineage=True)
 
 
 def test_fragments_that_are_the_same_are_passed_over() -> None:
