@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefold
+from lakefold_reader.scan import LEGACY
 from lakefold_table.errors import DamagedError, InvalidError
 from tests.oracle.arrays import rows
 from tests.oracle.test_rows_of_files import COLUMNS, SIMPLEST
@@ -97,6 +98,23 @@ def cast_id(history: History) -> None:
     history.dataset.alter_columns({"path": "id", "data_type": pa.int32()})
 
 
+def rewrite_id(history: History) -> None:
+    """New values of a column in a file of their own; the old one is listed no more (-2).
+
+    An update of legacy files after that ends pylance's process (tried).
+    """
+    if history.dataset.data_storage_version == LEGACY:
+        return
+    first = history.dataset.get_fragments()[0]
+    found = first.to_table(columns=["id"], with_row_id=True).slice(1, 3)
+    kind = found.schema.field("id").type
+    values = pa.array([history.random.randrange(99) for _ in range(found.num_rows)], kind)
+    new = pa.table({"_rowid": found["_rowid"], "id": values})
+    changed, fields = first.update_columns(new, left_on="_rowid", right_on="_rowid")
+    operation = lance.LanceOperation.Update([], [changed], [], fields, [], update_mode="rewrite_columns")
+    lance.LanceDataset.commit(history.line, operation, read_version=history.dataset.version)
+
+
 def compact(history: History) -> None:
     history.dataset.optimize.compact_files(target_rows_per_fragment=40)
 
@@ -131,6 +149,7 @@ ACTS = [
     drop_column,
     rename,
     cast_id,
+    rewrite_id,
     compact,
     index,
     describe,
@@ -182,7 +201,7 @@ def equal(ours: pa.Table, theirs: pa.Table) -> None:
         assert mine.equals(other) or mine.to_pylist() == other.to_pylist()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     version=st.sampled_from(VERSIONS),

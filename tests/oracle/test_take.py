@@ -86,7 +86,7 @@ ACTS: dict[str, Callable[[str, int], object]] = {
 }
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     stable=st.booleans(),
     acts=st.lists(st.tuples(st.sampled_from(sorted(ACTS)), st.integers(1, 4)), max_size=6),
