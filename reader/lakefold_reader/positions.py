@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from lakefold_table.marks import Marks, Move
 
 _PRINTED: Final = re.compile(
-    r"(?:(?P<cluster>[^/@\s]+)/)?(?P<topic>[^/@\s]+)/(?P<partition>[0-9]{1,10})@(?:[0-9]{1,19}-)?(?P<last>[0-9]{1,19})"
+    r"(?:(?P<cluster>[^/@\s]+)/)?(?P<topic>[^/@\s]+)/(?P<partition>[0-9]{1,10})"
+    r"@(?:[0-9]{1,19}-)?(?P<offset>[0-9]{1,19})(?: \(topic id (?P<topic_id>\S+)\))?"
 )
+_FILE_LOG: Final = re.compile(r"file log (?P<name>\S+)@(?P<offset>[0-9]{1,19})")
 _OFFSET: Final = re.compile(r"[0-9]{1,19}")
 _OFFSETS: Final = ("offset", "last_offset")
 _HOW: Final = (
@@ -172,10 +174,12 @@ def _places(marks: Marks) -> Iterator[Position]:
 def _of_text(text: str) -> Asked:
     if _OFFSET.fullmatch(text):
         return Asked(int(text))
-    printed = _PRINTED.fullmatch(text)
+    printed, file_log = _PRINTED.fullmatch(text), _FILE_LOG.fullmatch(text)
     if printed is not None:
-        cluster, partition = printed["cluster"], int(printed["partition"])
-        return Asked(_offset(int(printed["last"])), cluster, None, printed["topic"], partition)
+        cluster, topic_id, topic = printed.group("cluster", "topic_id", "topic")
+        return Asked(int(printed["offset"]), cluster, topic_id, topic, int(printed["partition"]))
+    if file_log is not None:
+        return Asked(int(file_log["offset"]), LogId.FILE_CLUSTER, file_log["name"])
     if not text.startswith("{"):
         raise _no_position(text)
     try:

@@ -26,7 +26,7 @@ from lakefold_reader.source import open_source, source_on
 from lakefold_reader.tail import tail
 from lakefold_table.entry import LogId, Outcome, Position
 from lakefold_table.errors import InvalidError, NotFoldedYetError, RetryError, VersionExpiredError
-from lakefold_table.marks import Move, Why
+from lakefold_table.marks import Move, Why, place_text
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FILE, FORMAT, LOG, START_US, append, changed, creation, fold_at, opened, versions_at
 from tests.foreign import commit, roll_back, wipe
@@ -100,6 +100,7 @@ def test_every_way_to_name_it(uri: str) -> None:
         str(replace(place, topic="")),
         f"{LOG.cluster_id}/{TOPIC}/0@2",
         f"{TOPIC}/0@1-2",
+        place_text(place),
         plain_position(place),
         json.dumps(plain_position(place)),
         json.dumps({"cluster_id": LOG.cluster_id, "topic_id": LOG.topic_id, "partition": 0, "offset": "2"}),
@@ -234,7 +235,8 @@ def test_a_log_in_a_file(uri: str) -> None:
     moved(uri, Why.ADOPTED, Position(LOG, -1, TOPIC))
     fold(opened(uri), 0)
     assert at(uri, 0) == 4
-    assert at(uri, Position(FILE, 2)) == 2
+    assert at(uri, Position(FILE, 2)) == at(uri, f"{FILE.topic_id}/0@2") == 2
+    assert at(uri, f"file log {FILE.topic_id}@2") == 2
 
 
 def test_heads_are_read_by_halving_and_nothing_else(uri: str) -> None:
