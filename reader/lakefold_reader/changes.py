@@ -142,6 +142,16 @@ class Change:
             return pa.RecordBatchReader.from_batches(reader.schema, rows).read_all()
 
     @property
+    def step(self) -> Step:
+        """What the version says of itself."""
+        return self._step
+
+    @property
+    def columns(self) -> TableSchema:
+        """The columns of this version, by their field ids."""
+        return self._schema
+
+    @property
     def appended_fragments(self) -> Sequence[DataFragment]:
         """The fragments that `appended` reads, as the transaction tells them. Raises as `appended`."""
         with explained(self._source, self.version):

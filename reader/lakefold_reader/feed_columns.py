@@ -42,6 +42,10 @@ class Steps:
         self._source = source
         self._ahead: dict[int, Step] = {last.version: last.step}
 
+    def keep(self, step: Step) -> None:
+        """Have a version that was read already in its turn."""
+        self._ahead[step.version] = step
+
     def look(self, version: int) -> Step:
         """A version before its turn. Raises `VersionExpiredError`, `DamagedError`."""
         step = self._ahead.get(version) or self._read(version, whole=False)

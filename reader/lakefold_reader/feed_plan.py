@@ -15,7 +15,7 @@ from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_reader.columns import is_direct, schema_of
 from lakefold_reader.effect import NO_ROWS
-from lakefold_reader.feed_columns import Following, Steps, expired, last_of
+from lakefold_reader.feed_columns import Following, Last, Steps, expired, last_of
 from lakefold_reader.feed_difference import Rows, difference
 from lakefold_reader.feed_entries import Entries
 from lakefold_reader.feed_parts import ChangePart, ChangeType, Rewritten, RewrittenError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_reader.columns import TableSchema
-    from lakefold_reader.feed_columns import Followed, Last
+    from lakefold_reader.feed_columns import Followed
     from lakefold_reader.source import Source, Step
     from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
@@ -62,6 +62,24 @@ def plan_changes(
     """
     last = checked_range(source, after, to) if shown is None else shown.version
     return _Plan(source, after, last, rewritten_of(rewritten), shown).parts(last)
+
+
+def plan_steps(
+    source: Source,
+    steps: Sequence[Step],
+    schema: TableSchema,
+    *,
+    rewritten: Rewritten | str = Rewritten.ROWS,
+) -> Iterator[ChangePart]:
+    """As `plan_changes` for versions that were read already, one behind the other, as a tail has them.
+
+    `schema` is that of the last one, in whose columns rows are shown. None of the versions is read again, but
+    for one that has to be compared with the one before.
+    """
+    to = steps[-1].version
+    plan = _Plan(source, steps[0].version - 1, to, rewritten_of(rewritten), Last(to, schema, since=to))
+    plan.keep(steps, schema)
+    return plan.parts(to)
 
 
 def plan_version(
@@ -141,6 +159,13 @@ class _Plan:
     @cached_property
     def _following(self) -> Following:
         return Following(self._steps, self._after, self._last)
+
+    def keep(self, steps: Sequence[Step], schema: TableSchema) -> None:
+        """Have versions that were read already; a version without its manifest has the schema before it."""
+        for step in steps:
+            self._steps.keep(step)
+        if all(step.head is None for step in steps):
+            self._schema = schema
 
     def parts(self, to: int) -> Iterator[ChangePart]:
         """The parts of all versions up to this one."""

@@ -10,7 +10,7 @@ from lakefold_reader.feed import shown_columns
 from lakefold_reader.feed_plan import plan_changes
 from lakefold_reader.lines import open_line, tagged
 from lakefold_reader.snapshot import version_as_of
-from lakefold_reader.source import missing, numbers_of, open_source, read_state
+from lakefold_reader.source import missing, numbers_of, open_source, read_state, read_step
 from lakefold_reader.spark_feed import FeedRows, begin, content, tasks
 from lakefold_reader.spark_options import LATEST
 from lakefold_reader.spark_plan import MAX_PARTITION_BYTES, Cut, grouped, size_of
@@ -74,9 +74,11 @@ def pin(given: Given) -> Pinned:
     chosen = numbers[-1] if version is None else version
     if chosen not in numbers:
         raise missing(source, chosen)
-    state = read_state(source, chosen)
+    step = read_step(source, chosen, whole=True)
+    if step is None or step.head is None:
+        raise missing(source, chosen)
     path = source.versions.path(chosen)
-    return Pinned(source.uri, chosen, path, schema_of(state.head), dict(source.options))
+    return Pinned(source.uri, chosen, path, schema_of(step.head), dict(source.options))
 
 
 def rows_of(pinned: Pinned, target: pa.Schema, where: str | None) -> VersionRows:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.consumers import Consumers
 from lakefold_reader.feed_parts import Rewritten
-from lakefold_reader.feed_plan import plan_changes
+from lakefold_reader.feed_plan import plan_changes, plan_steps
 from lakefold_reader.source import missing, numbers_of, open_source
 from lakefold_reader.spark_changes import wanted
 from lakefold_reader.spark_feed import Begin, begin, content, tasks, weight
@@ -23,11 +23,10 @@ from lakefold_reader.tail import tail_of
 from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pyarrow as pa
+    from collections.abc import Iterator, Sequence
 
     from lakefold_reader.changes import Change
+    from lakefold_reader.columns import TableSchema
     from lakefold_reader.cursor import Cursor
     from lakefold_reader.feed_parts import ChangePart
     from lakefold_reader.source import Source
@@ -156,20 +155,27 @@ class Stream:
     def _changed(self, start: Cursor, end: Cursor) -> list[ChangePart]:
         """The parts that the query takes of the versions between."""
         tail = self._tail_at(start)
-        after, takes = tail.cursor.version, {}
+        changes: list[Change] = []
         while tail.cursor.version < end.version:
             change = next(tail, None)
             if change is None:
                 raise missing(self._source, tail.cursor.version + 1)
             self._check_schema(change)
-            takes[change.version] = wanted(change, self._given, self._source.uri)
-        if not takes:
-            return []
+            changes.append(change)
+        takes = {one.version: wanted(one, self._given, self._source.uri) for one in changes}
+        return [part for part in self._planned(changes) if takes[part.version](part)]
+
+    def _planned(self, changes: Sequence[Change]) -> Iterator[ChangePart]:
+        """What the versions did. Older ones than the pinned one show their columns as that one has them."""
+        if not changes:
+            return iter(())
+        first, last = changes[0].version, changes[-1].version
         rewritten = Rewritten.SKIP if self._given.says("skipChangeCommits") else Rewritten.ROWS
-        last = max(end.version, self._pinned.version)
-        planned = plan_changes(self._source, after, last, rewritten=rewritten)
-        here = takewhile(lambda part: part.version <= end.version, planned)
-        return [part for part in here if takes[part.version](part)]
+        if last >= self._pinned.version:
+            steps = [one.step for one in changes]
+            return plan_steps(self._source, steps, changes[-1].columns, rewritten=rewritten)
+        planned = plan_changes(self._source, first - 1, self._pinned.version, rewritten=rewritten)
+        return takewhile(lambda part: part.version <= last, planned)
 
     def _tail_at(self, cursor: Cursor) -> Tail:
         """The tail, standing behind this version; behind a gap where that shall not stop the query."""
@@ -204,12 +210,12 @@ class Stream:
 
     def _check_schema(self, change: Change) -> None:
         """Refuses to go on where the query's columns don't mean what they did when it was started."""
-        if change.version <= self._pinned.version:
+        if change.version <= self._pinned.version or change.columns == self._pinned.schema:
             return
-        known, found = self._pinned.schema.arrow, change.schema
-        lost = [name for name in self._names if _type(found, name) != _type(known, name)]
-        added = [name for name in found.names if name not in known.names]
-        all_of_them = self._names == known.names
+        known, found = _forms(self._pinned.schema), _forms(change.columns)
+        lost = [name for name in self._names if found.get(name) != known.get(name)]
+        added = [name for name in found if name not in known]
+        all_of_them = self._names == list(known)
         if lost or (added and all_of_them):
             raise InvalidError(
                 f"version {change.version} changed the columns {', '.join(lost or added)}",
@@ -218,6 +224,9 @@ class Stream:
             )
 
 
-def _type(schema: pa.Schema, name: str) -> pa.DataType | None:
-    place = schema.get_field_index(name)
-    return None if place < 0 else schema.field(place).type
+def _forms(schema: TableSchema) -> dict[str, list[tuple[int, str, str]]]:
+    """What each column is made of: the fields' ids, names and types."""
+    return {
+        column.name: [(field.id, field.name, field.logical_type) for field in column.fields]
+        for column in schema.columns
+    }

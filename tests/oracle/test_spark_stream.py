@@ -16,14 +16,21 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.datasource import GreaterThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from lakefold_reader import spark_feed, spark_rows
 from lakefold_reader.consumers import consumers
+from lakefold_reader.source import source_on
 from lakefold_reader.spark import LakefoldSource
+from lakefold_reader.spark_batch import pin
 from lakefold_reader.spark_changes import ChangedRowsError
+from lakefold_reader.spark_options import read_options
+from lakefold_reader.spark_plan import Cut
+from lakefold_reader.spark_stream import Limit, Stream
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.storage import open_storage
-from tests.tables import Folded
+from tests.tables import Folded, Recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -277,6 +284,41 @@ def test_a_query_that_may_lose_data_goes_on_behind_the_oldest_version(table: Fol
     assert flat(cleaned.ids()) == []
     table.append_ids([50])
     assert cleaned.ids() == [[50]]
+
+
+def test_a_batch_costs_what_changed(table: Folded) -> None:
+    """One read of each version and one for the next that isn't there; no listing."""
+    given = read_options({"path": table.uri, "startingVersion": "latest"})
+    stream = Stream(given, pin(given), ["id", "text"], Cut())
+    start = stream.initial()
+    assert stream.latest(start, Limit()) == start
+    store = Recording(open_storage(table.uri))
+    stream._source.versions.storage = store
+    object.__setattr__(stream._source, "storage", store)
+    for number in (50, 60):
+        table.append_ids([number])
+    end = stream.latest(start, Limit())
+    ((one, other),) = stream.plan(start, end)
+    assert (one.version, other.version) == (6, 7)
+    assert store.calls == ["get_range"] * 3
+
+
+def test_tasks_list_nothing(table: Folded, monkeypatch: pytest.MonkeyPatch) -> None:
+    lance.dataset(table.uri).delete("id in (10, 20)")
+    query = Query(table.uri, startingVersion=1, readChangeFeed="true")
+    start = query.reader.initialOffset()
+    planned = query.reader.partitions(start, query.reader.latestOffset(start, ReadAllAvailable()))
+    store = Recording(open_storage(table.uri))
+    for module in (spark_feed, spark_rows):
+        monkeypatch.setattr(module, "open_source", lambda *_: source_on(store))
+    rows = [row for task in planned for batch in query.reader.read(task) for row in batch.to_pylist()]
+    assert [row["id"] for row in rows if row["_change_type"] == "delete"] == [10, 20]
+    source = LakefoldSource({"path": table.uri})
+    batch_reader = source.reader(source.schema())
+    batch_reader.pushFilters([GreaterThan(("id",), 30)])
+    found: list[Any] = [one for task in batch_reader.partitions() for one in batch_reader.read(task)]
+    assert sum(one.num_rows for one in found) == 3
+    assert "list" not in store.calls
 
 
 def test_a_query_with_a_name_keeps_what_it_has_not_read(table: Folded) -> None:
