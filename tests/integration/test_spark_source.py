@@ -12,12 +12,15 @@ import pytest
 from pyspark.errors import PySparkException
 
 from lakefold.spark import register
+from tests.servers.s3 import BUCKET, SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from tests.servers.s3 import S3Server
 
 MOMENT = dt.datetime(2026, 5, 1, 12, 0, 0, 250_000, tzinfo=dt.UTC)
 
@@ -240,3 +243,24 @@ def test_a_version_cleaned_up_meanwhile_is_told(reading: Reading, table: lance.L
     table.cleanup_old_versions(dt.timedelta(0))
     with pytest.raises(PySparkException, match=r"version 1 is gone.*oldest one left is 4"):
         frame.collect()
+
+
+def test_a_table_on_s3_is_read_by_the_options_of_its_store(
+    reading: Reading, s3: S3Server, tmp_path: Path
+) -> None:
+    uri, options = f"s3://{BUCKET}/{tmp_path.name}", s3.options()
+    lance.write_dataset(pa.table({"n": [1, 2], "s": ["a", "b"]}), uri, storage_options=options)
+    lance.write_dataset(pa.table({"n": [3], "s": ["c"]}), uri, mode="append", storage_options=options)
+    told = {f"storage.{name}": value for name, value in options.items()}
+    assert same(reading.load(uri, **told).where("n > 1"), pa.table({"n": [2, 3], "s": ["b", "c"]}))
+    frame = reading.spark.readStream.format("lakefold").options(**told, startingVersion="2").load(uri)
+    query = (
+        frame.writeStream.format("memory")
+        .queryName("on_s3")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert same(reading.spark.table("on_s3"), pa.table({"n": [3], "s": ["c"]}))
+    assert SECRET not in frame._jdf.queryExecution().toString()
