@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import lance
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -112,6 +112,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> lance.LanceDataset:
     return lance.write_dataset(table, path, max_rows_per_file=PER_FILE)
 
 
+@settings(deadline=None, max_examples=200)
 @given(one=filters())
 def test_lance_answers_a_pushed_filter_as_spark_does(dataset: lance.LanceDataset, one: Any) -> None:  # noqa: ANN401 - its attributes differ
     text = condition(one, dataset.schema)
