@@ -108,9 +108,12 @@ class Following:
             self._pool = None
 
     def _taken(self, version: int, newest: int) -> Step | None:
-        while self._asked and self._asked[0].version != version:
+        while self._asked and self._asked[0].version < version:
             self._asked.popleft()
-        beforehand = bool(self._asked)
+        beforehand = bool(self._asked) and self._asked[0].version == version
+        if self._asked and not beforehand:
+            # It was asked for and gave an error; what was read behind it still counts.
+            self._asked.appendleft(self._begun(version))
         self._ask(version, newest)
         if not self._asked:
             return self._read(version)
@@ -129,10 +132,13 @@ class Following:
         window = min(wanted, self._first.room(MOST_BYTES), MOST_AT_ONCE)
         if window == 1 and not self._asked:
             return
+        for number in range(after, version + window):
+            self._asked.append(self._begun(number))
+
+    def _begun(self, version: int) -> _Asked:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="lakefold-tail")
-        for number in range(after, version + window):
-            self._asked.append(_Asked(number, self._pool.submit(self._read, number)))
+        return _Asked(version, self._pool.submit(self._read, version))
 
     def _read(self, version: int, *, whole: bool = False) -> Step | None:
         return read_step(self._source, version, whole=whole, first=self._first.length)

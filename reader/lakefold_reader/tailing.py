@@ -30,6 +30,8 @@ from lakefold_table.marks import decode_marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
 
     from lakefold_protos.lance.table_pb2 import Manifest
     from lakefold_reader.columns import TableSchema
@@ -86,8 +88,8 @@ class _Waiting:
 class Tail(Iterator[Change]):
     """The changes of one table, one by one or in steps; `cursor` is where it stands. Made by `tail`.
 
-    For one thread. What it has read beforehand is handed out later, so nothing is lost or told twice where
-    steps and single changes are taken in turn.
+    For one thread; a context manager that ends its own threads. What it has read beforehand is handed out
+    later, so nothing is lost or told twice where steps and single changes are taken in turn.
     """
 
     def __init__(
@@ -207,6 +209,14 @@ class Tail(Iterator[Change]):
         if self._waker is not None:
             self._waker.close()
             self._waker = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _gather(self, limits: Limits, timeout: float | None) -> int:
         """How many of the changes that wait make up the next step, once enough of them do."""

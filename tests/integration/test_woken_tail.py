@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold.cli import run
 from lakefold_log.news import VersionNews
 from lakefold_reader.tail import Pace, tail
 from lakefold_reader.waking import OutcomesTopic
@@ -93,6 +97,36 @@ def test_a_version_reported_before_it_listened_is_found_when_it_does(table: Fold
     started = time.monotonic()
     assert next(following).version == 2
     assert time.monotonic() - started < 30
+
+
+def test_the_verb_listens_where_it_is_told_the_brokers(
+    own: OwnLog, table: Folded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["tail", table.uri, "--follow", "--from", "1", "--max-versions", "2", "--json"]
+    words += ["--bootstrap-servers", own.config.bootstrap_servers]
+    words += ["--transactions-topic", own.topics.transactions, "--outcomes-topic", own.topics.outcomes]
+    codes: list[int] = []
+    reader = threading.Thread(target=lambda: codes.append(run(words)))
+    reader.start()
+    until(lambda: "lakefold-waker" in [one.name for one in threading.enumerate()], "the verb to listen")
+    for number in range(2):
+        table.append_ids([number])
+    reader.join(PATIENCE_S)
+    assert codes == [0]
+    assert [json.loads(line)["version"] for line in capsys.readouterr().out.splitlines()] == [2, 3]
+
+
+def test_a_program_that_closes_nothing_ends_quietly(own: OwnLog, table: Folded) -> None:
+    program = (
+        "import sys, lakefold, lakefold_reader.waking as waking\n"
+        "wake = waking.OutcomesTopic(sys.argv[2], {}, *sys.argv[3:])\n"
+        "tail = lakefold.tail(sys.argv[1], wake=wake)\n"
+        "while tail._waker is None or not tail._waker.listening: tail.step(timeout=0.1)\n"
+    )
+    told = [table.uri, own.config.bootstrap_servers, own.topics.transactions, own.topics.outcomes]
+    command = [sys.executable, "-c", program, *told]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_only_versions_of_the_line_are_news(own: OwnLog, table: Folded) -> None:
