@@ -250,6 +250,23 @@ def test_a_put_that_took_long_is_looked_after(line: Line) -> None:
     assert line.publish(4) is Published.OURS
 
 
+def test_a_version_of_ours_proves_the_line_from_the_look_on_not_from_the_answer(line: Line) -> None:
+    hold = Hold(suffix=Scheme.V2.path(3))
+    line.store.faults.plan(hold)
+    with ThreadPoolExecutor(1) as pool:
+        put = pool.submit(line.publish, 3)
+        assert hold.reached.wait(30)
+        line.clock.now += LOOK_SECONDS - 1
+        hold.release.set()
+        assert put.result(30) is Published.OURS
+    line.clock.now += PROVEN_SECONDS - 1
+    line.others(4, 5)
+    line.remove(1, 2, 4)
+    with pytest.raises(StopError):
+        line.publish(4)
+    assert line.there() == [3, 5]
+
+
 @pytest.mark.parametrize("later", [0, LOOK_SECONDS + 1, PROVEN_SECONDS + 1])
 def test_a_version_of_ours_proves_no_more_than_the_look_before_it(line: Line, later: float) -> None:
     """The process stood still after the put: what became of the line since is looked at before the next."""
