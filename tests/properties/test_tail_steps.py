@@ -38,7 +38,7 @@ def test_each_version_once_in_order_within_limits(
     far: bool,  # noqa: FBT001 - drawn
     acts: list[tuple[str, int | None, int | None]],
 ) -> None:
-    storage = MemoryStorage(f"memory://steps-{next(COUNTER)}/t")
+    storage = MemoryStorage(f"memory://drawn-steps-{next(COUNTER)}/t")
     storage.cheap_size = not far  # type: ignore[misc]
     table = Folded(storage)
     for size in sizes:
