@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    changes,
     commits,
     folding,
     large,
@@ -87,6 +88,7 @@ def _parts(share: int) -> dict[str, Callable[[Ground], dict[str, float]]]:
 
 def _parts_without_log(share: int) -> dict[str, Callable[[Path], dict[str, float]]]:
     return {
+        "changes": partial(changes.measure, share=share),
         "fold": partial(folding.measure, share=share),
         "s3": partial(s3.measure, share=share),
         "scan": partial(scan.measure, share=share),
