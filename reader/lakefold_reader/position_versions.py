@@ -41,7 +41,7 @@ def version_at_position(source: Source, position: object) -> int:
     marks = proven_marks(source, numbers)
     if marks is None:
         raise InvalidError(
-            "no committer has written here, so no position of a log is known",
+            "no committer made any of the versions here, so no position of a log is known",
             where=source.uri,
             hint="name a version or a time",
         )

@@ -185,7 +185,7 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "t" / lakefold.open(uri)._source.versions.path(2)).unlink()
     with pytest.raises(VersionExpiredError, match="version 2 is gone"):
         lakefold.open(uri, 2)
-    with pytest.raises(InvalidError, match="no committer has written here"):
+    with pytest.raises(InvalidError, match="no committer made any of the versions here"):
         lakefold.open(uri, at_position=1)
     with pytest.raises(InvalidError, match="both name a version"):
         lakefold.open(uri, 1, as_of="2026-01-01")
