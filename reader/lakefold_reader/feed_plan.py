@@ -53,8 +53,8 @@ def plan_changes(
 
     Of one version what went comes first, then what rows were before and after a change, then what came: who
     applies the parts in their order never has a row twice. Nothing is read before it is asked for, but that
-    the versions are there. `shown`: what `last_of` gives for `to`, where the
-    versions are known to be there already.
+    the versions are there. `shown`: what `last_of` gives for `to`, where the versions are known to be
+    there already.
 
     Raises `InvalidError` for a range that runs backwards, `VersionExpiredError` where a version of it is gone
     or not there yet, at once or when it is come to; `RewrittenError` as asked for; `DamagedError` where a
@@ -76,9 +76,11 @@ def plan_steps(
     `schema` is that of the last one, in whose columns rows are shown. None of the versions is read again, but
     for one that has to be compared with the one before.
     """
-    to = steps[-1].version
-    plan = _Plan(source, steps[0].version - 1, to, rewritten_of(rewritten), Last(to, schema, since=to))
-    plan.keep(steps, schema)
+    after, to = steps[0].version - 1, steps[-1].version
+    # A version that is told without its manifest keeps the schema of the one before.
+    since = after if all(step.head is None for step in steps) else to
+    plan = _Plan(source, after, to, rewritten_of(rewritten), Last(to, schema, since, steps[-1]))
+    plan.keep(steps)
     return plan.parts(to)
 
 
@@ -160,12 +162,10 @@ class _Plan:
     def _following(self) -> Following:
         return Following(self._steps, self._after, self._last)
 
-    def keep(self, steps: Sequence[Step], schema: TableSchema) -> None:
-        """Have versions that were read already; a version without its manifest has the schema before it."""
+    def keep(self, steps: Sequence[Step]) -> None:
+        """Have versions that were read already."""
         for step in steps:
             self._steps.keep(step)
-        if all(step.head is None for step in steps):
-            self._schema = schema
 
     def parts(self, to: int) -> Iterator[ChangePart]:
         """The parts of all versions up to this one."""
