@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,14 @@ import pytest
 
 import lakefold
 from lakefold_committer.lines import versions_of
-from lakefold_table.errors import VersionExpiredError
+from lakefold_table.errors import RetryError, VersionExpiredError
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme
 from lakefold_table.refs import Refs
 from lakefold_table.roots import below
 from lakefold_table.storage import open_storage
 from tests.integration.externals import External, check_whole
 from tests.proposals import append, rows
+from tests.servers.fault_proxy import Answer, FaultProxy
 
 if TYPE_CHECKING:
     from tests.servers.dynamodb import DynamoServer
@@ -95,6 +97,35 @@ def test_a_staged_object_that_went_before_the_item_was_final_is_not_missed(
     assert grow([2]) == 3
     assert v2.ids() == [0, 1, 2]
     check_whole(v2, 3)
+
+
+STOPPED = {
+    "copying": ("s3", lambda one: one.method == "PUT" and one.path.endswith(".manifest"), 0),
+    "recording the final path": ("dynamodb", lambda one: one.method == "PutItem", 1),
+    "removing what was staged": ("s3", lambda one: one.method in {"POST", "DELETE"}, 0),
+}
+"""The step of a put that fails, by the requests that do and how many of them go well before."""
+
+
+@pytest.mark.parametrize("made_by", ["pylance", "us"])
+@pytest.mark.parametrize("step", STOPPED)
+def test_what_is_left_when_a_step_of_a_put_is_refused_is_gone_on_with(
+    v2: External, step: str, made_by: str
+) -> None:
+    v2.create_by_pylance([0])
+    first, second = (v2.grow, v2.fold) if made_by == "pylance" else (v2.fold, v2.grow)
+    server, fits, after = STOPPED[step]
+    with FaultProxy(getattr(v2, server).port) as proxy:
+        v2.through = {"aws_endpoint" if server == "s3" else "dynamodb_endpoint": proxy.endpoint}
+        proxy.plan(Answer(400, "Refused"), fits, after=after, times=-1)
+        # Neither can tell without the copy that it has committed, and each says so.
+        with pytest.raises((OSError, RetryError)) if step == "copying" else nullcontext():
+            first([1])
+    v2.through = {}
+    assert len([name for name in v2.files() if not name.endswith(".manifest")]) == 1
+    assert second([2]) == 3
+    assert v2.ids() == [0, 1, 2]
+    check_whole(v2, 3, litter=1 if step.startswith("removing") else 0)
 
 
 def test_a_table_from_before_there_was_a_manifest_store_goes_on_in_it(table: External) -> None:
