@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import lance
 import pytest
 
+from lakefold_reader.cleaning import clean_up, plan
 from lakefold_reader.consumers import consumers
+from lakefold_reader.source import open_source
 from lakefold_reader.tail import Pace, tail
 from lakefold_table.errors import RetryError
 from lakefold_table.storage import open_storage
@@ -113,3 +116,18 @@ def test_a_consumer_on_s3(proxy: FaultProxy, table: Folded) -> None:
     assert [one.version for one in consumers(table.uri, storage_options=options)] == [3]
     again = tail(table.uri, storage_options=options, consumer="nightly")
     assert [change.version for change in again] == [4, 5, 6]
+
+
+def test_what_a_consumer_has_not_read_stays_on_s3(s3: S3Server, uri: str) -> None:
+    options = s3.options()
+    for number in range(6):
+        mode = "append" if number else "create"
+        lance.write_dataset(rows([number]), uri, mode=mode, storage_options=options)
+    tail(uri, 4, storage_options=options, consumer="nightly")
+    source = open_source(uri, options)
+    with pytest.raises(OSError, match="lakefold-consumer-nightly"):
+        lance.dataset(uri, storage_options=options).cleanup_old_versions(timedelta(0))
+    assert clean_up(source, plan(source, timedelta(0))).versions == 3
+    assert source.versions.numbers() == [4, 5, 6]
+    changes = tail(uri, storage_options=options, consumer="nightly")
+    assert [change.inserted()["id"].to_pylist() for change in changes] == [[4], [5]]

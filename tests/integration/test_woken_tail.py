@@ -11,6 +11,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
+import lance
 import pytest
 
 from lakefold.cli import run
@@ -19,7 +20,9 @@ from lakefold_reader.tail import Pace, tail
 from lakefold_reader.waking import OutcomesTopic
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Position
 from lakefold_table.storage import open_storage
+from lakefold_table.uri import local_path
 from tests.integration.own_log import PATIENCE_S, OwnLog
+from tests.proposals import rows
 from tests.tables import Folded
 from tests.waiting import until
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_log.reporter import Reporter
+    from lakefold_reader.changes import Change
     from lakefold_reader.tail import Tail
     from lakefold_table.entry import Result
     from tests.integration.conftest import TopicNames
@@ -46,8 +50,12 @@ def table(tmp_path: Path) -> Folded:
 
 
 @pytest.fixture
-def following(own: OwnLog, table: Folded) -> Iterator[Tail]:
-    wake = OutcomesTopic(own.config.bootstrap_servers, {}, own.topics.transactions, own.topics.outcomes)
+def wake(own: OwnLog) -> OutcomesTopic:
+    return OutcomesTopic(own.config.bootstrap_servers, {}, own.topics.transactions, own.topics.outcomes)
+
+
+@pytest.fixture
+def following(table: Folded, wake: OutcomesTopic) -> Iterator[Tail]:
     with_waker = tail(table.uri, follow=True, pace=ONCE_A_MINUTE, wake=wake)
     yield with_waker
     with_waker.close()
@@ -127,6 +135,22 @@ def test_a_program_that_closes_nothing_ends_quietly(own: OwnLog, table: Folded) 
     command = [sys.executable, "-c", program, *told]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_a_branch_is_told_of_under_its_tables_name(own: OwnLog, table: Folded, wake: OutcomesTopic) -> None:
+    path = local_path(table.uri)
+    branch = lance.dataset(path).create_branch("audit")
+    with tail(table.uri, branch="audit", pace=ONCE_A_MINUTE, wake=wake) as begun, own.reporter() as reporter:
+        came: list[Change] = []
+        reader = threading.Thread(target=lambda: came.extend(begun.step(timeout=PATIENCE_S)))
+        reader.start()
+        until(lambda: listens(begun), "the tail to listen", seconds=PATIENCE_S)
+        newest = lance.write_dataset(rows([1]), branch.uri, mode="append").version
+        place = Position(own.log, 0, own.topics.transactions)
+        outcome = Outcome(place, table.uri, Committed(newest), app_id="app", batch_id=0, branch="audit")
+        reporter.report([outcome], [], 1, own.stamp(1))
+        reader.join(PATIENCE_S / 2)
+        assert [change.version for change in came] == [newest]
 
 
 def test_only_versions_of_the_line_are_news(own: OwnLog, table: Folded) -> None:
