@@ -17,18 +17,19 @@ from lakefold.spark import sink
 from lakefold_ingest.line import close_lines
 from lakefold_log.admin import Admin, KafkaConfig
 from lakefold_log.claims import FOLDER
-from lakefold_log.outcomes import read_outcomes
+from lakefold_log.outcomes import OutcomeWaiter, read_outcomes
 from lakefold_log.producer import Proposer
 from lakefold_log.topics import Topics, ensure_topics
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.storage import open_storage
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.proposals import append, creation, rows
+from tests.servers.fault_proxy import FaultProxy, Strip
 from tests.servers.s3 import BUCKET
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from typing import Any
 
@@ -40,6 +41,11 @@ if TYPE_CHECKING:
 
 SMALL = 1500
 """So many bytes a message may have here: proposals with a long property lie beside the table."""
+
+
+def flags_of(options: Mapping[str, str]) -> list[str]:
+    """Storage options as a command line has them."""
+    return [part for name, value in options.items() for part in ("--storage-option", f"{name}={value}")]
 
 
 @dataclass(frozen=True)
@@ -63,9 +69,7 @@ class Lake:
     @property
     def flags(self) -> list[str]:
         """The storage options as a command line has them."""
-        return [
-            part for name, value in self.options.items() for part in ("--storage-option", f"{name}={value}")
-        ]
+        return flags_of(self.options)
 
     @property
     def config(self) -> KafkaConfig:
@@ -150,6 +154,22 @@ def check_readers(lake: Lake, version: int) -> None:
     )
     assert lake.verb("show", lake.uri)[0]["version"] == version
     assert "committed" in json.dumps(lake.verb("explain", lake.uri, "app:3"))
+
+
+def test_a_table_is_parked_while_its_server_ignores_conditions(lake: Lake) -> None:
+    """Nothing is put there; once the server holds them, the proposal that waited is folded."""
+    with FaultProxy(lake.server.port) as proxy, Proposer(lake.config, lake.topics) as proposer:
+        proxy.plan(Strip("If-None-Match"), lambda one: one.method == "PUT", times=-1)
+        flags = flags_of(proxy.options())
+        with running_committer(lake.bootstrap, lake.names, lake.root, *flags, logs=lake.logs) as committer:
+            committer.wait_until_ready()
+            with OutcomeWaiter(lake.config, lake.topics, lake.uri) as waiter:
+                sent = proposer.send_wait(creation(lake.uri))
+                until(lambda: "ignores the condition" in committer.log.read_text(), "parking", seconds=60)
+                assert open_storage(lake.uri, lake.options).names("_versions") == []
+                proxy.forget()
+                assert waiter.wait(sent, 90).result == Committed(1)
+            assert committer.stop() == 0
 
 
 @pytest.fixture

@@ -9,11 +9,14 @@ import pytest
 
 from lakefold.local.ports import free_port
 from lakefold_table.errors import InvalidError, PlaceError, RetryError
+from lakefold_table.format import NewFile, Publication
+from lakefold_table.lance.manifests.naming import Scheme, detect
 from lakefold_table.storage import open_storage
 from lakefold_table.storage import s3 as s3_module
 from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.storage.parts import PART
 from lakefold_table.storage.s3 import S3Storage
+from lakefold_table.versions import Published, Versions
 from tests.servers.fault_proxy import (
     Answer,
     CutBody,
@@ -213,6 +216,35 @@ def test_files_put_together_are_all_looked_after(
     puts = store.put_together(objects)
     assert {number for number, put in enumerate(puts) if put is Put.EXISTS} == {5, 7}
     assert all(plain.get(path) == data for path, [data] in objects)
+
+
+@pytest.mark.parametrize(
+    "fault", [LoseAnswer(), LoseRequest(), Answer(500, done=True), Answer(503), Answer(409)], ids=str
+)
+def test_a_fault_at_any_request_of_a_publish_ends_in_our_own_version(
+    s3: S3Server, proxy: FaultProxy, root: str, fault: Fault
+) -> None:
+    """Files that come before it too; it may have to be published a second time, and is never another's."""
+    begun = Versions(S3Storage(root, s3.options()), "_versions", detect)
+    begun.publish(Publication(1, Scheme.V2.path(1), [b"first"]))
+    store = S3Storage(root, proxy.options(client_max_retries="0"))
+    store.check_conditions()
+    line = Versions(store, "_versions", detect)
+    assert line.latest() == 1
+    for version in range(2, 7):
+        files = tuple(NewFile(f"_deletions/{version}-{number}", b"%d" % number) for number in range(3))
+        publication = Publication(version, Scheme.V2.path(version), [b"ours", b"rest"], before=files)
+        # One look, three files, the version.
+        proxy.plan(fault, after=version - 2)
+        try:
+            published = line.publish(publication)
+        except RetryError:
+            published = Published.UNKNOWN
+        assert published in {Published.OURS, Published.UNKNOWN}
+        assert line.publish(publication) is Published.OURS
+        assert begun.read(version) == b"oursrest"
+        assert all(begun.storage.get(file.path) == file.data for file in files)
+    assert begun.numbers() == list(range(1, 7))
 
 
 def test_wrong_credentials_say_so(s3: S3Server, root: str) -> None:

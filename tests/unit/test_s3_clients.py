@@ -80,6 +80,23 @@ def test_a_profile_that_is_not_there_is_said() -> None:
     assert "profile" in refused.value.hint
 
 
+def test_a_profile_brings_its_credentials_and_options_go_before_it(tmp_path: Path) -> None:
+    (tmp_path / "credentials").write_text("[lake]\naws_access_key_id=mine\naws_secret_access_key=s\n")
+    (tmp_path / "config").write_text("[profile lake]\nregion=eu-north-1\n")
+    client = S3Storage("s3://lake/t", {"aws_profile": "lake"})._once
+    assert client.meta.region_name == "eu-north-1"
+    assert signer_of(client) == "mine"
+    client = S3Storage("s3://lake/t", {"profile": "lake", "region": "eu-west-1", **KEYS})._once
+    assert client.meta.region_name == "eu-west-1"
+    assert signer_of(client) == "key"
+
+
+def signer_of(client: object) -> str:
+    """Whose key a client signs with."""
+    credentials = getattr(client, "_get_credentials")()  # noqa: B009 - boto3's own, and not in its types
+    return str(credentials.access_key)
+
+
 def test_no_credentials_at_all_is_said() -> None:
     with pytest.raises(InvalidError, match="credentials"):
         open_storage("s3://lake/a", {"endpoint": "https://127.0.0.1:1"}).put_if_absent("v", [b"x"])
