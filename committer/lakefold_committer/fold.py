@@ -293,16 +293,10 @@ def _version_uuid(table_id: str, record: Record) -> str:
 def outcome_of(entry: Entry, result: Result, table_id: str = "") -> Outcome:
     """The outcome of an entry, with what it calls itself cut to what every version may carry."""
     envelope = entry.envelope
-    return Outcome(
-        entry.position,
-        envelope.table,
-        result,
-        cut(envelope.lance.uuid),
-        cut(envelope.app_id),
-        entry.batch_id,
-        table_id,
-        cut(envelope.branch),
-    )
+    uuid, app_id, branch = envelope.lance.uuid, envelope.app_id, envelope.branch
+    if max(len(uuid), len(app_id), len(branch)) > MAX_TEXT:
+        uuid, app_id, branch = cut(uuid), cut(app_id), cut(branch)
+    return Outcome(entry.position, envelope.table, result, uuid, app_id, entry.batch_id, table_id, branch)
 
 
 def _outcomes(entries: Sequence[Entry], results: Sequence[Result], table_id: str) -> tuple[Outcome, ...]:

@@ -10,6 +10,7 @@ import pytest
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile, Manifest
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.rows.bitmaps import Bitmap, bitmap_of
+from lakefold_table.lance.rows.deletion_arrays import _Layouts, _read
 from lakefold_table.lance.rows.deletions import (
     ARRAY,
     BITMAP,
@@ -63,6 +64,21 @@ def test_each_reads_what_the_other_wrote(tmp_path: Path, count: int) -> None:
     path.write_bytes(ours)
     assert deleted_rows(tmp_path) == rows
     lance.dataset(str(tmp_path)).validate()
+
+
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_a_small_file_of_pylance_is_read_without_arrow_the_next_time(tmp_path: Path, count: int) -> None:
+    """Though it says that it may be packed."""
+    layouts = _Layouts()
+    for number in (1, 2):
+        chosen = np.random.default_rng(number).choice(ROWS, count, replace=False)
+        rows = bitmap_of(np.sort(chosen).astype(np.uint64))
+        file = table_without(tmp_path / str(number), rows)
+        data = (tmp_path / str(number) / deletion_path(0, file)).read_bytes()
+        known = layouts.column(data, ROWS)
+        assert (known is not None) == (number == 2)
+        assert known is None or bitmap_of(known) == rows
+        layouts.learn(data, _read(data, ROWS, ""))
 
 
 def test_what_pylance_merged_is_a_bitmap_even_of_few_rows(tmp_path: Path) -> None:

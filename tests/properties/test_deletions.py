@@ -20,6 +20,7 @@ from lakefold_table.lance.rows.bitmaps import (
     encode_treemap,
     numbers_of,
 )
+from lakefold_table.lance.rows.deletion_arrays import _Layouts, _read, write_column
 from lakefold_table.lance.rows.deletions import ARRAY, BITMAP, decode_deletions, encode_deletions, kind_for
 
 MANY = settings(max_examples=200, deadline=None)
@@ -147,3 +148,44 @@ def test_every_flipped_bit_of_an_array_is_damage_or_other_rows() -> None:
             decode_deletions(DeletionFile(), bytes(flipped), 10)
         except DamagedError:
             continue
+
+
+def as_arrow_reads_it(data: bytes, most_rows: int) -> list[int] | None:
+    try:
+        column = _read(data, most_rows, "")
+    except DamagedError:
+        return None
+    found: list[int] = column.tolist()
+    return found
+
+
+ROWS_OF_A_FILE = st.lists(st.integers(0, 2**32 - 1), max_size=80)
+
+
+@FEW
+@given(st.data(), st.lists(ROWS_OF_A_FILE, min_size=1, max_size=4))
+def test_a_file_of_a_known_layout_is_read_as_arrow_reads_it(
+    data: st.DataObject, several: list[list[int]]
+) -> None:
+    """Whatever is changed in it: another layout isn't known, and Arrow's word counts."""
+    layouts = _Layouts()
+    for rows in several:
+        file = write_column(np.array(rows, np.uint32))
+        layouts.learn(file, _read(file, 100, ""))
+        known = layouts.column(file, 100)
+        assert known is None if len(rows) >= 64 else known is not None and known.tolist() == rows
+        other = data.draw(spoilt(file))
+        most = data.draw(st.sampled_from([len(rows) - 1, 100]))
+        found = layouts.column(other, most)
+        assert found is None or found.tolist() == as_arrow_reads_it(other, most)
+
+
+@given(ROWS_OF_A_FILE.filter(lambda rows: 0 < len(rows) < 64))
+def test_a_file_with_as_many_other_rows_has_the_same_layout(rows: list[int]) -> None:
+    layouts, known = _Layouts(), np.arange(len(rows), dtype=np.uint32)
+    file = write_column(known)
+    layouts.learn(file, known)
+    found = layouts.column(write_column(np.array(rows, np.uint32)), 64)
+    assert found is not None
+    assert found.tolist() == rows
+    assert layouts.column(file, len(rows) - 1) is None

@@ -6,7 +6,7 @@ from pyroaring import BitMap
 from lakefold_protos.lance.table_pb2 import MemWalIndexDetails
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.conflicts import Footprint, footprint_of
-from lakefold_table.lance.conflicts.footprint import MEM_WAL, KeyChanges
+from lakefold_table.lance.conflicts.footprint import MEM_WAL, KeyChanges, RowsTouched
 from lakefold_table.lance.operations import Kind
 from lakefold_table.lance.rows.bitmaps import encode_bitmap
 
@@ -108,3 +108,25 @@ def test_only_a_rewrite_carries_a_reuse_index() -> None:
     assert footprint_of(rewrite, carries_reuse=True).carries_reuse
     assert not footprint_of(rewrite).carries_reuse
     assert not footprint_of(Transaction(append=Transaction.Append()), carries_reuse=True).carries_reuse
+
+
+def test_what_several_deletes_touch_is_said_by_one_footprint() -> None:
+    parts = [
+        Footprint(Kind.DELETE, touched=frozenset({1, 2}), removed=frozenset({2}), files={1: b"a"}, rows={}),
+        Footprint(Kind.DELETE, touched=frozenset({1, 3}), files={1: b"a", 3: b"c"}, rows={}),
+        Footprint(Kind.DELETE, touched=frozenset({4}), files={4: b"d"}, moves_rows=True),
+        Footprint(Kind.DELETE, touched=frozenset({5}), removed=frozenset({5})),
+    ]
+    together = RowsTouched(parts[0])
+    assert together.footprint is parts[0]
+    for one in parts[1:]:
+        together.add(one)
+    assert together.footprint == Footprint(
+        Kind.DELETE,
+        touched=frozenset({1, 2, 3, 4, 5}),
+        removed=frozenset({2, 5}),
+        files={1: b"a", 3: b"c", 4: b"d"},
+        moves_rows=True,
+    )
+    assert parts[0].touched == {1, 2}
+    assert parts[0].files == {1: b"a"}

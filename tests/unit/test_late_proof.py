@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from lakefold_committer.grouping import Limits
 from lakefold_committer.metrics import Metrics
@@ -52,10 +53,11 @@ def run(log: Doubtful) -> Reports:
     reports = Reports()
     tables = Tables(FORMAT, _refusal, opened)
     committer = PartitionCommitter(log, reports, tables, Pace(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
-    try:
-        committer.run(threading.Event(), log.end_offset())
-    except GapError as error:
-        assert error is AGAIN  # noqa: PT017 - told of by who looks at the reports
+    with capture_logs():
+        try:
+            committer.run(threading.Event(), log.end_offset())
+        except GapError as error:
+            assert error is AGAIN  # noqa: PT017 - told of by who looks at the reports
     return reports
 
 

@@ -14,6 +14,7 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.format import ALONE, Accepted, Observed, Publication, Stamps
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
+from lakefold_table.lance.conflicts.footprint import RowsTouched
 from lakefold_table.lance.conflicts.matrix import DETAILED
 from lakefold_table.lance.conflicts.reading import PLAIN, footprint_of
 from lakefold_table.lance.conflicts.verdicts import COMPATIBLE
@@ -55,7 +56,7 @@ class LanceDraft:
         self._meanings = None if state is None else Meanings(state, observed)
         self._transactions: list[Transaction] = []
         self._history = History(0, {}, 0) if state is None else state.history
-        self._done: dict[Kind, Footprint] = {}
+        self._done: dict[Kind, RowsTouched] = {}
         self._followed: dict[int, bool] = {}
         self._sharing = sharing_beside(state)
         self._shares: str | None = None
@@ -199,10 +200,13 @@ class LanceDraft:
         before = self._done.get(footprint.kind)
         if before is not None and footprint.kind not in DETAILED:
             return
-        self._done[footprint.kind] = footprint if before is None else before.with_rows_of(footprint)
+        if before is None:
+            self._done[footprint.kind] = RowsTouched(footprint)
+        else:
+            before.add(footprint)
         self._history = self._state.history
         for one in self._done.values():
-            self._history = self._history.extended(self._table.version, one)
+            self._history = self._history.extended(self._table.version, one.footprint)
 
     def _next_history(self) -> History:
         """What is known of past versions after this one, as its entries stand so far."""

@@ -138,11 +138,13 @@ def _merge_rows(
     """One Update for Appends, Deletes and Updates; its new fragments stand in the order of the entries."""
     removed, updated, preserving = set[int](), set[int](), set[int]()
     for part in parts:
+        if part.HasField("append"):
+            into.new_fragments.extend(part.append.fragments)
+            continue
         update, delete = part.update, part.delete
         removed.update(update.removed_fragment_ids, delete.deleted_fragment_ids)
         updated.update(one.id for one in (*update.updated_fragments, *delete.updated_fragments))
         preserving.update(update.fields_for_preserving_frag_bitmap)
-        into.new_fragments.extend(part.append.fragments)
         into.new_fragments.extend(update.new_fragments)
     into.removed_fragment_ids.extend(sorted(removed))
     into.updated_fragments.extend(replaced[number] for number in sorted(updated - removed))

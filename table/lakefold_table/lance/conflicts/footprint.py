@@ -7,7 +7,7 @@ the fragments themselves: an Append of a thousand fragments leaves nothing but i
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,16 +130,33 @@ class Footprint:
         filtered = 0 if self.inserted is None else len(self.inserted.hashes) + self.inserted.shape[0]
         return BARE_BYTES + ID_BYTES * ids + FILE_BYTES * len(self.files) + filtered
 
-    def with_rows_of(self, other: Footprint) -> Footprint:
-        """What it and another Delete or Update of rows come to that share a version: they touch rows alone.
 
-        Where both touch a fragment its data files are the same, or they wouldn't.
-        """
-        return replace(
-            self,
-            touched=self.touched | other.touched,
-            removed=self.removed | other.removed,
-            files={**self.files, **other.files},
-            rows=None,
-            moves_rows=self.moves_rows or other.moves_rows,
-        )
+class RowsTouched:
+    """What the Deletes of one version touch together, or its Updates of rows, while there come more of them.
+
+    They touch rows alone. Where several touch a fragment its data files are the same, or they wouldn't share
+    the version. `footprint` says all of it: it grows with each that is added, so that what hundreds of them
+    touch isn't copied hundreds of times.
+    """
+
+    def __init__(self, first: Footprint) -> None:
+        self._touched, self._removed, self._files = set(first.touched), set(first.removed), dict(first.files)
+        self._grows = False
+        self.footprint = first
+
+    def add(self, other: Footprint) -> None:
+        """One more."""
+        self._touched |= other.touched
+        self._removed |= other.removed
+        self._files.update(other.files)
+        moves = self.footprint.moves_rows or other.moves_rows
+        if not self._grows or moves != self.footprint.moves_rows:
+            self._grows = True
+            self.footprint = replace(
+                self.footprint,
+                touched=cast("frozenset[int]", self._touched),
+                removed=cast("frozenset[int]", self._removed),
+                files=self._files,
+                rows=None,
+                moves_rows=moves,
+            )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
 from lakefold_protos.lance.views_pb2 import FragmentsView
+from lakefold_table.lance.manifests.wire import SEVEN_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -166,7 +167,10 @@ def chunks_of(fragments: Sequence[Numbered]) -> list[Chunk]:
         some = fragments[start : start + len(part)]
         before = fragments[start - 1].id if start else -1
         encoded = encode_records(part)
-        tally = Tally(*map(sum, zip(*(one.tally for one in some), strict=True)))
+        deletions = [one for one in some if one.has_deletion_file or one.deleted_rows > 0]
+        deleted = sum(one.deleted_rows for one in deletions)
+        rows = sum([one.physical_rows for one in some])
+        tally = Tally(len(some), len(encoded), rows, deleted, len(deletions))
         ids = [one.id for one in some]
         _check_ascending(ids, before)
         chunks.append(_chunk(encoded, _compact(ids), tally))
@@ -206,8 +210,8 @@ def parsed(encoded: bytes, before: int = -1) -> Chunk:
 def cut(records: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     """Cuts encoded fragments into parts that make chunks: at most `CHUNK_BYTES` each, or one fragment."""
     start = size = 0
-    for at, record in enumerate(records):
-        more = record_size(record)
+    for at, length in enumerate(map(len, records)):
+        more = length + 2 if length <= SEVEN_BITS else _size_of(length)
         if size and size + more > CHUNK_BYTES:
             yield records[start:at]
             start, size = at, 0
@@ -228,7 +232,10 @@ def decode_records(encoded: bytes) -> Sequence[bytes]:
 
 def record_size(fragment: bytes) -> int:
     """How many bytes an encoded fragment takes as a record: its tag, its length, itself."""
-    length = len(fragment)
+    return _size_of(len(fragment))
+
+
+def _size_of(length: int) -> int:
     return 1 + max(1, (length.bit_length() + 6) // 7) + length
 
 

@@ -3,17 +3,21 @@
 Arrow makes as much memory for a packed buffer as the buffer says it needs. So before Arrow reads a batch,
 what the batch says of its sizes is read here, from the few places where the Arrow format keeps them.
 
+Nearly all of these files list a handful of rows, and those of one writer are equal but for the numbers
+themselves. So what stands around the numbers is remembered of each kind that Arrow has read once.
+
 Source: format facts, section 7; Arrow's columnar format, "IPC File Format" and its FlatBuffers.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
 
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 COLUMN = "row_id"
@@ -35,6 +39,13 @@ Arrow writes it into each footer, whatever version the messages have; pylance wa
 """
 MESSAGE_HEADER = 2
 BATCH_ROWS, BATCH_BUFFERS, BATCH_COMPRESSION, BUFFER_BYTES = 0, 2, 3, 16
+BUFFERS, RAW_BYTES = 2, 8
+"""A column has a buffer that tells nulls and one of numbers; how long the length in front of those is."""
+PACKED_FROM = 64
+"""So few numbers don't grow shorter; pylance leaves them as they are (tried)."""
+LONGEST_KNOWN, MOST_LENGTHS, MOST_ALIKE = 4096, 128, 64
+"""What is remembered takes some megabytes at most: files up to so many bytes, of so many lengths, of each so
+many layouts, since padding makes files of different numbers equally long."""
 HINT = "restore the file, or restore an older version of the table"
 
 
@@ -45,6 +56,15 @@ def read_column(data: bytes, most_rows: int, where: str = "") -> NDArray[np.uint
     of non-null unsigned 32 bit numbers named `row_id`; packed by zstd or lz4, or not packed. pylance refuses
     the same.
     """
+    known = _LAYOUTS.column(data, most_rows)
+    if known is not None:
+        return known
+    column = _read(data, most_rows, where)
+    _LAYOUTS.learn(data, column)
+    return column
+
+
+def _read(data: bytes, most_rows: int, where: str) -> NDArray[np.uint32]:
     import pyarrow as pa
 
     try:
@@ -68,12 +88,13 @@ def read_column(data: bytes, most_rows: int, where: str = "") -> NDArray[np.uint
 
 
 def write_column(offsets: NDArray[np.uint32]) -> bytes:
-    """The file that holds these row offsets, packed as pylance does it."""
+    """The file that holds these row offsets; packed where that makes it smaller, as pylance does it."""
     import pyarrow as pa
 
     schema = pa.schema([_field(pa)])
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as file:
+    packing = "zstd" if len(offsets) >= PACKED_FROM else None
+    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression=packing)) as file:
         file.write_batch(pa.record_batch([pa.array(offsets, type=pa.uint32())], schema=schema))
     return cast("bytes", sink.getvalue().to_pybytes())
 
@@ -85,6 +106,45 @@ def damaged(message: str, where: str) -> DamagedError:
 
 def _field(pa: object) -> object:
     return pa.field(COLUMN, pa.uint32(), nullable=False)  # type: ignore[attr-defined]
+
+
+class _Layout(NamedTuple):
+    """A file of so many row offsets that aren't packed: all that stands before them, and after."""
+
+    head: bytes
+    tail: bytes
+    rows: int
+
+
+class _Layouts:
+    """The layouts of small files that Arrow found sound, by the length of the file.
+
+    A file of the same length that begins and ends alike is the same file with other numbers, and Arrow makes
+    nothing of those but to hand them on.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[_Layout, ...]] = {}
+
+    def column(self, data: bytes, most_rows: int) -> NDArray[np.uint32] | None:
+        """The numbers in a file of a known layout, None for any other."""
+        for one in self._known.get(len(data), ()):
+            if one.rows <= most_rows and data.startswith(one.head) and data.endswith(one.tail):
+                return np.frombuffer(data, "<u4", one.rows, len(one.head))
+        return None
+
+    def learn(self, data: bytes, column: NDArray[np.uint32]) -> None:
+        """Remembers the layout of a file that holds these numbers, where they aren't packed."""
+        alike = self._known.get(len(data), ())
+        if len(data) > LONGEST_KNOWN or len(self._known) >= MOST_LENGTHS or len(alike) >= MOST_ALIKE:
+            return
+        start = _place_of_numbers(_Flat(data, ""))
+        end = start + column.nbytes
+        if start and data[start:end] == column.astype("<u4").tobytes():
+            self._known[len(data)] = (*alike, _Layout(data[:start], data[end:], column.size))
+
+
+_LAYOUTS = _Layouts()
 
 
 class _Flat:
@@ -136,6 +196,12 @@ class _Flat:
 
 def _check_sizes(file: _Flat, most_rows: int) -> None:
     """Raises `DamagedError` where reading the only batch would make more memory than `most_rows` need."""
+    batch, body = _batch(file)
+    _check_batch(file, batch, body, most_rows)
+
+
+def _batch(file: _Flat) -> tuple[int, int]:
+    """Where the only batch is described, and where its buffers begin. Raises `DamagedError`."""
     footer_end = len(file) - TAIL
     footer = file.follow(footer_end - file.number(footer_end, 4))
     file.check_version(footer)
@@ -150,7 +216,19 @@ def _check_sizes(file: _Flat, most_rows: int) -> None:
     header = file.slot(envelope, MESSAGE_HEADER)
     if header is None:
         raise file.damaged("its batch has no header")
-    _check_batch(file, file.follow(header), body, most_rows)
+    return file.follow(header), body
+
+
+def _place_of_numbers(file: _Flat) -> int:
+    """Where the numbers of a file begin that Arrow has read; 0 where they are packed."""
+    batch, body = _batch(file)
+    count, first = file.vector(batch, BATCH_BUFFERS)
+    if count != BUFFERS:
+        return 0
+    start = body + file.number(first + BUFFER_BYTES, 8)
+    if file.slot(batch, BATCH_COMPRESSION) is None:
+        return start
+    return start + RAW_BYTES if file.number(start, RAW_BYTES) == RAW else 0
 
 
 def _check_batch(file: _Flat, batch: int, body: int, most_rows: int) -> None:
