@@ -188,6 +188,14 @@ def test_a_consumer_is_set_and_its_lag_told(source: Source) -> None:
     assert pinned(source) == 5
 
 
+def test_a_consumer_of_a_branch_that_is_gone_is_still_listed(source: Source) -> None:
+    tail_of(source, 2, consumer=NAME)
+    path = f"{FOLDER}/{NAME}.json"
+    told = {**json.loads(source.storage.get(path)), "branch": "gone"}
+    source.storage.put(path, [json.dumps(told).encode()])
+    assert [(one.consumer.branch, one.versions) for one in lags(source)] == [("gone", None)]
+
+
 @pytest.mark.parametrize("name", ["", ".", "-a", "a/b", "a..b", "a.", "a.lock", "é", "a" * 101, "a\n"])
 def test_names_that_can_not_be(source: Source, name: str) -> None:
     with pytest.raises(InvalidError, match="can't be the name of a consumer"):
