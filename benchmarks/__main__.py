@@ -28,6 +28,7 @@ from benchmarks import (
     restart,
     s3,
     scan,
+    spark_source,
     streaming,
     tail,
     versions,
@@ -92,6 +93,7 @@ def _parts_without_log(share: int) -> dict[str, Callable[[Path], dict[str, float
         "fold": partial(folding.measure, share=share),
         "s3": partial(s3.measure, share=share),
         "scan": partial(scan.measure, share=share),
+        "spark-source": partial(spark_source.measure, share=share),
         "tail": partial(tail.measure, share=share),
         "versions": partial(versions.measure, share=share),
     }

@@ -99,6 +99,7 @@ class Stream:
             if ended.fragments is not None or limit != Limit():
                 return ended
             start = ended
+        self._content = None
         most = limit.versions
         if self._until is not None:
             left = self._until - start.version
