@@ -18,14 +18,14 @@ from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.storage.dynamodb import PAGE, DynamoManifests
 from lakefold_table.storage.manifest_stores import Recorded
 from tests.integration.externals import External, check_whole
-from tests.servers.dynamodb import TABLE
+from tests.servers.dynamodb import TABLE, DynamoServer
 from tests.servers.fault_proxy import Answer, Fault, FaultProxy, LoseAnswer, LoseRequest, Request, Strip
 from tests.servers.s3 import BUCKET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-    from tests.servers.dynamodb import DynamoServer
     from tests.servers.s3 import S3Server
 
 THREADS = 32
@@ -241,12 +241,31 @@ def test_what_may_be_sent_again_is_sent_again(proxy: FaultProxy, base: str) -> N
     assert proxy.left == 0
 
 
+def test_what_commits_a_version_is_sent_once(proxy: FaultProxy, base: str) -> None:
+    options = {**OPTIONS, "client_max_retries": "3", "dynamodb_endpoint": proxy.endpoint}
+    manifests = DynamoManifests(TABLE, options)
+    proxy.plan(LoseAnswer(), is_put)
+    with proxy.counted() as asked, pytest.raises(DoubtfulPutError):
+        manifests.put_if_absent(base, recorded(1))
+    assert asked["PutItem"] == 1
+    assert manifests.get(base, 1) == recorded(1)
+
+
 def test_a_server_that_is_away_has_recorded_nothing() -> None:
     options = {**OPTIONS, "dynamodb_endpoint": f"http://127.0.0.1:{free_port()}"}
     manifests = DynamoManifests(TABLE, options)
     for call in CALLS:
         with pytest.raises(RetryError, match="Could not connect"):
             call(manifests)
+
+
+def test_a_server_that_went_away_has_recorded_nothing(tmp_path: Path, base: str) -> None:
+    with DynamoServer(tmp_path) as server:
+        manifests = DynamoManifests(TABLE, server.options(**OPTIONS))
+        assert manifests.put_if_absent(base, recorded(1)) is Put.STORED
+        server.kill()
+        with pytest.raises(RetryError, match="Could not connect"):
+            manifests.put_if_absent(base, recorded(2))
 
 
 def test_records_are_read_back_as_they_were_put(dynamodb: DynamoServer, base: str) -> None:
