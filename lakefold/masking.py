@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 MASK: Final = "***"
 _SECRET_NAME = re.compile(
-    r"(?:passw|secret|token|credential|private[_.]key|access[_.]key|account[_.]key|key\.pem|sasl\.jaas|signature)"
+    r"(?:passw|secret|token|credential|(?:private|access|account|sas|master|encryption)[_.]key|key\.pem|"
+    r"sasl\.jaas|signature|connection[_.]string)"
     r"[\w.\-]{0,40}",
     re.IGNORECASE,
 )

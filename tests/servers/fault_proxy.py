@@ -99,8 +99,9 @@ class _Rule:
 class FaultProxy:
     """A proxy before the server that listens on `port` of loopback. A context manager: it serves within."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, handler: type[Handler] | None = None) -> None:
         self.target = port
+        self.handler = handler or Handler
         self.requests: list[Request] = []
         self._rules: list[_Rule] = []
         self._lock = threading.Lock()
@@ -180,20 +181,20 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, proxy: FaultProxy) -> None:
         self.proxy = proxy
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), proxy.handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that went away is no news."""
 
 
 @dataclass
-class _Answered:
+class Answered:
     status: int
     headers: list[tuple[str, str]]
     body: bytes
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     """One connection of a client, and one to the real server behind it."""
 
     server: _Server
@@ -224,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
             fault.reached.set()
             fault.release.wait(fault.seconds)
         if isinstance(fault, Strip):
-            headers = _signed_without(fault.header, self.command, self.url(), headers, body)
+            headers = signed_without(fault.header, self.command, self.url(), headers, body)
         if isinstance(fault, Answer) and not fault.done:
             self.tell(_spoiled(fault, in_json=_OPERATION in self.headers))
             return
@@ -239,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.tell(answered)
 
-    def ask(self, headers: dict[str, str], body: bytes) -> _Answered:
+    def ask(self, headers: dict[str, str], body: bytes) -> Answered:
         """The real server's answer."""
         if self.upstream is None:
             self.upstream = http.client.HTTPConnection("127.0.0.1", self.server.proxy.target, timeout=120)
@@ -253,9 +254,9 @@ class _Handler(BaseHTTPRequestHandler):
             for name, value in answer.getheaders()
             if name.lower() not in {"transfer-encoding", "connection"}
         ]
-        return _Answered(answer.status, given, answer.read())
+        return Answered(answer.status, given, answer.read())
 
-    def tell(self, answered: _Answered, cut: int | None = None) -> None:
+    def tell(self, answered: Answered, cut: int | None = None) -> None:
         """Send an answer on, its body only up to `cut`."""
         head = f"HTTP/1.1 {answered.status} {http.client.responses.get(answered.status, '')}\r\n"
         names = {name.lower() for name, _ in answered.headers}
@@ -289,15 +290,15 @@ def _request(method: str, target: str, operation: str) -> Request:
     return Request(method, unquote(split.path), query)
 
 
-def _spoiled(fault: Answer, *, in_json: bool) -> _Answered:
+def _spoiled(fault: Answer, *, in_json: bool) -> Answered:
     if in_json:
         told = f'{{"__type": "com.amazonaws.dynamodb.v20120810#{fault.code}", "message": "{fault.message}"}}'
-        return _Answered(fault.status, [("Content-Type", "application/x-amz-json-1.0")], told.encode())
+        return Answered(fault.status, [("Content-Type", "application/x-amz-json-1.0")], told.encode())
     body = f"<?xml version='1.0'?><Error><Code>{fault.code}</Code><Message>{fault.message}</Message></Error>"
-    return _Answered(fault.status, [("Content-Type", "application/xml"), *fault.headers], body.encode())
+    return Answered(fault.status, [("Content-Type", "application/xml"), *fault.headers], body.encode())
 
 
-def _signed_without(
+def signed_without(
     header: str, method: str, url: str, headers: dict[str, str], body: bytes
 ) -> dict[str, str]:
     """The headers without one of them, and with a signature that fits."""

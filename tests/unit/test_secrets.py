@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from lakefold.cli import run
+from lakefold.masking import masked
 from lakefold_log.admin import KafkaConfig
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
@@ -67,6 +68,12 @@ def test_options_of_kafka_are_masked(option: str, capfd: pytest.CaptureFixture[s
 @pytest.mark.parametrize("option", STORAGE)
 def test_options_of_the_store_are_masked(option: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert f'"{option}": "***"' in check([*PRINT, "--storage-option", f"{option}={SECRET}"], 0, capfd)
+
+
+@pytest.mark.parametrize("option", STORAGE)
+def test_options_of_the_store_are_masked_in_a_sentence(option: str) -> None:
+    for text in (f"wrong {option}={SECRET}, try again", f"{{'{option}': '{SECRET}'}}"):
+        assert SECRET not in masked(text)
 
 
 @pytest.mark.parametrize(

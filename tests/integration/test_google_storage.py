@@ -1,0 +1,81 @@
+"""What every store promises, asked of `gs://`: Google's words, and a real server that decides the races."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import lance
+import pytest
+
+import lakefold
+from lakefold_table.entry import Committed
+from lakefold_table.storage import open_storage
+from lakefold_table.storage.base import DoubtfulPutError
+from tests.contracts.behaviour import *  # noqa: F403 - the tests that all kinds of store have in common
+from tests.proposals import append, rows
+from tests.servers.fault_proxy import LoseAnswer
+from tests.servers.google import GoogleFront
+from tests.servers.s3 import BUCKET
+from tests.tables import Folded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakefold_table.storage.base import Storage
+    from tests.servers.s3 import S3Server
+
+VERSIONS = 4
+
+
+@dataclass(frozen=True)
+class GoogleSite:
+    """A place in the bucket that nobody else uses."""
+
+    uri: str
+    options: dict[str, str]
+    cheap_size: bool = False
+    tick_us: int = 1_000_000
+    rounds: int = 100
+
+    def open(self, below: str = "") -> Storage:
+        """A store whose root is this place, or a folder below it."""
+        return open_storage(f"{self.uri}{below}", self.options)
+
+
+@pytest.fixture(scope="module")
+def google(s3: S3Server) -> Iterator[GoogleFront]:
+    with GoogleFront(s3.port) as front:
+        yield front
+
+
+@pytest.fixture
+def site(google: GoogleFront) -> GoogleSite:
+    return GoogleSite(f"gs://{BUCKET}/{uuid.uuid4().hex}/lake/table", google.google_options)
+
+
+def test_a_put_whose_answer_was_lost_is_doubtful_and_sent_once(google: GoogleFront, site: GoogleSite) -> None:
+    store = site.open()
+    google.forget()
+    google.plan(LoseAnswer())
+    with pytest.raises(DoubtfulPutError):
+        store.put_if_absent("v/1", [b"x"])
+    assert [request.method for request in google.requests] == ["PUT"]
+    assert store.get("v/1") == b"x"
+
+
+def test_pylance_and_we_write_one_table_by_turns(site: GoogleSite) -> None:
+    options = site.options
+    table = Folded(site.open())
+    for number in range(VERSIONS):
+        made = append(table.uri, rows([number]), table.owned.table.version, storage_options=options)
+        assert isinstance(table.fold(made)[0].result, Committed)
+    theirs = lance.dataset(table.uri, storage_options=options)
+    theirs.validate()
+    theirs.insert(rows([100]))
+    table.take_over()
+    table.fold(append(table.uri, rows([101]), VERSIONS + 2, storage_options=options))
+    ours = lakefold.open(table.uri, storage_options=options)
+    assert sorted(ours.to_arrow()["id"].to_pylist()) == [*range(VERSIONS), 100, 101]
+    assert [len(one.inserted()) for one in lakefold.tail(table.uri, 1, storage_options=options)] == [1] * 6
