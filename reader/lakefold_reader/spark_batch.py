@@ -131,6 +131,6 @@ def _named(given: Given) -> tuple[Source, int | None]:
     if given.value("tag") is not None:
         return tagged(open_source(given.path, given.storage), given.value("tag"))
     source = line_of(given)
-    version = given.value("versionAsOf") or given.value("endingVersion")
-    moment = given.value("timestampAsOf") or given.value("endingTimestamp")
+    version = given.first("versionAsOf", "endingVersion")
+    moment = given.first("timestampAsOf", "endingTimestamp")
     return source, version if moment is None else version_as_of(source, moment)

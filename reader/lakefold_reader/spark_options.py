@@ -245,6 +245,10 @@ class Given:
         """What was said for an option; None where nothing was."""
         return self.values.get(_known(name).name)
 
+    def first(self, *names: str) -> Any:  # noqa: ANN401 - as `value`
+        """What was said for the first of these options for which anything was."""
+        return next((value for value in map(self.value, names) if value is not None), None)
+
     def says(self, name: str) -> bool:
         """Whether a flag is set."""
         return self.value(name) is True

@@ -91,6 +91,13 @@ def test_a_query_begins_with_the_first_version_of_a_time(table: Folded) -> None:
         Query(table.uri, startingTimestamp="2099-01-01").ids()
 
 
+@pytest.mark.parametrize("name", ["versionAsOf", "timestampAsOf"])
+def test_what_was_before_all_versions_is_not_the_newest(table: Folded, name: str) -> None:
+    text = {"versionAsOf": "0", "timestampAsOf": "1970-01-01"}[name]
+    with pytest.raises(InvalidError):
+        LakefoldSource({"path": table.uri, name: text}).schema()
+
+
 def test_a_start_that_is_to_come_is_refused(table: Folded) -> None:
     with pytest.raises(VersionExpiredError, match="version 7 is not there yet"):
         Query(table.uri, startingVersion=7).ids()

@@ -46,6 +46,13 @@ def test_options_of_the_store_are_handed_on(prefix: str) -> None:
     assert read_options(PATH | {f"{prefix}aws_region": "eu"}).storage == {"aws_region": "eu"}
 
 
+def test_zero_is_said_too() -> None:
+    given = read_options(PATH | {"versionAsOf": "0"})
+    assert given.first("versionAsOf", "endingVersion") == 0
+    assert given.first("endingVersion", "timestampAsOf") is None
+    assert read_options(PATH | {"endingVersion": "7"}).first("versionAsOf", "endingVersion") == 7
+
+
 def test_secrets_are_not_shown() -> None:
     assert "hunter2" not in repr(read_options(PATH | {"storage.aws_secret_access_key": "hunter2"}))
 
