@@ -9,7 +9,7 @@ import pytest
 
 import lakefold
 from lakefold import cli
-from lakefold.spark import sink
+from lakefold.spark import register, sink
 from lakefold_ingest.line import close_lines
 from lakefold_log.admin import Admin, KafkaConfig
 from lakefold_log.filelog import framed
@@ -121,7 +121,7 @@ def _no_line_is_left() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_no_line_is_left")
-def test_spark_writes_to_a_table_in_dynamodb(
+def test_spark_writes_to_a_table_in_dynamodb_and_reads_it(
     table: External, bootstrap: str, topic_names: TopicNames, spark: SparkSession, tmp_path: Path
 ) -> None:
     put = sink(
@@ -142,3 +142,7 @@ def test_spark_writes_to_a_table_in_dynamodb(
             put(spark.range(number * 100, number * 100 + 100), number)
     assert table.ids() == list(range(200))
     check_whole(table, max(table.items()))
+    register(spark)
+    told = {f"storage.{name}": value for name, value in table.options.items()}
+    frame = spark.read.format("lakefold").options(**told).load(table.uri).filter("id >= 150")
+    assert sorted(row.id for row in frame.collect()) == list(range(150, 200))
