@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_table.errors import InvalidError
-from lakefold_table.storage.base import Listed, Put
+from lakefold_table.storage.base import ChecksConditions, Listed, ListsInOrder, Put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,6 +194,24 @@ def test_a_listing_is_in_order_and_not_recursive(store: Storage) -> None:
     for folder in ("v", "v/", "v/folder", "", "none", "v/none"):
         listed = [one.path.rpartition("/")[2] for one in store.list(folder)]
         assert sorted(store.names(folder)) == sorted(listed)
+
+
+def test_the_first_names_are_those_that_a_listing_begins_with(store: Storage) -> None:
+    if not isinstance(store, ListsInOrder):
+        return
+    for name in ("c", "a", "e", "B", "\uffee", "\U0001f600"):
+        store.put(f"v/{name}", [b"x"])
+    store.put("v/b/inner", [b"x"])
+    assert store.first_names("v/b", 9) == ["inner"]
+    assert store.first_names("none", 9) == []
+    names = [listed.path.rpartition("/")[2] for listed in store.list("v")]
+    assert store.first_names("v", 2) == names[:2] == ["B", "a"]
+
+
+def test_a_store_that_is_tried_holds_its_condition(store: Storage) -> None:
+    if isinstance(store, ChecksConditions):
+        store.check_conditions()
+        assert store.names("_lakefold/probe") == []
 
 
 def test_a_listing_goes_on_when_objects_go_away(store: Storage) -> None:

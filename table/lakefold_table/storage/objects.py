@@ -14,8 +14,10 @@ import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import obstore
@@ -25,6 +27,7 @@ from obstore.store import AzureStore, GCSStore
 from lakefold_table.errors import InvalidError, PlaceError, RetryError
 from lakefold_table.storage.answers import code_of, in_words, status_of
 from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
+from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
 from lakefold_table.uri import canonical, place
 
@@ -70,10 +73,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Clients:
-    """Two clients of one bucket: `once` sends a request one time, `patient` again where it failed."""
+    """Of one bucket: `once` sends a request one time, `patient` again. `server` is equal for equal ones."""
 
     once: ObjectStore
     patient: ObjectStore
+    server: object = field(default_factory=object)
 
 
 def open_objects(uri: str, storage_options: Mapping[str, str] | None = None) -> ObjectStorage:
@@ -208,6 +212,26 @@ class ObjectStorage:
         """See `Storage.names`."""
         return [one["path"].rpartition("/")[2] for one in self._listed(check_folder(prefix))[0]]
 
+    @property
+    def lists_in_order(self) -> bool:
+        """See `ListsInOrder`: both providers list by name, and Lance clients rely on it too."""
+        return True
+
+    def first_names(self, prefix: str, count: int) -> Sequence[str]:
+        """See `ListsInOrder`. One request, unless the first thousands are of folders below."""
+        folder = check_folder(prefix)
+        start = (self._below + folder).rstrip("/")
+        cut = len(start) + bool(start)
+        with self._told(folder, of_bucket=True):
+            listing = obstore.list(self._clients.patient, start or None, chunk_size=max(count, 1))
+            names = (one["path"][cut:] for chunk in listing for one in chunk)
+            return [*islice((name for name in names if name and "/" not in name), count)]
+
+    def check_conditions(self) -> None:
+        """See `ChecksConditions`: three requests, once for a bucket."""
+        put = partial(self.put_if_absent, buffers=[b"probe"])
+        check_once(self._clients.server, lambda: check_puts(self, lambda path: (put(path), put(path))))
+
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`."""
         objects, folders = self._listed("")
@@ -324,6 +348,7 @@ def _clients(uri: str, storage_options: Mapping[str, str]) -> Clients:
         return Clients(
             once=make(bucket, config=config, retry_config={"max_retries": 0}),  # type: ignore[arg-type] # text values do
             patient=make(bucket, config=config, retry_config=patience),  # type: ignore[arg-type] # as above
+            server=(found.scheme, found.authority, frozenset(config.items())),
         )
     except said.BaseError as error:
         hint = "check the storage options and the environment variables of this store"
@@ -369,7 +394,6 @@ def _concerning(
 
 def _number(uri: str, given: Mapping[str, str], key: str, default: int) -> int:
     """A whole number among the options."""
-    text = given.get(key, str(default))
-    if not text.isdecimal():
-        raise InvalidError(f"{key} is {text}", where=uri, hint="give a whole number")
-    return int(text)
+    if (text := given.get(key, str(default))).isdecimal():
+        return int(text)
+    raise InvalidError(f"{key} is {text}", where=uri, hint="give a whole number")
