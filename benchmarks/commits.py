@@ -46,6 +46,7 @@ PRODUCERS = 8
 START_FRAGMENTS = 10_000
 RACERS = (1, 32)
 MICROS = 1_000_000
+BACKLOG = "transactions/s of a backlog"
 
 
 def measure(ground: Ground, transactions: int) -> dict[str, float]:
@@ -56,7 +57,8 @@ def measure(ground: Ground, transactions: int) -> dict[str, float]:
     batched = copied(live, root / "batched")
     figures = fold_live(ground, live, makers_of(mould, PRODUCERS, transactions))
     prove(live, (START_FRAGMENTS + transactions) * ROWS_PER_FRAGMENT)
-    figures |= _backlog(ground, transactions)
+    backlog = mould_of(ground, "backlog", START_FRAGMENTS)
+    figures |= fold_backlog(ground, root / "backlog", makers_of(backlog, PRODUCERS, transactions))
     for racers, copy in copies.items():
         name = f"pylance {racers} processes"
         figures[f"{name}, commits/s"], figures[f"{name}, failed"] = race_pylance(copy, racers)
@@ -109,18 +111,18 @@ def fold_live(
     }
 
 
-def _backlog(ground: Ground, transactions: int) -> dict[str, float]:
-    """The committer alone on a full log, from its first poll to the last version's name."""
-    mould = mould_of(ground, "backlog", START_FRAGMENTS)
-    path = ground.root / "backlog"
-    with producers(ground, makers_of(mould, PRODUCERS, transactions)) as ready:
-        ready.send()
+def fold_backlog(
+    ground: Ground, path: Path, makers: Sequence[Callable[[], list[Envelope]]]
+) -> dict[str, float]:
+    """The committer alone on what these sent before, from its first poll to the last version's name."""
+    with producers(ground, makers) as ready:
+        sent = ready.send()
     with committer(ground, "--until-caught-up") as process:
         code = process.wait(ANSWER_SECONDS)
     if code:
         raise RuntimeError(f"the committer ended with {code}: {(ground.root / 'committer.log').read_text()}")
     seconds = visible_at(path) - logged_at(log_events(ground, "folding")[-1])
-    return {"transactions/s of a backlog": transactions / seconds}
+    return {BACKLOG: (sent.count + AHEAD * len(makers)) / seconds}
 
 
 def makers_of(mould: Mould, count: int, transactions: int) -> list[Callable[[], list[Envelope]]]:

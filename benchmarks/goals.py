@@ -36,6 +36,7 @@ GOALS: dict[str, dict[str, Goal]] = {
     },
     "producers": {
         "32 producers to 1": Goal(0.9),
+        "backlog of 32 producers to that of 1": Goal(0.9),
         "failed": below(1),
         "sent again": below(1),
         "not committed": below(1),

@@ -1,7 +1,9 @@
 """Whether more producers make it slower: the same proposals sent by one process, and by 32.
 
-Both send at the same pace, more than a committer can fold, so that they differ in nothing but how many they
+Both send at the same pace, about what a committer can fold, so that they differ in nothing but how many they
 are: 32 that send as fast as they can would only take the two cores away from everything else for a while.
+What 32 processes take for themselves counts all the same. So beside it, what the committer alone makes of a
+log that 32 have filled: many small batches, many apps.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from benchmarks.commits import fold_live, makers_of
+from benchmarks.commits import BACKLOG, fold_backlog, fold_live, makers_of
 from benchmarks.ground import ROWS_PER_FRAGMENT, mould_of, prove
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ def measure(ground: Ground, transactions: int) -> dict[str, float]:
         f"{count} producers, {CPU}": median(one[CPU] for one in each) for count, each in rounds.items()
     }
     figures[f"{MANY} producers to {FEW}"] = speeds[MANY] / speeds[FEW]
+    alone = {count: median(one[BACKLOG] for one in each) for count, each in rounds.items()}
+    figures |= {f"{count} producers, {BACKLOG}": speed for count, speed in alone.items()}
+    figures[f"backlog of {MANY} producers to that of {FEW}"] = alone[MANY] / alone[FEW]
     return figures | {name: sum(one[name] for each in rounds.values() for one in each) for name in COUNTED}
 
 
@@ -42,4 +47,6 @@ def _once(ground: Ground, name: str, producers: int, transactions: int) -> dict[
     mould = mould_of(ground, name, START_FRAGMENTS)
     figures = fold_live(ground, ground.root / name, makers_of(mould, producers, transactions), PER_SECOND)
     prove(ground.root / name, (START_FRAGMENTS + transactions) * ROWS_PER_FRAGMENT)
-    return figures
+    name = f"{name}-backlog"
+    mould = mould_of(ground, name, START_FRAGMENTS)
+    return figures | fold_backlog(ground, ground.root / name, makers_of(mould, producers, transactions))
