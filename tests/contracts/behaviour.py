@@ -206,6 +206,7 @@ def test_the_first_names_are_those_that_a_listing_begins_with(store: Storage) ->
     assert store.first_names("none", 9) == []
     names = [listed.path.rpartition("/")[2] for listed in store.list("v")]
     assert store.first_names("v", 2) == names[:2] == ["B", "a"]
+    assert store.first_names("v", 100) == names
 
 
 def test_a_store_that_is_tried_holds_its_condition(store: Storage) -> None:
