@@ -199,13 +199,13 @@ def test_a_listing_is_in_order_and_not_recursive(store: Storage) -> None:
 def test_the_first_names_are_those_that_a_listing_begins_with(store: Storage) -> None:
     if not isinstance(store, ListsInOrder):
         return
-    for name in ("c", "a", "e", "B", "\uffee", "\U0001f600"):
+    for name in ("c", "a", "e", "B", "10", "9"):
         store.put(f"v/{name}", [b"x"])
     store.put("v/b/inner", [b"x"])
     assert store.first_names("v/b", 9) == ["inner"]
     assert store.first_names("none", 9) == []
     names = [listed.path.rpartition("/")[2] for listed in store.list("v")]
-    assert store.first_names("v", 2) == names[:2] == ["B", "a"]
+    assert store.first_names("v", 2) == names[:2] == ["10", "9"]
     assert store.first_names("v", 100) == names
 
 
