@@ -325,7 +325,7 @@ def test_a_store_that_can_not_be_reached_refuses_nothing(uri: str) -> None:
 
 
 def test_a_place_where_no_table_can_lie_is_told_as_such() -> None:
-    small = Envelope(table="gs://lake/x")
+    small = Envelope(table="hdfs://lake/x")
     with pytest.raises(PlaceError):
         Claims().bring([entry(changed(small, lambda one: one.claim.SetInParent()), 0)])
 
