@@ -68,10 +68,10 @@ def command(
 
 
 def _set(source: Source, consumers: Consumers, name: str, at: str) -> None:
-    from lakefold_reader.starting import EARLIEST
+    from lakefold_reader.starting import EARLIEST, start_in
     from lakefold_reader.tail import tail_of
 
-    begun = tail_of(source, int(at) if at.isascii() and at.isdigit() else at)
+    begun = tail_of(source, start_in(at))
     consumers.set(name, None if at == EARLIEST else begun.cursor)
 
 

@@ -136,9 +136,10 @@ def _outcomes(settings: Settings) -> OutcomesTopic:
 
 def _start(source: Source, text: str | None, *, follow: bool) -> Cursor | str | int:
     from lakefold_reader.source import numbers_of
+    from lakefold_reader.starting import start_in
 
     if text is not None:
-        return int(text) if text.isascii() and text.isdigit() else text
+        return start_in(text)
     if follow:
         return "latest"
     numbers = numbers_of(source)

@@ -7,6 +7,7 @@ alone for seven days, as they may be of a proposal that waits in the log.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -71,7 +72,7 @@ def plan(
         (one for one in consumers.all() if one.branch == consumers.branch), key=lambda one: one.version
     )
     tagged = consumers.tagged()
-    old = _old(source, numbers[:-keep], now() - older_than)
+    old = _old(source, numbers[:-keep], _before(now(), older_than))
     needed = min((one.version for one in here), default=numbers[-1])
     held = [one for one in here if old and one.version < old[-1]]
     going = [number for number in old if number < needed and number not in tagged]
@@ -90,13 +91,21 @@ def clean_up(source: Source, planned: Plan, *, dry_run: bool = False) -> Removed
     return Removed(versions, files, size)
 
 
+def _before(now: datetime, age: timedelta) -> datetime:
+    """The time so long ago; the first of all times where there was none."""
+    try:
+        return now - age
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
+
+
 def _old(source: Source, numbers: Sequence[int], limit: datetime) -> list[int]:
     """The oldest of these versions, up to the first one that isn't made before `limit`."""
-    following, found = Following(source), []
-    for number in numbers:
-        step = following.take(number, newest=numbers[-1])
-        if step is not None and time_of(step.time_us) >= limit:
-            break
-        found.append(number)
-    following.close()
+    found: list[int] = []
+    with closing(Following(source)) as following:
+        for number in numbers:
+            step = following.take(number, newest=numbers[-1])
+            if step is not None and time_of(step.time_us) >= limit:
+                break
+            found.append(number)
     return found

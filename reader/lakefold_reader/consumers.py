@@ -85,16 +85,17 @@ class Consumers:
     def all(self) -> list[Consumer]:
         """All of them, of all lines, by name. Raises `DamagedError` where one can't be read."""
         names = (name.removesuffix(SUFFIX) for name in self._storage.names(FOLDER) if name.endswith(SUFFIX))
-        found = (self.find(name) for name in sorted(names) if _NAME.fullmatch(name))
+        found = (self.find(name) for name in sorted(names) if _is_name(name))
         return [one for one in found if one is not None]
 
     def find(self, name: str) -> Consumer | None:
         """The consumer of this name, None where there is none. Raises `InvalidError`, `DamagedError`."""
         path = _path(name)
         try:
-            return _decoded(name, self._storage.get(path), f"{self._root.uri}/{path}")
+            data = self._storage.get_range(path, 0, MOST_BYTES + 1)
         except FileNotFoundError:
             return None
+        return _decoded(name, data, f"{self._root.uri}/{path}")
 
     def get(self, name: str) -> Consumer:
         """The consumer of this name. Raises `UnknownConsumerError` where there is none."""
@@ -120,10 +121,17 @@ class Consumers:
             stored = self._storage.put_if_absent(_path(name), [_encoded(made)]) is Put.STORED
         except DoubtfulPutError:
             stored = False
-        if not stored:
-            return self.get(name)
+        if not stored and (there := self.get(name)) != made:
+            return there
         self._pin(made)
         return made
+
+    def hold(self, known: Consumer) -> None:
+        """Tag what a consumer needs where no tag does: its maker may have died before that."""
+        try:
+            self._refs.tag(TAG + known.name)
+        except UnknownRefError:
+            self._pin(known)
 
     def commit(self, known: Consumer, at: Cursor) -> Consumer:
         """Let the consumer stand at `at`. `known`: how this reader knows it.
@@ -228,8 +236,12 @@ def consumers(
     return Consumers(open_line(os.fspath(uri), None, storage_options)).all()
 
 
+def _is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and not name.endswith(".lock")
+
+
 def _path(name: str) -> str:
-    if not _NAME.fullmatch(name) or name.endswith(".lock"):
+    if not _is_name(name):
         hint = "letters, digits, '.', '-' and '_', at most 100, a letter or digit first, no dot last"
         raise InvalidError(f"{name!r} can't be the name of a consumer", hint=hint)
     return f"{FOLDER}/{name}{SUFFIX}"
@@ -250,7 +262,7 @@ def _encoded(consumer: Consumer) -> bytes:
 def _decoded(name: str, data: bytes, where: str) -> Consumer:
     hint = "drop it and make it anew (lakefold consumers TABLE --drop NAME), unless a later release wrote it"
     if len(data) > MOST_BYTES:
-        raise DamagedError(f"a consumer of {len(data)} bytes is none", where=where, hint=hint)
+        raise DamagedError(f"a consumer of more than {MOST_BYTES} bytes is none", where=where, hint=hint)
     try:
         told = json.loads(data)
         at = None if told["at"] == EARLIEST else Cursor.parse(told["at"])

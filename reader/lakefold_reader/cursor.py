@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -9,6 +10,8 @@ from lakefold_table.errors import InvalidError
 
 FORM = "lf1"
 PARTS = 4
+VERSION = re.compile(r"[0-9]{1,20}")
+"""As many digits as a number of 64 bits has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Cursor:
         """The cursor whose text this is. Raises `InvalidError`."""
         parts = text.strip().split(":")
         version = parts[-1]
-        if len(parts) != PARTS or parts[0] != FORM or not (version.isascii() and version.isdigit()):
+        if len(parts) != PARTS or parts[0] != FORM or not VERSION.fullmatch(version):
             hint = f'it looks like {FORM}:TABLE_ID:BRANCH:VERSION; or give a version, "earliest" or "latest"'
             raise InvalidError("this is no cursor", where=text, hint=hint)
         return cls(unquote(parts[1]), unquote(parts[2]), int(version))

@@ -67,7 +67,7 @@ class Dataset:
 
     uri: str
     version: int
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @functools.cached_property
     def _opened(self) -> Any:  # noqa: ANN401 - pylance is published without types

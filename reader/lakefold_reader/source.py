@@ -58,11 +58,11 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Source:
-    """Where a table is read from. `options` are what pylance is given to reach the same store."""
+    """Where a table is read from. `options` are what pylance is given to reach the store; they may be secret."""
 
     storage: Storage
     versions: Versions
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def uri(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_reader.columns import schema_of
@@ -37,7 +37,7 @@ class Pinned:
     version: int
     manifest: str
     schema: TableSchema
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
 
     def feed_rows(self, target: pa.Schema) -> FeedRows:
         """How tasks read changes in these columns. Raises `InvalidError` for one that isn't there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakefold_reader.cursor import Cursor
+from lakefold_reader.cursor import VERSION, Cursor
 from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ def start_of(start: Cursor | str | int, newest: int, oldest: Callable[[], int]) 
         return None, start
     cursor = start if isinstance(start, Cursor) else Cursor.parse(start)
     return cursor, cursor.version
+
+
+def start_in(text: str) -> str | int:
+    """What a person wrote as a start: a version's number, else what `start_of` takes as text."""
+    return int(text) if VERSION.fullmatch(text) else text
 
 
 def replaced(source: Source, seen: int, newest: int) -> InvalidError:

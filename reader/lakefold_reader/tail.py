@@ -106,6 +106,7 @@ def _resumed(
         at = begin(start).cursor
         known = consumers.begin(name, None if start == EARLIEST else at)
     consumers.check_line(known)
+    consumers.hold(known)
     try:
         begun = begin(known.start)
     except VersionExpiredError as error:

@@ -274,11 +274,13 @@ class Tail(Iterator[Change]):
         self._waker.wait(self._cursor.version, min(seconds, most))
 
     def _change(self, step: Step) -> _Waiting:
+        # What can't be told must not count as seen: nobody would be told of it a second time.
+        timestamp = time_of(step.time_us)
         schema = self._take(step)
         whole, self._whole = self._whole, False
         change = Change(
             version=step.version,
-            timestamp=time_of(step.time_us),
+            timestamp=timestamp,
             operation=step.operation,
             cursor=self._cursor,
             _source=self._source,
@@ -292,13 +294,13 @@ class Tail(Iterator[Change]):
         """Stand at this version, once it is sure to be one of the same table."""
         if self._table_id and step.table_id and self._table_id != step.table_id:
             raise other_table(self._source, self._cursor, step.table_id)
+        schema = self._schema if step.head is None else schema_of(step.head)
         self._table_id = step.table_id or self._table_id
         branch = self._cursor.branch if step.branch is None else step.branch
         self._cursor = Cursor(step.table_id, branch, step.version)
         self._newest = max(self._newest, step.version)
         self._looked = self._pace.clock()
         if step.head is not None:
-            schema = schema_of(step.head)
             if self._schema is None:
                 self._bound = _bound(step.head)
             self._schema = self._schema if self._schema == schema else schema

@@ -249,6 +249,13 @@ def test_no_message_holds_a_signature(server: Server) -> None:
             assert "://" not in str(told.value).replace("az://", "")
 
 
+def test_a_key_in_the_place_of_its_file_is_not_repeated() -> None:
+    given = {"google_service_account": '{"private_key": "hush"}'}
+    with pytest.raises(InvalidError, match="Unable to open service account file") as refused:
+        open_storage("gs://bucket/t", given)
+    assert "hush" not in f"{refused.value} {refused.value.__cause__!r}"
+
+
 def test_an_unencrypted_endpoint_must_be_allowed(server: Server) -> None:
     with pytest.raises(InvalidError, match="allow_http"):
         azure(server, allow_http="false").get("v/1")

@@ -210,3 +210,7 @@ def test_a_cursor_of_another_table_is_no_place_for_a_consumer(uri: str) -> None:
     consumers.set("nightly", Cursor("another", "", begun.cursor.version))
     with pytest.raises(InvalidError, match="belongs to another table"):
         tail(uri, consumer="nightly")
+
+
+def test_an_age_beyond_all_time_removes_nothing(uri: str) -> None:
+    assert cleaned(uri, timedelta(days=999_999)).versions == []

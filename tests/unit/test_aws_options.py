@@ -89,6 +89,8 @@ def test_variables_that_boto3_does_not_know_are_read_and_options_win() -> None:
         ({"secret_access_key": "s"}, "without its secret"),
         ({"aws_endpoint": "http://store:9000"}, "no TLS"),
         ({"aws_endpoint": "http://store:9000", "allow_http": "no"}, "no TLS"),
+        ({"aws_endpoint": "https://me:a2V5@store:9000"}, "names a user"),
+        ({"endpoint_url_s3": "http://me:a2V5@store:9000"}, "names a user"),
         ({"aws_virtual_hosted_style_request": "maybe"}, "neither true nor false"),
         ({"timeout": "soon"}, "no time"),
         ({"timeout": "0s"}, "no time"),

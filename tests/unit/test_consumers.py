@@ -11,6 +11,7 @@ import pytest
 
 from lakefold_reader.consumers import FOLDER, TAG, Consumers, UnknownConsumerError, lags
 from lakefold_reader.cursor import Cursor
+from lakefold_reader.scan import Dataset
 from lakefold_reader.source import source_on
 from lakefold_reader.tail import tail_of
 from lakefold_table.errors import DamagedError, InvalidError, StopError, VersionExpiredError
@@ -106,7 +107,7 @@ def test_committing_lists_nothing_and_costs_little(table: Folded) -> None:
     list(begun)
     recording.calls.clear()
     begun.commit()
-    assert sorted(recording.calls) == ["get", "get", "put", "put", "size"]
+    assert sorted(recording.calls) == ["get", "get_range", "put", "put", "size"]
     recording.calls.clear()
     begun.commit()
     assert recording.calls == []
@@ -139,9 +140,29 @@ def test_a_lost_answer_to_the_first_put_is_read_back(source: Source) -> None:
             raise DoubtfulPutError
 
     begun = tail_of(source_on(Lossy(source.storage)), 2, consumer=NAME)
+    assert pinned(source) == 2
     assert versions(begun) == [3, 4, 5, 6]
     begun.commit()
     assert pinned(source) == 6
+
+
+def test_a_consumer_whose_maker_died_before_the_tag_gets_it(source: Source) -> None:
+    tail_of(source, 2, consumer=NAME)
+    Refs(source.storage).delete_tag(TAG + NAME)
+    tail_of(source, consumer=NAME)
+    assert pinned(source) == 2
+
+
+def test_an_object_that_no_consumer_can_have_made_hides_none(source: Source) -> None:
+    tail_of(source, 2, consumer=NAME)
+    for name in ("a.lock", "-a", "a..b"):
+        source.storage.put(f"{FOLDER}/{name}.json", [b"{}"])
+    assert [one.name for one in Consumers(source).all()] == [NAME]
+
+
+def test_what_a_reader_prints_of_itself_names_no_secret() -> None:
+    source = source_on(MemoryStorage("memory://secret/t"), {"aws_secret_access_key": "hush"})
+    assert "hush" not in f"{source!r} {Dataset(source.uri, 1, source.options)!r}"
 
 
 def test_a_tail_without_a_name_commits_nothing(source: Source) -> None:

@@ -22,7 +22,8 @@ def test_the_text_is_stable() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "12", "lf2:::1", "lf1:::", "lf1:::-1", "lf1::1", "lf1:::1:2", "lf1:::²"]
+    "text",
+    ["", "12", "lf2:::1", "lf1:::", "lf1:::-1", "lf1::1", "lf1:::1:2", "lf1:::²", f"lf1:::{10**99}"],
 )
 def test_what_is_no_cursor(text: str) -> None:
     with pytest.raises(InvalidError, match="this is no cursor"):

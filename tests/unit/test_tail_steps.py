@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_reader.limits import LONGEST, NOTHING, Limits, Weight, weight_of
-from lakefold_reader.source import source_on
+from lakefold_reader.source import read_state, source_on
 from lakefold_reader.tail import Pace, tail_of
-from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.errors import DamagedError, InvalidError, RetryError
 from lakefold_table.storage.memory import MemoryStorage
+from tests.foreign import file_as_others_write
 from tests.tables import Folded, Recording, fragments_only
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakefold_reader.changes import Change
     from lakefold_reader.source import Source
     from lakefold_reader.tail import Tail
@@ -148,3 +152,32 @@ def test_a_limit_below_one_is_refused(name: str) -> None:
 def test_no_step_is_longer_than_memory_allows() -> None:
     assert Limits().admit(LONGEST, NOTHING)
     assert not Limits(max_versions=LONGEST * 2).admit(LONGEST + 1, NOTHING)
+
+
+def head_of(source: Source) -> Manifest:
+    head = Manifest()
+    head.CopyFrom(read_state(source, 3).head)
+    return head
+
+
+def late(head: Manifest) -> None:
+    head.timestamp.seconds = 10**15
+
+
+def fatherless(head: Manifest) -> None:
+    head.fields[0].parent_id = 77
+
+
+@pytest.mark.parametrize("break_it", [late, fatherless])
+def test_a_version_that_can_not_be_told_is_never_passed_over(
+    table: Folded, source: Source, break_it: Callable[[Manifest], None]
+) -> None:
+    head = head_of(source)
+    break_it(head)
+    table.versions.storage.put(source.versions.path(3), [file_as_others_write(head, None)])
+    begun = tail_of(source, 1)
+    assert numbers(begun.step()) == [2]
+    for _ in range(2):
+        with pytest.raises(DamagedError):
+            begun.step()
+    assert begun.cursor.version == 2

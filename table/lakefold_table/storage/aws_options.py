@@ -127,6 +127,10 @@ def read_options(options: Mapping[str, str], environment: Mapping[str, str]) -> 
         hint = "give both aws_access_key_id and aws_secret_access_key, or none of them"
         raise InvalidError("a key without its secret signs nothing", where="storage_options", hint=hint)
     endpoint = found.get("endpoint_url_s3") or found.get("endpoint", "")
+    if "@" in endpoint:
+        # boto3 and pylance print it in every error, and neither signs with what stands there.
+        hint = "leave user and password out of it, and give aws_access_key_id and aws_secret_access_key"
+        raise InvalidError("the endpoint names a user", where="storage_options", hint=hint)
     if endpoint.startswith("http://") and given.keys() & {"endpoint", "endpoint_url_s3"}:
         _check_http_allowed(endpoint, found)
     virtual = found.get("virtual_hosted_style_request")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -66,6 +67,8 @@ _NO_SUCH_RANGE: Final = 416
 _CLIENT_ERRORS: Final = range(400, 500)
 # Client errors that may be another answer the next time.
 _PASSING: Final = frozenset({408, 409, 412, 429})
+
+_JSON: Final = re.compile(r"\{.*\}", re.DOTALL)
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -352,7 +355,9 @@ def _clients(uri: str, storage_options: Mapping[str, str]) -> Clients:
         )
     except said.BaseError as error:
         hint = "check the storage options and the environment variables of this store"
-        raise InvalidError(in_words(error), where=uri, hint=hint) from error
+        # A key that was given where its file's name belongs comes back as the name of a missing file.
+        words = _JSON.sub("{…}", in_words(error))
+        raise InvalidError(words, where=uri, hint=hint) from None
 
 
 def _bucket(uri: str, authority: str) -> tuple[str, dict[str, str]]:
