@@ -61,8 +61,9 @@ def plan(
     """Which versions of the line can go: older than this, not among the newest `keep`, needed by no one.
 
     A consumer needs the version it read last and all after it, one that hasn't committed yet all there are.
-    Reads the heads of the old versions. Raises as `Consumers.all` does, `InvalidError` for limits that mean
-    nothing.
+    A version that a branch was made from stays, as the branch lives on its files. Reads the heads of the old
+    versions. Raises as `Consumers.all` does, `InvalidError` for limits that mean nothing, and where such a
+    version is gone: what its branch needs can't be told then.
     """
     if older_than < timedelta(0) or keep < 1:
         raise InvalidError("an age can't be negative, and one version stays", hint="say --keep 1 or more")
@@ -71,11 +72,11 @@ def plan(
     here = sorted(
         (one for one in consumers.all() if one.branch == consumers.branch), key=lambda one: one.version
     )
-    tagged = consumers.tagged()
+    kept = consumers.tagged() | _forked(source, consumers, numbers)
     old = _old(source, numbers[:-keep], _before(now(), older_than))
     needed = min((one.version for one in here), default=numbers[-1])
     held = [one for one in here if old and one.version < old[-1]]
-    going = [number for number in old if number < needed and number not in tagged]
+    going = [number for number in old if number < needed and number not in kept]
     return Plan(going, numbers[0], numbers[-1], held)
 
 
@@ -89,6 +90,20 @@ def clean_up(source: Source, planned: Plan, *, dry_run: bool = False) -> Removed
     dataset = Dataset(source.uri, planned.newest, source.options)
     versions, files, size = dataset.clean_up(planned.versions, dry_run=dry_run)
     return Removed(versions, files, size)
+
+
+def _forked(source: Source, consumers: Consumers, numbers: Sequence[int]) -> frozenset[int]:
+    """The versions that branches were made from: told versions by number, pylance looks at no branch."""
+    forked = consumers.forked()
+    gone = sorted(forked.keys() - set(numbers))
+    if gone:
+        raise InvalidError(
+            f"version {gone[0]}, which the branch {forked[gone[0]]} was made from, is gone",
+            where=source.uri,
+            hint="what that branch needs of this line can't be told: remove the branch, or clean up by "
+            "pylance's cleanup_old_versions(older_than=…), which reads all that branches name",
+        )
+    return frozenset(forked)
 
 
 def _before(now: datetime, age: timedelta) -> datetime:

@@ -113,6 +113,19 @@ class Consumers:
             if (tag.branch or MAIN) == (self.branch or MAIN) and not name.startswith(TAG)
         )
 
+    def forked(self) -> dict[int, str]:
+        """The versions of this line that branches were made from, each with the name of one of them.
+
+        A branch that was made from another one needs files of the main line, too.
+        """
+        found: dict[int, str] = {}
+        for name, branch in self._refs.branches().items():
+            if (branch.parent or MAIN) == (self.branch or MAIN):
+                found[branch.parent_version] = name
+            elif branch.lineage and not self.branch:
+                found[branch.lineage[0][0]] = name
+        return found
+
     def begin(self, name: str, at: Cursor | None) -> Consumer:
         """Make a consumer that stands here, on this line; where there is one by now, it is that one."""
         now = self._now()

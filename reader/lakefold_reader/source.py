@@ -58,7 +58,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Source:
-    """Where a table is read from. `options` are what pylance is given to reach the store; they may be secret."""
+    """Where a table is read from. `options`, which may be secret, are what pylance is given to reach it."""
 
     storage: Storage
     versions: Versions

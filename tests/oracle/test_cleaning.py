@@ -176,7 +176,7 @@ def test_consumers_of_a_branch_keep_its_versions_only(uri: str) -> None:
     assert [one.name for one in plan(line, NONE).held_by] == ["auditor"]
     Consumers(open_source(uri)).drop("slow")
     assert plan(open_source(uri), NONE).held_by == []
-    assert plan(open_source(uri), NONE).versions == [*range(1, newest + 4)]
+    assert plan(open_source(uri), NONE).versions == [*range(1, newest), *range(newest + 1, newest + 4)]
     assert [change.version for change in tail(line.uri, consumer="auditor")] == [newest + 2, newest + 3]
     with pytest.raises(OSError, match="lakefold-consumer-auditor"):
         lance.dataset(line.uri).cleanup_old_versions(NONE)
@@ -214,3 +214,28 @@ def test_a_cursor_of_another_table_is_no_place_for_a_consumer(uri: str) -> None:
 
 def test_an_age_beyond_all_time_removes_nothing(uri: str) -> None:
     assert cleaned(uri, timedelta(days=999_999)).versions == []
+
+
+@pytest.mark.parametrize("names", [["audit"], ["audit", "deeper"]])
+def test_a_branch_keeps_the_files_of_the_version_it_was_made_from(tmp_path: Path, names: list[str]) -> None:
+    uri = str(tmp_path / "t")
+    table = Folded(open_storage(uri))
+    for number in range(4):
+        table.append_ids([number])
+    branch = lance.dataset(uri).create_branch("audit", 3)
+    if "deeper" in names:
+        lance.write_dataset(rows([9]), branch.uri, mode="append")
+        lance.dataset(branch.uri).create_branch("deeper", 4)
+    lance.dataset(uri).optimize.compact_files()
+    assert 3 not in cleaned(uri).versions
+    for name in names:
+        found = lance.dataset(uri).checkout_version((name, None)).to_table()["id"].to_pylist()
+        assert found == [0, 1, *([9] if "deeper" in names else [])]
+
+
+def test_a_line_whose_branch_lost_its_beginning_is_not_cleaned(uri: str) -> None:
+    lance.dataset(uri).create_branch("audit", 3)
+    source = open_source(uri)
+    source.storage.delete(source.versions.path(3))
+    with pytest.raises(InvalidError, match="version 3, which the branch audit was made from, is gone"):
+        plan(source, NONE)
