@@ -15,6 +15,7 @@ _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^\n<]+)")
 _CAUSE: Final = re.compile(r'(?:message|error): "([^"]+)"|kind: (Timeout)\b|\b(IncompleteMessage)\b')
 _QUERY: Final = re.compile(r"\?\S*")
+_JSON: Final = re.compile(r"\{.*", re.DOTALL)
 
 
 def status_of(error: Exception) -> int:
@@ -38,3 +39,8 @@ def in_words(error: Exception) -> str:
     words = _QUERY.sub("", text.partition("\n")[0]).rpartition(" - ")[2]
     cause = _CAUSE.search(text)
     return f"{words}: {next(filter(None, cause.groups()))}" if cause else words
+
+
+def without_key(words: str) -> str:
+    """The words about settings, without JSON: a key in the place of its file's name is told as that name."""
+    return _JSON.sub("{…", words)

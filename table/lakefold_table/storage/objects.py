@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from obstore import exceptions as said
 from obstore.store import AzureStore, GCSStore
 
 from lakefold_table.errors import InvalidError, PlaceError, RetryError
-from lakefold_table.storage.answers import code_of, in_words, status_of
+from lakefold_table.storage.answers import code_of, in_words, status_of, without_key
 from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
@@ -67,8 +66,6 @@ _NO_SUCH_RANGE: Final = 416
 _CLIENT_ERRORS: Final = range(400, 500)
 # Client errors that may be another answer the next time.
 _PASSING: Final = frozenset({408, 409, 412, 429})
-
-_JSON: Final = re.compile(r"\{.*\}", re.DOTALL)
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -355,9 +352,7 @@ def _clients(uri: str, storage_options: Mapping[str, str]) -> Clients:
         )
     except said.BaseError as error:
         hint = "check the storage options and the environment variables of this store"
-        # A key that was given where its file's name belongs comes back as the name of a missing file.
-        words = _JSON.sub("{…}", in_words(error))
-        raise InvalidError(words, where=uri, hint=hint) from None
+        raise InvalidError(without_key(in_words(error)), where=uri, hint=hint) from None
 
 
 def _bucket(uri: str, authority: str) -> tuple[str, dict[str, str]]:
