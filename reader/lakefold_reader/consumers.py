@@ -23,7 +23,7 @@ from lakefold_reader.lines import branched, line_of, open_line
 from lakefold_reader.source import numbers_of
 from lakefold_reader.starting import EARLIEST
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, StopError
-from lakefold_table.lance.refs.names import MAIN
+from lakefold_table.lance.refs.names import MAIN, check_branch_name
 from lakefold_table.refs import Refs, UnknownRefError
 from lakefold_table.storage.base import DoubtfulPutError, Put
 
@@ -280,7 +280,10 @@ def _decoded(name: str, data: bytes, where: str) -> Consumer:
         told = json.loads(data)
         at = None if told["at"] == EARLIEST else Cursor.parse(told["at"])
         created, updated = (datetime.fromisoformat(told[key]) for key in ("created_at", "updated_at"))
-        found = Consumer(name, at, str(told["branch"]), created, updated, str(told["by"]))
+        branch = str(told["branch"])
+        if branch:
+            check_branch_name(branch)
+        found = Consumer(name, at, branch, created, updated, str(told["by"]))
         form = told["form"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidError) as error:
         raise DamagedError(f"the consumer can't be read: {error!r}", where=where, hint=hint) from error

@@ -225,7 +225,12 @@ class Tail(Iterator[Change]):
             if count == len(self._waiting) and not self._look(timeout if not count else 0.0):
                 break
             if limits.weighs:
-                weight += self._waiting[count].weight(self._source)
+                try:
+                    weight += self._waiting[count].weight(self._source)
+                except LakefoldError:
+                    if not count:
+                        raise
+                    break
             if count and not limits.admit(count + 1, weight):
                 break
             count += 1

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold_log.record import RECORD
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_reader.limits import LONGEST, NOTHING, Limits, Weight, weight_of
-from lakefold_reader.source import read_state, source_on
+from lakefold_reader.source import read_state, read_step, source_on
 from lakefold_reader.tail import Pace, tail_of
 from lakefold_table.errors import DamagedError, InvalidError, RetryError
 from lakefold_table.storage.memory import MemoryStorage
@@ -180,4 +181,18 @@ def test_a_version_that_can_not_be_told_is_never_passed_over(
     for _ in range(2):
         with pytest.raises(DamagedError):
             begun.step()
+    assert begun.cursor.version == 2
+
+
+def test_what_can_not_be_weighed_comes_behind_what_can(table: Folded, source: Source) -> None:
+    step = read_step(source, 3)
+    assert step is not None
+    assert step.transaction is not None
+    step.transaction.transaction_properties[RECORD] = "?"
+    file = file_as_others_write(head_of(source), step.transaction)
+    table.versions.storage.put(source.versions.path(3), [file])
+    begun = tail_of(source, 1)
+    assert numbers(begun.step(max_rows=100)) == [2]
+    with pytest.raises(DamagedError, match="record"):
+        begun.step(max_rows=100)
     assert begun.cursor.version == 2
