@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import TopicPartition
 
@@ -55,11 +55,8 @@ class Stamp:
     @classmethod
     def of(cls, metadata: str | None, offset: int) -> Stamp | None:
         """The stamp in the metadata of a committed `offset`; None where there is none for this offset."""
-        try:
-            found = json.loads(metadata or "")
-        except ValueError:
-            return None
-        if not isinstance(found, dict) or {_OWNER: "", **found}.keys() != _KINDS.keys():
+        found = _told(metadata)
+        if {_OWNER: "", **found}.keys() != _KINDS.keys():
             return None
         found = {_OWNER: "", **found}
         if any(type(found[name]) is not kind for name, kind in _KINDS.items()):
@@ -73,8 +70,18 @@ class Stamp:
 
     @staticmethod
     def report_of(metadata: str | None) -> LastReport | None:
-        """The report that metadata with a stamp came with; None where an older release wrote it."""
-        return LastReport.decode(json.loads(metadata or "{}").get(_REPORT, ""))
+        """The report that metadata came with; None where an older release, or something else, wrote it."""
+        text = _told(metadata).get(_REPORT)
+        return LastReport.decode(text) if isinstance(text, str) else None
+
+
+def _told(metadata: str | None) -> dict[str, Any]:
+    """What metadata says, whoever wrote it; nothing where it isn't of our form."""
+    try:
+        found = json.loads(metadata or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 _KINDS: Final = {

@@ -184,7 +184,7 @@ def _of_text(text: str) -> Asked:
         raise _no_position(text)
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _no_position(text) from error
     return _of_mapping(value)
 

@@ -234,7 +234,7 @@ class Versions:
             return int(json.loads(self.storage.get(f"{self._folder}/{HINT}"))["version"])
         except FileNotFoundError:
             return 0
-        except (ValueError, KeyError, TypeError, OverflowError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return math.inf
 
     def check_there(self, newest: int) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 COUNTER = itertools.count()
 NAME = "nightly.jobs-1"
+SOUND = {"form": 1, "at": "earliest", "created_at": "2026-01-01", "updated_at": "2026-01-01", "by": ""}
 
 
 @pytest.fixture
@@ -234,7 +235,7 @@ def test_names_that_can_not_be(source: Source, name: str) -> None:
         b'{"at": "lf1:x"}',
         b'{"form": 1, "at": 7}',
         b" " * 70_000,
-        b'{"form": 1, "at": "earliest", "branch": "../x", "created_at": "2026-01-01", "updated_at": "2026-01-01", "by": ""}',
+        json.dumps({**SOUND, "branch": "../x"}).encode(),
     ],
 )
 def test_an_object_that_is_none(source: Source, data: bytes) -> None:

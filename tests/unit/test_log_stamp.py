@@ -41,3 +41,9 @@ def test_anything_else_is_no_stamp(metadata: str | None) -> None:
 
 def test_copied_to_another_offset_is_no_stamp() -> None:
     assert Stamp.of(STAMP.metadata(20), 21) is None
+
+
+@pytest.mark.parametrize("metadata", [None, "", "moved by hand", "[]", "7", '{"report": 5}', "[" * 4096])
+def test_what_other_tools_note_with_an_offset_is_no_report(metadata: str | None) -> None:
+    assert Stamp.report_of(metadata) is None
+    assert Stamp.of(metadata, 0) is None

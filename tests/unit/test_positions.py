@@ -117,7 +117,21 @@ def test_every_way_to_name_it(uri: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "way", ["x", "", "1.5", "topic@1", "topic/0", "topic/0@-1", "{", "[1]", "{}", '{"offset": "x"}', "٣"]
+    "way",
+    [
+        "x",
+        "",
+        "1.5",
+        "topic@1",
+        "topic/0",
+        "topic/0@-1",
+        "{",
+        "[1]",
+        "{}",
+        '{"offset": "x"}',
+        "٣",
+        '{"a":' * 9999,
+    ],
 )
 def test_a_text_that_names_none(uri: str, way: str) -> None:
     begun(uri)

@@ -143,7 +143,9 @@ def test_a_first_version_is_put_only_where_there_never_was_one() -> None:
     MemoryStorage.forget(NAME)
 
 
-@pytest.mark.parametrize("hint", [b'{"version":2}', b"", b"[]", b'{"version":"x"}', b'{"version":99}'])
+@pytest.mark.parametrize(
+    "hint", [b'{"version":2}', b"", b"[]", b'{"version":"x"}', b'{"version":99}', b"[" * 100_000]
+)
 def test_no_note_keeps_a_version_from_being_put_that_may_be(line: Line, hint: bytes) -> None:
     line.store.put(f"_versions/{HINT}", [hint])
     assert line.publish(3) is Published.OURS
