@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lakefold_table.errors import RetryError as RetryError
     from lakefold_table.errors import StopError as StopError
     from lakefold_table.errors import VersionExpiredError as VersionExpiredError
+    from lakefold_table.refs import UnknownRefError as UnknownRefError
 
 __all__ = [
     "Change",
@@ -60,6 +61,7 @@ __all__ = [
     "StopError",
     "Table",
     "Tail",
+    "UnknownRefError",
     "UntoldChangeError",
     "VersionExpiredError",
     "changes",
@@ -78,6 +80,7 @@ _HOMES = {
     "lakefold_reader.take": ("RowsNotFoundError",),
     "lakefold_reader.tail": ("Pace", "Tail", "tail"),
     "lakefold_reader.waking": ("OutcomesTopic",),
+    "lakefold_table.refs": ("UnknownRefError",),
 }
 _HOME = {name: ("lakefold_table.errors", name) for name in __all__ if name.endswith("Error")}
 _HOME |= {name: (home, name) for home, names in _HOMES.items() for name in names}
@@ -95,4 +98,4 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a name may stand for anythi
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__all__})

@@ -135,7 +135,7 @@ def _outcomes(settings: Settings) -> OutcomesTopic:
 
 
 def _start(source: Source, text: str | None, *, follow: bool) -> Cursor | str | int:
-    from lakefold_reader.source import numbers_of
+    from lakefold_reader.source import numbers_of, unbroken_from
     from lakefold_reader.starting import start_in
 
     if text is not None:
@@ -143,7 +143,7 @@ def _start(source: Source, text: str | None, *, follow: bool) -> Cursor | str | 
     if follow:
         return "latest"
     numbers = numbers_of(source)
-    return max(numbers[0], numbers[-1] - NEWEST + 1) - 1
+    return max(unbroken_from(numbers), numbers[-1] - NEWEST + 1) - 1
 
 
 def _print(change: Change, *, as_json: bool) -> None:

@@ -33,9 +33,9 @@ class Cursor:
     @classmethod
     def parse(cls, text: str) -> Cursor:
         """The cursor whose text this is. Raises `InvalidError`."""
-        parts = text.strip().split(":")
+        parts = str(text).strip().split(":")
         version = parts[-1]
         if len(parts) != PARTS or parts[0] != FORM or not VERSION.fullmatch(version):
             hint = f'it looks like {FORM}:TABLE_ID:BRANCH:VERSION; or give a version, "earliest" or "latest"'
-            raise InvalidError("this is no cursor", where=text, hint=hint)
+            raise InvalidError("this is no cursor", where=str(text), hint=hint)
         return cls(unquote(parts[1]), unquote(parts[2]), int(version))

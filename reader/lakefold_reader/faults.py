@@ -35,6 +35,10 @@ _OS: Final = re.compile(r"\(os error (\d+)\)")
 _STORED: Final = re.compile(
     r"rust/lance-(?:file|encoding|io|table)/|LanceError\(IO\)|invalid magic|corrupt|Invalid range|panicked"
 )
+# Of a scan it would be a ValueError; `count_rows` and `take_blobs` raise others (tried).
+_ASKED: Final = re.compile(
+    r"^Invalid user input: .*rust/(?:lance|lance-datafusion)/src/|^Field '.*' not found\.", re.DOTALL
+)
 # A URL's query may hold a signature; the body of an answer says nothing more.
 _QUERY: Final = re.compile(r"(?<=\S)\?\S+")
 _PLACE: Final = re.compile(r",? \S*(?:rustc|rust)/\S+:\d+:\d+")
@@ -81,7 +85,8 @@ def meaning(error: Exception, where: str) -> LakefoldError | FileNotFoundError:
         return InvalidError(words, where=where, hint=hint)
     if _AWAY.search(text):
         return RetryError(words, where=where, hint="the store can't be reached or is busy: try again")
-    if isinstance(error, OSError | RuntimeError) or _STORED.search(text):
+    stored = _STORED.search(text) or (isinstance(error, OSError | RuntimeError) and not _ASKED.search(text))
+    if stored:
         hint = "the file was changed or not written to its end: restore it from a copy"
         return DamagedError(words, where=where, hint=hint)
     return InvalidError(words, where=where, hint="`lakefold show` lists the columns")

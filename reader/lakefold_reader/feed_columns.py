@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_reader.columns import schema_of
-from lakefold_reader.source import numbers_of, read_step
+from lakefold_reader.source import left, numbers_of, read_step, unbroken_from
 from lakefold_table.errors import VersionExpiredError
 from lakefold_table.lance.operations import Kind
 from lakefold_table.lance.schemas.schema import TOP, children
@@ -92,9 +92,9 @@ def last_of(source: Source, version: int) -> Last:
 
 def expired(source: Source, message: str) -> VersionExpiredError:
     """The error for a version that a feed needs and that is gone."""
-    oldest = numbers_of(source)[0]
-    hint = f"the oldest one left is {oldest}: read it whole, then begin the feed behind it"
-    return VersionExpiredError(message, oldest=oldest, where=source.uri, hint=hint)
+    numbers = numbers_of(source)
+    hint = f"{left(numbers)}: read it whole, then begin the feed behind it"
+    return VersionExpiredError(message, oldest=unbroken_from(numbers), where=source.uri, hint=hint)
 
 
 class Following:

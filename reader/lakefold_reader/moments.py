@@ -38,14 +38,14 @@ def version_as_of(source: Source, time_us: int) -> int:
 
 def micros_of(moment: datetime | str) -> int:
     """A time in microseconds since 1970; without a zone it is UTC. Raises `InvalidError` for other text."""
-    if not isinstance(moment, str):
+    if isinstance(moment, datetime):
         zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         return (zoned - EPOCH) // timedelta(microseconds=1)
     try:
         return micros_of(datetime.fromisoformat(moment.strip()))
-    except ValueError as error:
+    except (ValueError, AttributeError) as error:
         hint = "write it as 2026-05-01T12:00:00Z or 2026-05-01"
-        raise InvalidError("this is no time", where=moment, hint=hint) from error
+        raise InvalidError("this is no time", where=str(moment), hint=hint) from error
 
 
 def _time_us(source: Source, version: int) -> int:

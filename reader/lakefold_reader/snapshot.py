@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral
 from typing import IO, TYPE_CHECKING, Any
 
 from lakefold_reader.columns import TableSchema, schema_of
@@ -98,6 +99,7 @@ def find_version(
         raise InvalidError(f"{' and '.join(named)} both name a version", hint="give one of them")
     if tag is not None and branch is not None:
         raise InvalidError("a tag names its branch itself", hint="leave the branch out")
+    _check_number(version)
     source = open_source(uri, storage_options)
     if tag is not None:
         return tagged(source, tag)
@@ -108,6 +110,11 @@ def find_version(
     if at_position is not None:
         return source, version_at_position(source, at_position)
     return source, version
+
+
+def _check_number(version: object) -> None:
+    if version is not None and (not isinstance(version, Integral) or int(version) < 1):
+        raise InvalidError(f"{version!r} is no version", hint="give its number; versions count from 1")
 
 
 def table_of(source: Source, version: int | None = None) -> Table:
@@ -226,7 +233,7 @@ class Table:
     def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - the name that pylance and pyarrow use
         """The rows of this version, or those for which `filter` (SQL, as pylance takes it) holds.
 
-        Without a filter it is read off the manifest, where that gives the numbers.
+        Without a filter it is read off the manifest, where that gives the numbers. Raises as `to_arrow`.
         """
         if filter is None and self._counted:
             return self._state.rows

@@ -30,7 +30,7 @@ from lakefold_table.versions import Versions
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
     from lakefold_table.lance.state import LanceState
@@ -140,6 +140,27 @@ def numbers_of(source: Source) -> list[int]:
     )
 
 
+def unbroken_from(numbers: Sequence[int]) -> int:
+    """The oldest of these versions, ascending, behind which none is missing.
+
+    A tag keeps its version when those around it are cleaned up: nothing can go on from there.
+    """
+    first = numbers[-1]
+    for number in reversed(numbers[:-1]):
+        if number + 1 != first:
+            break
+        first = number
+    return first
+
+
+def left(numbers: Sequence[int]) -> str:
+    """What is said of the versions that are there, to somebody who wants to go on from one of them."""
+    oldest = unbroken_from(numbers)
+    if oldest == numbers[0]:
+        return f"the oldest one left is {oldest}"
+    return f"none is missing from {oldest} on"
+
+
 def newest_of(source: Source) -> int:
     """The newest version. Raises `NotATableError` where there is none.
 
@@ -183,8 +204,8 @@ def missing(source: Source, version: int) -> LakefoldError:
         )
     else:
         message = f"version {version} is gone: it was cleaned up"
-        hint = f'the oldest one left is {numbers[0]}; "earliest" reads all that is there and goes on from it'
-    return VersionExpiredError(message, oldest=numbers[0], where=source.uri, hint=hint)
+        hint = f'{left(numbers)}; "earliest" reads all that is there and goes on from it'
+    return VersionExpiredError(message, oldest=unbroken_from(numbers), where=source.uri, hint=hint)
 
 
 def missing_file(source: Source, version: int, what: str) -> LakefoldError:

@@ -13,7 +13,7 @@ from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.feed_parts import ChangePart
 from lakefold_reader.feed_plan import plan_version
 from lakefold_reader.snapshot import version_as_of
-from lakefold_reader.source import missing, numbers_of, open_source, time_of
+from lakefold_reader.source import missing, numbers_of, open_source, time_of, unbroken_from
 from lakefold_reader.spark_options import EARLIEST, LATEST
 from lakefold_reader.spark_plan import ROW_BYTES, grouped, size_of
 from lakefold_reader.spark_types import fitted
@@ -69,7 +69,7 @@ def begin(source: Source, given: Given) -> Begin | None:
         return None
     numbers = numbers_of(source)
     if version == EARLIEST:
-        return Begin(numbers[0], whole=True)
+        return Begin(unbroken_from(numbers), whole=True)
     if version == LATEST:
         return Begin(numbers[-1])
     if version > numbers[-1] + 1:

@@ -124,7 +124,8 @@ OPTIONS: Final = (
         _start,
         frozenset({Use.CHANGES, Use.STREAM}),
         "the first version whose changes are read, itself included; `earliest`: the whole content of the "
-        "oldest version that is there, then what came after; `latest`: only what comes after the start",
+        "oldest version behind which none is missing, then what came after; `latest`: only what comes after "
+        "the start",
         "stream: the whole content of the newest version, then what comes after",
     ),
     Option(

@@ -19,6 +19,7 @@ from lakefold_reader.source import missing, numbers_of, open_source
 from lakefold_reader.spark_changes import wanted
 from lakefold_reader.spark_feed import Begin, begin, content, tasks, weight
 from lakefold_reader.spark_offsets import Offset
+from lakefold_reader.starting import replaced
 from lakefold_reader.tail import tail_of
 from lakefold_table.errors import InvalidError, VersionExpiredError
 
@@ -103,7 +104,9 @@ class Stream:
         most = limit.versions
         if self._until is not None:
             left = self._until - start.version
-            if left <= 0:
+            if left < 0:
+                raise replaced(self._source, start.version, self._until)
+            if left == 0:
                 return start
             most = left if most is None else min(most, left)
         tail = self._tail_at(start.cursor)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.cursor import VERSION, Cursor
 from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.lance.refs.names import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,7 @@ LATEST: Final = "latest"
 def start_of(start: Cursor | str | int, newest: int, oldest: Callable[[], int]) -> tuple[Cursor | None, int]:
     """The cursor that was given (None: a version only) and the version that counts as seen.
 
-    `oldest`: finds the oldest version that is there, which may take a listing.
+    `oldest`: finds the oldest version behind which none is missing, which may take a listing.
     """
     if start == EARLIEST:
         return None, oldest() - 1
@@ -47,11 +48,14 @@ def replaced(source: Source, seen: int, newest: int) -> InvalidError:
     )
 
 
-def other_table(source: Source, cursor: Cursor, table_id: str) -> InvalidError:
-    """The error where a version names another table than the cursor does."""
+def other_table(source: Source, cursor: Cursor, table_id: str, branch: str | None) -> InvalidError:
+    """The error where a version names another table than the cursor does, or lies on another branch."""
     known, found = cursor.table_id or "none", table_id or "none"
+    told = f"table id {known}, here {found}"
+    if known == found:
+        told = f"branch {cursor.branch or MAIN}, here {branch or MAIN}"
     return InvalidError(
-        f"the cursor {cursor} belongs to another table or branch (table id {known}, here {found})",
+        f"the cursor {cursor} belongs to another table or branch ({told})",
         where=source.uri,
         hint='start from "earliest", "latest" or a version of this table',
     )
@@ -60,7 +64,7 @@ def other_table(source: Source, cursor: Cursor, table_id: str) -> InvalidError:
 def expired_for(error: VersionExpiredError, consumer: str) -> VersionExpiredError:
     """The same error for a consumer, who goes on where it is set to and not where a tail is told to start."""
     hint = (
-        f"the oldest one left is {error.oldest}; after lakefold consumers TABLE --set {consumer} earliest it "
-        "reads all that is there and goes on"
+        f"none is missing from {error.oldest} on; after lakefold consumers TABLE --set {consumer} earliest "
+        "it reads all that is there and goes on"
     )
     return VersionExpiredError(error.message, oldest=error.oldest, where=error.where, hint=hint)

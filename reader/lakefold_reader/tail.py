@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_reader.consumers import Consumers
 from lakefold_reader.lines import open_line
-from lakefold_reader.source import newest_of, numbers_of
+from lakefold_reader.source import newest_of, numbers_of, unbroken_from
 from lakefold_reader.starting import EARLIEST, LATEST, expired_for, replaced, start_of
 from lakefold_reader.tailing import Pace, Tail
 from lakefold_reader.waking import OutcomesTopic
@@ -45,7 +45,8 @@ def tail(  # noqa: PLR0913 - the public call: each is one thing that a user may 
     """The changes of the table after `start`, one for each version, in order.
 
     `start`: a `Cursor` or its text; the number of the version seen last; "earliest" (the first change is
-    then the whole content of the oldest version that is there); or "latest" (what comes after this call).
+    then the whole content of the oldest version behind which none is missing); or "latest" (what comes after
+    this call).
     `branch`: the branch to follow, `main` for the main line (None: the line that `uri` is).
     Without `follow` it ends at the newest version; with it, it waits for the next one until `stop()` is
     true. `wake`: the brokers (`host:port,…`), or an `OutcomesTopic` with what else is to be said of them: an
@@ -58,8 +59,8 @@ def tail(  # noqa: PLR0913 - the public call: each is one thing that a user may 
 
     Raises `NotATableError` where there is no table, `InvalidError` for a cursor of another table or a
     version that isn't there yet, `VersionExpiredError` where the next version was cleaned up (its `oldest`
-    names the oldest one left). The same errors may come while it runs; after a `RetryError` it can be asked
-    again.
+    names the oldest one behind which none is missing). The same errors may come while it runs; after a
+    `RetryError` it can be asked again.
     """
     source = open_line(os.fspath(uri), branch, storage_options)
     begun = tail_of(source, start, follow=follow, pace=pace, stop=stop, consumer=consumer)
@@ -88,7 +89,7 @@ def _begun(
     source: Source, start: Cursor | str | int, *, follow: bool, pace: Pace, stop: Callable[[], bool]
 ) -> Tail:
     newest = newest_of(source)
-    at, seen = start_of(start, newest, lambda: numbers_of(source)[0])
+    at, seen = start_of(start, newest, lambda: unbroken_from(numbers_of(source)))
     if seen > newest:
         raise replaced(source, seen, newest)
     begun = Tail(source, seen, newest=newest, follow=follow, pace=pace, stop=stop)

@@ -129,7 +129,7 @@ class Tail(Iterator[Change]):
         step = read_step(self._source, seen, whole=True) if seen and not whole else None
         if step is not None:
             if at is not None and (at.table_id, at.branch) != (step.table_id, step.branch):
-                raise other_table(self._source, self._cursor, step.table_id)
+                raise other_table(self._source, self._cursor, step.table_id, step.branch)
             self._take(step)
         elif not whole and not self._source.versions.exists(seen + 1):
             raise missing(self._source, seen + 1)
@@ -298,7 +298,7 @@ class Tail(Iterator[Change]):
     def _take(self, step: Step) -> TableSchema:
         """Stand at this version, once it is sure to be one of the same table."""
         if self._table_id and step.table_id and self._table_id != step.table_id:
-            raise other_table(self._source, self._cursor, step.table_id)
+            raise other_table(self._source, self._cursor, step.table_id, step.branch)
         schema = self._schema if step.head is None else schema_of(step.head)
         self._table_id = step.table_id or self._table_id
         branch = self._cursor.branch if step.branch is None else step.branch

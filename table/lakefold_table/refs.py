@@ -265,9 +265,8 @@ class Refs:
             raise self._unknown(what, name) from error
 
     def _unknown(self, what: str, name: str) -> UnknownRefError:
-        return UnknownRefError(
-            f"there is no {what} {name}", where=self._storage.uri, hint=f"list the table's {what}s"
-        )
+        hint = "list the table's branches" if what == "branch" else f"list the table's {what}s"
+        return UnknownRefError(f"there is no {what} {name}", where=self._storage.uri, hint=hint)
 
     def _where(self, path: str) -> str:
         return below(self._storage.uri, path)

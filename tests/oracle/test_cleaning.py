@@ -14,7 +14,10 @@ from lakefold.cli import run
 from lakefold_reader.cleaning import Plan, clean_up, plan
 from lakefold_reader.consumers import Consumers
 from lakefold_reader.cursor import Cursor
+from lakefold_reader.feed import changes
 from lakefold_reader.source import open_source
+from lakefold_reader.spark_feed import Begin, begin
+from lakefold_reader.spark_options import Given
 from lakefold_reader.tail import tail
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.storage import open_storage
@@ -151,9 +154,31 @@ def test_who_overrides_pylance_leaves_the_consumer_its_own_version(uri: str) -> 
     assert there(uri) == [3, newest]
     with pytest.raises(VersionExpiredError, match="version 4 is gone") as caught:
         next(tail(uri, consumer="slow"))
-    assert caught.value.oldest == 3
+    assert caught.value.oldest == newest
     assert "--set slow earliest" in caught.value.hint
+    assert run(["consumers", uri, "--set", "slow", "earliest"]) == 0
+    assert [change.version for change in tail(uri, consumer="slow")] == [newest]
     lance.dataset(uri, version=3).validate()
+
+
+def test_who_goes_on_behind_a_gap_begins_where_none_is_missing(
+    uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newest = there(uri)[-1]
+    lance.dataset(uri).tags.create("audited", 2)
+    cleaned(uri, keep=3)
+    left = [newest - 2, newest - 1, newest]
+    assert there(uri) == [2, *left]
+    begun = tail(uri, "earliest", consumer="new")
+    assert [change.version for change in begun] == left
+    assert lance.dataset(uri).tags.list()["lakefold-consumer-new"]["version"] == left[0]
+    for ask in (lambda: next(tail(uri, 2)), lambda: changes(uri, 2)):
+        with pytest.raises(VersionExpiredError, match=f"none is missing from {left[0]} on") as caught:
+            ask()
+        assert caught.value.oldest == left[0]
+    assert begin(open_source(uri), Given({"startingVersion": "earliest"})) == Begin(left[0], whole=True)
+    assert run(["tail", uri, "--json"]) == 0
+    assert [json.loads(line)["version"] for line in capsys.readouterr().out.splitlines()] == left
 
 
 def test_consumers_of_a_branch_keep_its_versions_only(uri: str) -> None:

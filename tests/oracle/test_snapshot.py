@@ -166,8 +166,9 @@ def test_a_time_is_exact_and_in_utc_where_it_has_no_zone() -> None:
     assert micros_of("1970-01-02") == 86_400_000_000
     assert micros_of("1970-01-01T01:00:00+01:00") == 0
     assert micros_of(datetime(2500, 1, 1, microsecond=7, tzinfo=UTC)) % 10 == 7
-    with pytest.raises(InvalidError, match="no time"):
-        micros_of("yesterday")
+    for wrong in ("yesterday", 5):
+        with pytest.raises(InvalidError, match="no time"):
+            micros_of(wrong)  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
@@ -196,6 +197,14 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     for columns, filter_text in ((["nope"], None), (None, "nope > 1"), (None, "id >")):
         with pytest.raises(InvalidError):
             lakefold.open(uri).to_arrow(columns, filter_text)
+    for filter_text in ("nope > 1", "id >", "id + 1", "foo(id)"):
+        with pytest.raises(InvalidError):
+            lakefold.open(uri).count_rows(filter_text)
+    for version in (0, -1, "3"):
+        with pytest.raises(InvalidError, match="is no version"):
+            lakefold.open(uri, version)  # type: ignore[arg-type]
+    with pytest.raises(lakefold.UnknownRefError, match=r"there is no branch nope.*the table's branches"):
+        lakefold.open(uri, branch="nope")
     table = lakefold.open(uri, 1)
     lance.dataset(uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
     with pytest.raises(VersionExpiredError, match="version 1 is gone"):

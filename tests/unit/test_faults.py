@@ -37,6 +37,18 @@ SAID: list[tuple[Exception, type[Exception]]] = [
     ),
     (RuntimeError("Task was aborted"), DamagedError),
     (
+        OSError(
+            "Invalid user input: Error parsing function: Error during planning: Invalid function 'foo'.\n"
+            f"Did you mean 'pow'?, {LANCE}/lance-datafusion/src/planner.rs:584:26"
+        ),
+        InvalidError,
+    ),
+    (RuntimeError("Field 'nope' not found.\nAvailable fields: ['id']"), InvalidError),
+    (
+        OSError(f"Invalid user input: invalid data file, {LANCE}/lance-encoding/src/decoder.rs:1:2"),
+        DamagedError,
+    ),
+    (
         pa.ArrowInvalid(
             f"External error: Not found: t/_deletions/0-1-2.arrow, {LANCE}/lance-io/src/x.rs:1:2"
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -238,6 +239,11 @@ def test_a_cursor_of_another_table(storage: MemoryStorage, source: Source) -> No
     for cursor in (Cursor("other", "", 2), Cursor("", "", 2), Cursor("other", "", 1)):
         with pytest.raises(InvalidError, match="belongs to another table"):
             next(tail_of(source, cursor))
+    here = tail_of(source, 2).cursor
+    with pytest.raises(InvalidError, match=r"branch side, here main"):
+        tail_of(source, replace(here, branch="side"))
+    with pytest.raises(InvalidError, match="this is no cursor"):
+        tail_of(source, None)  # type: ignore[arg-type]
 
 
 def test_a_table_made_anew_while_it_was_followed(storage: MemoryStorage, source: Source) -> None:
