@@ -61,6 +61,7 @@ class TableSchema:
         """The schema of these columns, in their order (None: all). Raises `InvalidError`."""
         if names is None:
             return self
+        check_list(names)
         known = {column.name: column for column in self.columns}
         unknown = [name for name in names if name not in known]
         if unknown or not names:
@@ -68,6 +69,12 @@ class TableSchema:
             raise InvalidError(message, where="columns", hint=f"it has {', '.join(known)}")
         fields = tuple(field for name in dict.fromkeys(names) for field in known[name].fields)
         return TableSchema(fields, self.metadata)
+
+
+def check_list(names: Sequence[str] | None) -> None:
+    """Refuse one text where names are asked for: it would be taken for a list of letters."""
+    if isinstance(names, str):
+        raise InvalidError(f"{names!r} is one text", where="columns", hint=f"give a list: [{names!r}]")
 
 
 @dataclass(frozen=True, slots=True)

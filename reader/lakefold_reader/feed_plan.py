@@ -9,6 +9,7 @@ and after are compared.
 from __future__ import annotations
 
 from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakefold_protos.lance.file_pb2 import Schema
@@ -96,8 +97,18 @@ def plan_version(
     return plan.whole(version) if whole else plan.parts(version)
 
 
+def _check_numbers(*numbers: object) -> None:
+    for number in numbers:
+        if number is not None and not isinstance(number, Integral):
+            raise InvalidError(
+                f"{str(number)!r} is no version's number",
+                hint="a feed begins and ends with numbers; of a cursor that is its `version`",
+            )
+
+
 def checked_range(source: Source, after: int, to: int | None) -> int:
     """The last version of a feed that begins behind `after`. Raises as `plan_changes`."""
+    _check_numbers(after, to)
     numbers = numbers_of(source)
     last = numbers[-1] if to is None else to
     if not 0 <= after <= last:

@@ -11,7 +11,7 @@ from functools import cached_property
 from numbers import Integral
 from typing import IO, TYPE_CHECKING, Any
 
-from lakefold_reader.columns import TableSchema, schema_of
+from lakefold_reader.columns import TableSchema, check_list, schema_of
 from lakefold_reader.features import Feature, features_of
 from lakefold_reader.indices import IndexInfo, indices_of
 from lakefold_reader.lines import branched, tagged
@@ -266,6 +266,7 @@ class Table:
 
         from lakefold_reader.scan import Part
 
+        check_list(columns)
         part = Part(
             _count("limit", limit), _count("offset", offset), _count("batch_size", batch_size, least=1)
         )
@@ -315,6 +316,7 @@ class Table:
         """
         from lakefold_reader.take import row_ids_of
 
+        check_list(columns)
         with explained(self._source, self.version):
             return self._taking.rows(row_ids_of(row_ids), columns, missing)
 

@@ -15,6 +15,7 @@ from pyroaring import BitMap
 
 import lakefold
 from lakefold import cli
+from lakefold_reader.cursor import Cursor
 from lakefold_reader.feed import changes, feed_of
 from lakefold_reader.feed_columns import last_of
 from lakefold_reader.feed_parts import RewrittenError
@@ -287,6 +288,11 @@ def test_versions_that_are_gone_or_not_there_yet(tmp_path: Path) -> None:
     for after, to in ((4, 3), (-1, 3), (6, None)):
         with pytest.raises(InvalidError, match="no version lies behind"):
             lakefold.changes(uri, after, to)
+    for wrong in (Cursor("", "", 2), "lf1:::2", 2.5):
+        with pytest.raises(InvalidError, match="is no version's number"):
+            lakefold.changes(uri, wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidError, match="is one text"):
+        lakefold.changes(uri, 2, columns="id")
     begun = lakefold.changes(uri, 2, 4)
     source = open_source(uri)
     for number in (1, 2, 3):

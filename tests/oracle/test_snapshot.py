@@ -197,6 +197,11 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     for columns, filter_text in ((["nope"], None), (None, "nope > 1"), (None, "id >")):
         with pytest.raises(InvalidError):
             lakefold.open(uri).to_arrow(columns, filter_text)
+    one_text = r"'id' is one text \(give a list: \['id'\]\)"
+    with pytest.raises(InvalidError, match=one_text):
+        lakefold.open(uri).to_arrow("id")
+    with pytest.raises(InvalidError, match=one_text):
+        lakefold.open(uri).take([0], "id")
     for filter_text in ("nope > 1", "id >", "id + 1", "foo(id)"):
         with pytest.raises(InvalidError):
             lakefold.open(uri).count_rows(filter_text)
