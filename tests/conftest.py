@@ -7,9 +7,14 @@ server and no Spark, so that `make test-fast` stays under a minute.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TESTS = Path(__file__).parent
 FAST = {
@@ -47,3 +52,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.fast)
         else:
             raise pytest.UsageError(f"{item.path}: tests lie in integration or one of {sorted(FAST)}")
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """A test that runs the command line in this process sends all log lines to a stream that is its own."""
+    yield
+    structlog.reset_defaults()
