@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import lance
 import pytest
-from lance.fragment import write_fragments
 
 import lakefold
 from lakefold import cli
 from lakefold_committer.owned import OwnedTable
-from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.position_versions import version_at_position
 from lakefold_reader.snapshot import table_of
 from lakefold_reader.source import source_on
@@ -23,12 +21,13 @@ from lakefold_table.lance.table import LanceFormat
 from lakefold_table.storage import open_storage
 from lakefold_table.versions import Versions
 from tests.folding import entry
-from tests.proposals import creation, rows
+from tests.proposals import append, creation, rows
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.s3 import BUCKET
 from tests.tables import LOG, Recording
 
 if TYPE_CHECKING:
+    from lakefold_protos.lakefold.log_pb2 import Envelope
     from tests.servers.s3 import S3Server
 
 VERSIONS = 7
@@ -53,24 +52,7 @@ class OnS3:
 
     def append(self, first: int) -> Envelope:
         """Two rows, their file written by pylance."""
-        envelope = Envelope(table=self.uri)
-        envelope.lance.uuid = str(uuid.uuid4())
-        envelope.lance.read_version = 1
-        theirs = lance.dataset(self.uri, version=1, storage_options=self.options)
-        for fragment in write_fragments(
-            rows([first, first + 1]), theirs, mode="append", storage_options=self.options
-        ):
-            added = envelope.lance.append.fragments.add(physical_rows=fragment.physical_rows)
-            for file in fragment.files:
-                added.files.add(
-                    path=file.path,
-                    fields=file.fields,
-                    column_indices=file.column_indices,
-                    file_major_version=file.file_major_version,
-                    file_minor_version=file.file_minor_version,
-                    file_size_bytes=file.file_size_bytes or 0,
-                )
-        return envelope
+        return append(self.uri, rows([first, first + 1]), 1, storage_options=self.options)
 
     def theirs(self, version: int | str | None = None) -> Any:  # noqa: ANN401 - pylance is published without types
         """The same table as pylance opens it."""

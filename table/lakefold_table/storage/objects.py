@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import errno
 import os
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import obstore
 from obstore import exceptions as said
@@ -29,10 +28,11 @@ from lakefold_table.storage.answers import code_of, in_words, status_of, without
 from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
+from lakefold_table.storage.together import together
 from lakefold_table.uri import canonical, place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from obstore import GetOptions, ObjectMeta
     from obstore.store import ObjectStore, RetryConfig
@@ -66,9 +66,6 @@ _NO_SUCH_RANGE: Final = 416
 _CLIENT_ERRORS: Final = range(400, 500)
 # Client errors that may be another answer the next time.
 _PASSING: Final = frozenset({408, 409, 412, 429})
-
-Given = TypeVar("Given")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -157,7 +154,7 @@ class ObjectStorage:
     def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
         """See `Storage.sizes`."""
         asked = list(paths)
-        return dict(zip(asked, _side_by_side(self.size, asked), strict=True))
+        return dict(zip(asked, together(self.size, asked, _AT_ONE_TIME), strict=True))
 
     def stored_at(self, path: str) -> int | None:
         """See `Storage.stored_at`: these stores tell whole seconds."""
@@ -193,7 +190,7 @@ class ObjectStorage:
             except DoubtfulPutError:
                 return Put.EXISTS
 
-        return _side_by_side(put, objects)
+        return together(put, objects, _AT_ONE_TIME)
 
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
         """See `Storage.put`."""
@@ -249,7 +246,7 @@ class ObjectStorage:
         asked = list(paths)
         for path in asked:
             check_path(path)
-        _side_by_side(self._head, asked)
+        together(self._head, asked, _AT_ONE_TIME)
 
     def _head(self, path: str) -> ObjectMeta:
         """What the store says of an object. Raises `FileNotFoundError`."""
@@ -323,14 +320,6 @@ def _unanswered(error: Exception, status: int, where: str) -> LakefoldError:
         return InvalidError(words, where=where, hint="check the storage options and the name")
     hint = "check the endpoint, the account's name and the network, then try again"
     return RetryError(words, where=where, hint=hint)
-
-
-def _side_by_side(ask: Callable[[Given], Result], all_given: Sequence[Given]) -> Sequence[Result]:
-    """What `ask` answers for each, in order; as many requests at one time as make sense."""
-    if len(all_given) <= 1:
-        return [ask(one) for one in all_given]
-    with ThreadPoolExecutor(min(len(all_given), _AT_ONE_TIME)) as pool:
-        return list(pool.map(ask, all_given))
 
 
 def _clients(uri: str, storage_options: Mapping[str, str]) -> Clients:

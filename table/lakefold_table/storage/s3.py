@@ -14,10 +14,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from botocore import exceptions as aws
 
@@ -27,6 +26,7 @@ from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.parts import PartsUpload
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
+from lakefold_table.storage.together import together
 from lakefold_table.uri import canonical, place
 
 if TYPE_CHECKING:
@@ -56,9 +56,6 @@ _MISSING: Final = 404
 _NO_SUCH_RANGE: Final = 416
 _NO_OBJECT: Final = frozenset({"NoSuchKey", "NotFound", "404"})
 """How "there is no such object" is said; 404 is also said of buckets and, by some servers, of users."""
-
-Result = TypeVar("Result")
-Item = TypeVar("Item")
 
 
 class S3Storage:
@@ -128,7 +125,7 @@ class S3Storage:
     def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
         """See `Storage.sizes`. Many requests at one time."""
         wanted = list(paths)
-        return dict(zip(wanted, together(self.size, wanted), strict=True))
+        return dict(zip(wanted, together(self.size, wanted, AT_ONE_TIME), strict=True))
 
     def stored_at(self, path: str) -> int | None:
         """See `Storage.stored_at`: the time of the object's last modification, in whole seconds."""
@@ -151,7 +148,7 @@ class S3Storage:
 
     def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
         """See `PutsTogether`: many requests at one time."""
-        return together(self._put_looked_after, objects)
+        return together(self._put_looked_after, objects, AT_ONE_TIME)
 
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
         """See `Storage.put`."""
@@ -205,7 +202,7 @@ class S3Storage:
 
     def make_durable(self, paths: Iterable[str]) -> None:
         """See `Storage.make_durable`. What S3 has stored is durable; only missing objects are reported."""
-        together(self._head, list(paths))
+        together(self._head, list(paths), AT_ONE_TIME)
 
     def check_conditions(self) -> None:
         """See `ChecksConditions`: of a put, and of joining parts. Seven requests, once for a bucket."""
@@ -335,11 +332,3 @@ def conditional(where: str, put: Callable[[], object]) -> Put:
 def missing(where: str) -> FileNotFoundError:
     """What every store raises where there is no object."""
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where)
-
-
-def together(ask: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """`ask` for each item, several at one time, in their order; the first error is raised after all ended."""
-    if len(items) < 2:  # noqa: PLR2004 - one alone needs no threads
-        return [ask(item) for item in items]
-    with ThreadPoolExecutor(min(len(items), AT_ONE_TIME)) as pool:
-        return list(pool.map(ask, items))
