@@ -112,7 +112,6 @@ class Advancer:
 
         def end(result: T | BaseException) -> None:
             line.at_work = ""
-            line.used = self._runtime.now()
             if not (line.lost and step == FOLD):
                 ended(line, result)
             if line.lost:
@@ -217,7 +216,6 @@ class Advancer:
 
     def _was_put(self, line: Line, batch: Batch, result: Stands | BaseException) -> None:
         line.is_put_running = False
-        line.used = self._runtime.now()
         if isinstance(result, RetryError):
             # The same is put again: where it did arrive, that is found out.
             self._park(line, PUT, result)
@@ -295,16 +293,14 @@ class Advancer:
             or (step == READ and isinstance(error, StopError))
         ):
             self.failure = self.failure or error
-        elif isinstance(error, PlaceError) and (step == PUT or line.putting is None):
+        elif (
+            isinstance(error, PlaceError) and not line.has_versions and (step == PUT or line.putting is None)
+        ):
             self._refuse(line, step, error)
-        elif isinstance(error, VersionExpiredError):
-            gone = RetryError(f"versions are being removed: {error.message}", where=error.where)
-            self._give_up_fold(line)
-            self._park(line, step, gone)
         else:
             if step == FOLD:
                 self._give_up_fold(line)
-            self._park(line, step, error)
+            self._park(line, step, _passing(line, error))
 
     def _give_up_fold(self, line: Line) -> None:
         if line.folding is not None:
@@ -378,3 +374,16 @@ class Advancer:
         """Where the line's first entry stands that has no outcome, for the log."""
         offset = line.first_offset
         return None if offset is None else str(Position(self._reader.log, offset, self._reader.topic))
+
+
+def _passing(line: Line, error: LakefoldError) -> LakefoldError:
+    """The error as one that may pass by itself, where others do something to a table that is known."""
+    if isinstance(error, VersionExpiredError):
+        return RetryError(f"versions are being removed: {error.message}", where=error.where)
+    if isinstance(error, PlaceError) and line.has_versions:
+        return RetryError(
+            f"there were versions here, and now no table can lie here: {error.message}",
+            where=error.where,
+            hint="bring the table back: was it moved, is something else in its place?",
+        )
+    return error

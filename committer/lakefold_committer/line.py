@@ -82,7 +82,8 @@ class Line:
 
     `at_work`: the step that a task is at ("" for none), besides the put; `since`: since when. A put may be
     under way at the same time: `putting` is what is put or waits to be put again, `ready` what follows it.
-    `lost`: what was prepared is worthless, since somebody else published.
+    `lost`: what was prepared is worthless, since somebody else published. `counted_bytes`: what its table
+    took in memory when it was idle last.
     """
 
     place: Place
@@ -101,7 +102,7 @@ class Line:
     is_put_running: bool = False
     lost: bool = False
     parked: Parked | None = None
-    used: float = 0.0
+    counted_bytes: int = 0
 
     @property
     def batches(self) -> list[Batch]:
@@ -112,6 +113,11 @@ class Line:
     def is_idle(self) -> bool:
         """Whether nothing waits and nothing is at work."""
         return not (self.queue or self.backlog or self.at_work or self.batches)
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether a table is known to be there."""
+        return self.table is not None and self.table.table.state is not None
 
     @property
     def first_offset(self) -> int | None:

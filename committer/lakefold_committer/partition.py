@@ -286,19 +286,23 @@ class PartitionCommitter:
         """Lines that nothing waits for; their tables stay open while they take little, if there are any."""
         idle = [line for line in self._active.values() if line.is_idle and line.place not in self._touched]
         for line in idle:
-            del self._active[line.place]
-            if line.table is None or line.table.table.state is None:
-                # Messages may name any number of tables that are not there.
-                del self._lines[line.place]
-        if idle:
-            self._table_bytes = sum(map(_bytes_of, self._lines.values()))
-            if self._table_bytes > self._pace.table_bytes:
-                self._close_longest_unused()
+            # The longest unused one stands first; and thousands that are idle cost nothing.
+            del self._active[line.place], self._lines[line.place]
+            self._table_bytes -= line.counted_bytes
+            # Messages may name any number of tables that are not there.
+            if line.table is not None and line.has_versions:
+                self._lines[line.place] = line
+                line.counted_bytes = line.table.memory_bytes
+                self._table_bytes += line.counted_bytes
+        if self._table_bytes > self._pace.table_bytes:
+            self._close_longest_unused()
 
     def _close_longest_unused(self) -> None:
-        for line in sorted(self._lines.values(), key=lambda one: one.used):
-            if line.place not in self._active and self._table_bytes > self._pace.table_bytes:
-                self._table_bytes -= _bytes_of(line)
+        for line in [*self._lines.values()]:
+            if self._table_bytes <= self._pace.table_bytes:
+                break
+            if line.place not in self._active:
+                self._table_bytes -= line.counted_bytes
                 self._advancer.let_go(line)
                 del self._lines[line.place]
                 LOG.info("closed", table=line.uri, branch=line.branch or None)
@@ -331,7 +335,7 @@ class PartitionCommitter:
             oldest_us=min((line.oldest_us for line in waiting if line.oldest_us is not None), default=None),
             parked_tables=len(parked),
             parked_entries=sum(line.waiting for line in parked),
-            tables_open=sum(line.table is not None for line in self._lines.values()),
+            tables_open=len(self._lines) - sum(line.table is None for line in self._active.values()),
             table_bytes=self._table_bytes,
         )
         if not self._reader.connected:
@@ -348,10 +352,6 @@ def _refused(unknown: UnknownKind, outcome: Outcome) -> Undecodable:
     why = outcome.result
     message, hint = (why.message, why.hint) if isinstance(why, Invalid) else (unknown.message, unknown.hint)
     return Undecodable(unknown.position, unknown.time_us, unknown.table, message, hint, unknown.size)
-
-
-def _bytes_of(line: Line) -> int:
-    return 0 if line.table is None else line.table.memory_bytes
 
 
 class _Leaving(Exception):  # noqa: N818 - no error: the loop has ended

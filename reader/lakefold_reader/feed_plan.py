@@ -21,7 +21,7 @@ from lakefold_reader.feed_difference import Rows, difference
 from lakefold_reader.feed_entries import Entries
 from lakefold_reader.feed_parts import ChangePart, ChangeType, Rewritten, RewrittenError
 from lakefold_reader.feed_sides import sides_of
-from lakefold_reader.source import counts_rows, explained, missing, numbers_of, read_state
+from lakefold_reader.source import counts_rows, explained, missing, numbers_of, read_state, time_of
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations import Kind
@@ -267,6 +267,8 @@ class _Plan:
             raise AssertionError("the schemas of both versions are known before their rows are compared")
         fields, followed = self._description(found.at, schema)
         offsets = found.rows.offsets
+        # Raises where no column of times can hold it.
+        time_of(step.time_us)
         return ChangePart(
             step.version,
             step.time_us,

@@ -118,6 +118,15 @@ def test_marks_that_another_client_broke_count_as_wiped(uri: str, text: str) -> 
     assert isinstance(result, Committed)
 
 
+@pytest.mark.parametrize("seconds", [2**63 - 1, -(2**63), 2**62])
+def test_a_time_of_another_client_s_that_is_none_stops_nobody(uri: str, seconds: int) -> None:
+    running = opened(uri)
+    commit(uri, "delete", lambda head: setattr(head.timestamp, "seconds", seconds))
+    for number, table in enumerate((running, opened(uri)), 3):
+        late = changed(append(f"g{number}"), lambda e: setattr(e, "table", HERE))
+        assert isinstance(fold_at(table, [late], number)[0].result, Committed)
+
+
 def claiming(version: int) -> Marks:
     return Marks(table_id="other", version=version, epoch=50)
 

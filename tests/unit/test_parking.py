@@ -189,6 +189,90 @@ def test_tables_are_closed_when_they_take_too_much_and_stay_ours(tmp_path: Path)
     assert opened(one, "").table.marks.epoch == 1
 
 
+@dataclass
+class OneByOne(Log):
+    """A log whose next messages come when those before are answered."""
+
+    answered: list[Outcome] = field(default_factory=list)
+
+    def poll(self, max_messages: int, timeout_s: float) -> Sequence[Message]:
+        return super().poll(max_messages, timeout_s) if len(self.answered) == self.position else []
+
+
+def test_the_longest_unused_table_is_closed_first(tmp_path: Path) -> None:
+    uris = [canonical(tmp_path / name) for name in "abc"]
+    polls = messages(*([at(uri, creation())] for uri in uris), [at(uris[0], append("a"))]).polls
+    for closes in (False, True):
+        reports = Stamped()
+        log = OneByOne([*polls], answered=reports.outcomes)
+        committer = committer_of(log, reports, Trouble("", []))
+        size = opened(uris[0], "").table.state.memory_bytes if closes else 1 << 20  # type: ignore[union-attr]
+        committer._pace = Pace(LIMITS, 0.0, table_bytes=2 * size)
+        committer.run(threading.Event(), log.end_offset())
+        left = [*committer._lines.values()]
+        assert [one.uri for one in left] == ([uris[2], uris[0]] if closes else [uris[1], uris[2], uris[0]])
+        assert committer.standing().tables_open == len(left)
+        assert committer.standing().table_bytes == sum(one.table.memory_bytes for one in left if one.table)
+
+
+@dataclass
+class Meddling(OneByOne):
+    """A log whose second message comes when the table is away; it is back once somebody has waited for it."""
+
+    take_away: Callable[[], object] = dict
+    bring_back: Callable[[], object] = dict
+    parked: Callable[[], int] = int
+
+    def poll(self, max_messages: int, timeout_s: float) -> Sequence[Message]:
+        if len(self.answered) == self.position == 1:
+            self.take_away()
+        elif self.parked():
+            self.bring_back()
+        return super().poll(max_messages, timeout_s)
+
+
+def a_file(table: Path) -> None:
+    table.write_text("something else")
+
+
+def a_circle(table: Path) -> None:
+    table.symlink_to(table)
+
+
+def a_file_for_a_folder(table: Path) -> None:
+    table.mkdir()
+    (table / "_versions").write_text("something else")
+
+
+@pytest.mark.parametrize("stands", [a_file, a_circle, a_file_for_a_folder])
+def test_whatever_stands_in_a_table_s_place_for_a_while_refuses_nothing(
+    tmp_path: Path, stands: Callable[[Path], None]
+) -> None:
+    table, away = tmp_path / "one", tmp_path / "away"
+    uri = canonical(table)
+    reports = Stamped()
+    polls = messages([at(uri, creation())], [at(uri, append("a"))]).polls
+    log = Meddling(polls, answered=reports.outcomes)
+    committer = committer_of(log, reports, Trouble("", []))
+
+    def take_away() -> None:
+        table.rename(away)
+        stands(table)
+
+    def bring_back() -> None:
+        if away.exists():
+            table.rename(tmp_path / "stood there")
+            away.rename(table)
+
+    log.take_away, log.bring_back = take_away, bring_back
+    log.parked = lambda: committer.standing().parked_tables
+    committer.run(threading.Event(), log.end_offset())
+    assert [one.result for one in reports.outcomes] == [
+        Committed(1),
+        Committed(2, rows_added=3, num_fragment_ids=1),
+    ]
+
+
 def test_offsets_are_a_queue() -> None:
     queue, plain = Offsets(), list[int]()
     for number in range(20_000):

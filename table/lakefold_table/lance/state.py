@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from lakefold_table.lance.schemas.data_files import FileVersion
 
 MICROS = 1_000_000
+FARTHEST_US = 2**62
+"""Beyond so many microseconds before or after 1970 a time is none: the next version's would not fit."""
 MEMORY_OF_OBJECTS = 64 * 1024
 DEEPEST = 1000
 """How deep a schema may be nested to be read at all; what is created through the log stays far below."""
@@ -59,8 +61,9 @@ class LanceState:
 
     @property
     def time_us(self) -> int:
-        """The version's time in microseconds since 1970."""
-        return self.head.timestamp.seconds * MICROS + self.head.timestamp.nanos // 1000
+        """The version's time in microseconds since 1970; 0 where that is none, as pylance has it (tried)."""
+        told: int = self.head.timestamp.seconds * MICROS + self.head.timestamp.nanos // 1000
+        return told if abs(told) < FARTHEST_US else 0
 
     @property
     def metadata(self) -> Mapping[str, str]:
