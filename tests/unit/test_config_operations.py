@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold_log.answers import outcome_message, outcome_value
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.entry import Committed, Invalid
+from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.marks import MARK
-from tests.folding import URI, append, created
+from tests.folding import URI, append, changed, created, creation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,6 +91,18 @@ def test_the_flag_of_the_config_comes_and_goes_with_it() -> None:
     assert (table.state.head.reader_feature_flags, table.state.head.writer_feature_flags) == (0, 8)
     table.fold(config(lambda one: one.config_updates.update_entries.add(key="k"), 2))
     assert table.state.head.writer_feature_flags == 0
+
+
+@pytest.mark.parametrize("number", [4, 2**31 - 1, 2**31, 2**32 - 1])
+def test_a_field_that_no_schema_can_have_is_no_evidence_but_the_answer_holds(number: int) -> None:
+    table = created()
+    overwrite = changed(creation(uuid="overwrite"), lambda one: one.ClearField("create"))
+    overwrite.lance.read_version = 1
+    table.fold(overwrite)
+    outcome = table.fold(config(lambda one: one.field_metadata[number].metadata.update(a="1"))).outcomes[0]
+    assert isinstance(outcome.result, Rejected)
+    assert outcome.result.conflict.field_ids == ((number,) if number < 2**31 else ())
+    assert outcome_value(outcome_message(outcome)) == outcome
 
 
 def test_an_append_may_name_a_base_once_it_is_there() -> None:

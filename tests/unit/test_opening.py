@@ -127,6 +127,15 @@ def test_a_time_of_another_client_s_that_is_none_stops_nobody(uri: str, seconds:
         assert isinstance(fold_at(table, [late], number)[0].result, Committed)
 
 
+def test_an_id_that_no_fragment_can_have_is_damage(uri: str) -> None:
+    running = opened(uri)
+    commit(uri, "delete", lambda head: setattr(head.fragments[-1], "id", 2**32))
+    late = changed(append("g"), lambda e: setattr(e, "table", HERE))
+    for fold_on in (lambda: opened(uri), lambda: fold_at(running, [late], 3)):
+        with pytest.raises(DamagedError, match=str(2**32)):
+            fold_on()
+
+
 def claiming(version: int) -> Marks:
     return Marks(table_id="other", version=version, epoch=50)
 

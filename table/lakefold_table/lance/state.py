@@ -31,6 +31,7 @@ MICROS = 1_000_000
 FARTHEST_US = 2**62
 """Beyond so many microseconds before or after 1970 a time is none: the next version's would not fit."""
 MEMORY_OF_OBJECTS = 64 * 1024
+MAX_U32 = 2**32 - 1
 DEEPEST = 1000
 """How deep a schema may be nested to be read at all; what is created through the log stays far below."""
 
@@ -133,6 +134,9 @@ def state_of(file: ManifestFile, scheme: Scheme, where: str = "") -> LanceState:
         raise DamagedError(
             f"the schema is nested deeper than {DEEPEST} levels, which no Lance client can open", where=where
         )
+    if file.fragments.last_id > MAX_U32:
+        # The manifest's own field for the highest id ever used has room for no more.
+        raise DamagedError(f"a fragment has the id {file.fragments.last_id}, above {MAX_U32}", where=where)
     file_version = _file_version(file)
     return LanceState(
         file.head,

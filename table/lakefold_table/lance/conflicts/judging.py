@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_EVIDENCE = 1000
 """How many ids or keys of each sort an outcome lists."""
+MAX_FIELD_ID = 2**31 - 1
+"""No schema has a higher one; some operations name fields by wider numbers, and an outcome can't."""
 
 
 def judge(ours: Footprint, theirs: Footprint, version: int) -> Verdict:
@@ -61,7 +63,7 @@ def _verdict(rule: Rule, met: Met, ours: Kind, theirs: Kind, version: int) -> Ve
         other_version=version,
         other_operation=theirs.value,
         fragment_ids=tuple(sorted(met.fragment_ids)[:MAX_EVIDENCE]),
-        field_ids=tuple(sorted(met.field_ids)[:MAX_EVIDENCE]),
+        field_ids=tuple(sorted(one for one in met.field_ids if one <= MAX_FIELD_ID)[:MAX_EVIDENCE]),
         keys=tuple(sorted(met.keys)[:MAX_EVIDENCE]),
     )
 
