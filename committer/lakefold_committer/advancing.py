@@ -204,9 +204,8 @@ class Advancer:
 
     def _put(self, table: OwnedTable, prepared: Prepared) -> bool:
         """A task. What the group came to counts only where the log is still the one that is followed."""
-        self._reader.prove()
         started = self._runtime.now()
-        stands = table.put(prepared)
+        stands = table.put(prepared, self._reader.prove)
         publication, seconds = prepared.folded.publication, self._runtime.now() - started
         if publication is not None:
             self._metrics.publish_seconds.observe(seconds)

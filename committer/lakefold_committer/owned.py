@@ -21,7 +21,7 @@ from lakefold_table.errors import FencedError, RetryError
 from lakefold_table.versions import Published
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakefold_committer.proofs import Proofs
     from lakefold_table.entry import Entry, LogId, Outcome, Position, Result
@@ -160,20 +160,23 @@ class OwnedTable:
             self._bringer.remember(folded.publication.before)
         return Prepared(tuple(group), folded)
 
-    def put(self, prepared: Prepared) -> bool:
+    def put(self, prepared: Prepared, sure: Callable[[], None] | None = None) -> bool:
         """Publishes what was prepared, in its order; False where somebody else's version is in its place.
 
-        Where there is nothing to publish, the next version is probed absent: a refusal may only be reported
-        on the newest one. Raises `RetryError` where the store can't be reached: put the same again, or fall
-        back.
+        `sure` waits for what must hold for the group to count; what it raises is raised, and nothing was
+        published. Where there is nothing to publish, the next version is probed absent: a refusal may only be
+        reported on the newest one. Raises `RetryError` where the store can't be reached: put the same again,
+        or fall back.
         """
         publication, after = prepared.folded.publication, prepared.folded.table
         if publication is None:
+            if sure is not None:
+                sure()
             at = prepared.group[0].position
             # Of what is another's it is enough to have looked since: its owner may be quicker for ever.
             looked = self._looked_at == at and misplaced(after.marks, at) is not None
             return looked or not self._next_is_there(after)
-        if self._publish(publication) is Published.THEIRS:
+        if self._publish(publication, sure) is Published.THEIRS:
             return False
         self._record_branch(after)
         return True
@@ -267,9 +270,9 @@ class OwnedTable:
         newest = self._stands.marks.version if self._stored is None else self._stored
         return answers_before(self._versions, newest, log, offsets) if offsets else {}
 
-    def _publish(self, publication: Publication) -> Published:
+    def _publish(self, publication: Publication, sure: Callable[[], None] | None) -> Published:
         for _ in range(UNKNOWN_PUTS):
-            published = self._versions.publish(publication)
+            published = self._versions.publish(publication, sure)
             if published is not Published.UNKNOWN:
                 return published
         raise RetryError(

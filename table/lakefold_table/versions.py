@@ -30,7 +30,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import DamagedError, NotATableError, RetryError, StopError, VersionExpiredError
-from lakefold_table.storage.base import ChecksConditions, DoubtfulPutError, ListsInOrder, Put, PutsTogether
+from lakefold_table.storage.base import (
+    ChecksConditions,
+    DoubtfulPutError,
+    ListsInOrder,
+    Put,
+    PutsOnceSure,
+    PutsTogether,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -160,8 +167,11 @@ class Versions:
         except FileNotFoundError as error:
             raise self.missing(version) from error
 
-    def publish(self, publication: Publication) -> Published:
+    def publish(self, publication: Publication, sure: Callable[[], None] | None = None) -> Published:
         """Puts the next version in its place, unless there is one.
+
+        `sure` is called before the version is put, as late as the store allows, but before any other file or
+        folder is made for it; what it raises is raised, and no version is there.
 
         A lost answer, and a place already taken, are settled by comparing the first buffer with what is
         there: it names the version's transaction, so equal bytes mean that our own put got through.
@@ -178,9 +188,12 @@ class Versions:
         looked_at = self._clock()
         if not is_first:
             self.prove_newest(publication.version - 1)
+        if sure is not None and (is_first or publication.before):
+            sure()
+            sure = None
         self._put_before(publication.before)
         try:
-            put = self.storage.put_if_absent(publication.path, publication.buffers)
+            put = self._put_version(publication, sure)
         except DoubtfulPutError:
             published = self._settled(publication)
         else:
@@ -191,6 +204,13 @@ class Versions:
         if published is Published.OURS:
             self._prove_joined(publication.version, looked_at, is_first=is_first)
         return published
+
+    def _put_version(self, publication: Publication, sure: Callable[[], None] | None) -> Put:
+        if sure is not None:
+            if isinstance(self.storage, PutsOnceSure):
+                return self.storage.put_once_sure(publication.path, publication.buffers, sure)
+            sure()
+        return self.storage.put_if_absent(publication.path, publication.buffers)
 
     def prove_newest(self, version: int) -> None:
         """Raises unless this version is there and is the newest, or the one after it is there as well.

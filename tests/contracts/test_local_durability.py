@@ -14,7 +14,7 @@ from typing import cast
 
 import pytest
 
-from lakefold_table.errors import InvalidError, LakefoldError, RetryError
+from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
 from lakefold_table.storage.base import Buffer, DoubtfulPutError, Put
 from lakefold_table.storage.durable import Calls, DurableFiles, platform_has_unnamed
 from lakefold_table.storage.local import LocalStorage
@@ -44,7 +44,7 @@ def program(*args: object) -> subprocess.Popen[str]:
 def file_system_has_unnamed(folder: Path) -> bool:
     """Whether files can be made without a name here; else a store falls back to named ones."""
     files = DurableFiles(os, unnamed=platform_has_unnamed())
-    files.create(str(folder), "probe", [])
+    files.create(str(folder), "probe", [], lambda: None)
     (folder / "probe").unlink()
     return files.unnamed
 
@@ -192,6 +192,37 @@ def test_a_race_lost_at_the_link_leaves_nothing(tmp_path: Path, *, unnamed: bool
     assert store.put_if_absent("1", CONTENT) is Put.EXISTS
     assert store.get("1") == b"first"
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+@both_modes
+def test_who_must_be_sure_first_is_asked_between_the_bytes_and_the_name(
+    tmp_path: Path, *, unnamed: bool
+) -> None:
+    done: list[str] = []
+
+    def fsync(file: int) -> None:
+        done.append("fsync")
+        os.fsync(file)
+
+    def link(source: str, name: str, *, src_dir_fd: int | None, dst_dir_fd: int | None) -> None:
+        done.append("link")
+        os.link(source, name, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    def refuse() -> None:
+        done.append("refused")
+        raise StopError("not the log any more")
+
+    store = LocalStorage(tmp_path / "t", unnamed=unnamed, calls=os_with(fsync=fsync, link=link))
+    store.put_if_absent("0", CONTENT)
+    done.clear()
+    with pytest.raises(StopError):
+        store.put_once_sure("1", CONTENT, refuse)
+    assert done == ["fsync", "refused"]
+    assert [path.name for path in (tmp_path / "t").iterdir()] == ["0"]
+    done.clear()
+    assert store.put_once_sure("1", CONTENT, lambda: done.append("sure")) is Put.STORED
+    assert done == ["fsync", "sure", "link", "fsync"]
+    assert store.get("1") == WHOLE
 
 
 @both_modes

@@ -1,6 +1,6 @@
 """Versions that only bind a table to a log, or to none: what they leave as it was, and who goes by them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -87,12 +87,12 @@ class Racing(Versions):
             commit(HERE, "delete")
         return super().exists(version)
 
-    def publish(self, publication: Publication) -> Published:
+    def publish(self, publication: Publication, sure: Callable[[], None] | None = None) -> Published:
         """See `Versions.publish`."""
         if self.races:
             self.races -= 1
             commit(HERE, "delete")
-        return super().publish(publication)
+        return super().publish(publication, sure)
 
 
 def test_a_move_changes_nothing_but_the_marks() -> None:

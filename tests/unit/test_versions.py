@@ -1,12 +1,14 @@
 """The version line: found, read, and published once whatever the store answers (one-commit-point)."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from lakefold_table.errors import DamagedError, NotATableError, RetryError, VersionExpiredError
 from lakefold_table.format import Publication
 from lakefold_table.lance.manifests.naming import Scheme, detect
+from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import LoseAnswer, MemoryStorage, Refuse
 from lakefold_table.versions import Published, Versions
 
@@ -117,6 +119,24 @@ def test_a_lost_answer_is_settled_by_reading_back(
         store.put(Scheme.V2.path(1), [there])
     store.faults.plan(LoseAnswer(stored=stored))
     assert versions(store).publish(publication(1)) is expected
+
+
+@pytest.mark.parametrize("local", [True, False], ids=["local", "memory"])
+def test_nothing_is_published_before_it_is_sure(store: MemoryStorage, tmp_path: Path, *, local: bool) -> None:
+    line = Versions(LocalStorage(tmp_path / "t"), "_versions", detect) if local else versions(store)
+
+    def doubt() -> None:
+        assert not line.latest()
+        raise RetryError("can't be told now")
+
+    def sure() -> None:
+        assert not line.latest()
+
+    with pytest.raises(RetryError):
+        line.publish(publication(1), doubt)
+    assert not line.latest()
+    assert line.publish(publication(1), sure) is Published.OURS
+    assert line.read(1) == b"firstrest"
 
 
 def test_an_unreachable_store_is_no_answer(store: MemoryStorage) -> None:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 Buffer = bytes | bytearray | memoryview
 
@@ -140,6 +140,18 @@ class PutsTogether(Protocol):
         `EXISTS` also where an answer was lost: the caller looks what is there, or isn't. When it returns, all
         of them survive a crash of the machine, those that were there before too. Where it raises, any of
         them may be there.
+        """
+        ...
+
+
+@runtime_checkable
+class PutsOnceSure(Protocol):
+    """A store that writes an object durably before anybody can see it, so that both may wait at one time."""
+
+    def put_once_sure(self, path: str, buffers: Sequence[Buffer], sure: Callable[[], None]) -> Put:
+        """As `put_if_absent`, but `sure` is called when the object is written and has no name yet.
+
+        What it raises is raised, and nothing is there then. It may be called more than once.
         """
         ...
 

@@ -22,7 +22,7 @@ from lakefold_table.storage.base import DoubtfulPutError
 from lakefold_table.storage.paths import TEMPORARY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lakefold_table.storage.base import Buffer
 
@@ -90,21 +90,30 @@ class DurableFiles:
         self._calls = calls
         self.unnamed = unnamed
 
-    def create(self, folder: str, name: str, buffers: Sequence[Buffer], *, synced: bool = True) -> bool:
+    def create(
+        self,
+        folder: str,
+        name: str,
+        buffers: Sequence[Buffer],
+        sure: Callable[[], None],
+        *,
+        synced: bool = True,
+    ) -> bool:
         """Store the joined buffers as `name`, durably. False where the name is taken: nothing was written.
 
-        `synced`: the name as well; else that is left to `sync_folder`. Raises `DoubtfulPutError` where the
-        file has its name, but the folder could not be synced.
+        `sure` is called before the file gets its name; what it raises leaves nothing there. `synced`: the
+        name is durable as well; else that is left to `sync_folder`. Raises `DoubtfulPutError` where the file
+        has its name, but the folder could not be synced.
         """
         with self._opened(folder, _FOLDER) as at:
             if self.unnamed:
                 try:
-                    return self._create_unnamed(at, name, buffers, synced=synced)
+                    return self._create_unnamed(at, name, buffers, sure, synced=synced)
                 except OSError as error:
                     if error.errno not in _NO_UNNAMED:
                         raise
                     self.unnamed = False
-            return self._create_named(at, name, buffers, synced=synced)
+            return self._create_named(at, name, buffers, sure, synced=synced)
 
     def replace(self, folder: str, name: str, buffers: Sequence[Buffer]) -> None:
         """Store the joined buffers as `name`, durably, in place of what had that name."""
@@ -152,16 +161,22 @@ class DurableFiles:
                 if made or level != root:
                     raise
 
-    def _create_unnamed(self, at: int, name: str, buffers: Sequence[Buffer], *, synced: bool) -> bool:
+    def _create_unnamed(
+        self, at: int, name: str, buffers: Sequence[Buffer], sure: Callable[[], None], *, synced: bool
+    ) -> bool:
         with self._opened(".", _UNNAMED, dir_fd=at) as file:
             self._write(file, buffers)
             self._calls.fsync(file)
+            sure()
             # With a folder's descriptor this is linkat(AT_SYMLINK_FOLLOW), which /proc's links need.
             return self._commit(file, f"/proc/self/fd/{file}", None, at, name, synced=synced)
 
-    def _create_named(self, at: int, name: str, buffers: Sequence[Buffer], *, synced: bool) -> bool:
+    def _create_named(
+        self, at: int, name: str, buffers: Sequence[Buffer], sure: Callable[[], None], *, synced: bool
+    ) -> bool:
         with self._temporary(at, buffers) as (file, temporary):
             try:
+                sure()
                 return self._commit(file, temporary, at, at, name, synced=synced)
             finally:
                 self._calls.unlink(temporary, dir_fd=at)

@@ -99,10 +99,14 @@ class LocalStorage:
 
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
         """See `Storage.put_if_absent`."""
+        return self.put_once_sure(path, buffers, _sure)
+
+    def put_once_sure(self, path: str, buffers: Sequence[Buffer], sure: Callable[[], None]) -> Put:
+        """See `PutsOnceSure`."""
         folder, name = self._place(path)
         with _told(self._below + path):
             taken = os.path.lexists(self._below + path)
-            if not taken and self._in_folder(folder, lambda at: self._files.create(at, name, buffers)):
+            if not taken and self._in_folder(folder, lambda at: self._files.create(at, name, buffers, sure)):
                 if sum(memoryview(buffer).nbytes for buffer in buffers) >= _LARGE:
                     self._uncache_before(folder, path)
                 return Put.STORED
@@ -173,7 +177,7 @@ class LocalStorage:
         """As `put_if_absent`; the name is not durable yet."""
         folder, name = self._place(path)
         with _told(self._below + path):
-            if self._in_folder(folder, lambda at: self._files.create(at, name, buffers, synced=False)):
+            if self._in_folder(folder, lambda at: self._files.create(at, name, buffers, _sure, synced=False)):
                 return Put.STORED
             with suppress(FileNotFoundError):
                 self._files.sync_file(self._below + path)
@@ -292,6 +296,10 @@ class LocalStorage:
             if error.errno != errno.ELOOP:
                 raise
         return os.open(self._followed(full), _READ)
+
+
+def _sure() -> None:
+    """Nothing else is waited for."""
 
 
 @contextmanager
