@@ -95,6 +95,10 @@ class Versions:
         clock: Callable[[], float] = seconds,
     ) -> None:
         self.storage = storage
+        # Asked once: that a store has certain calls takes longer to tell than some of the calls take.
+        self._lists = storage if isinstance(storage, ListsInOrder) else None
+        self._checks = storage if isinstance(storage, ChecksConditions) else None
+        self._puts_once_sure = storage if isinstance(storage, PutsOnceSure) else None
         self._clock = clock
         self._proven_at = -math.inf
         self._is_branch = is_branch
@@ -137,10 +141,10 @@ class Versions:
 
         One request, however many versions there are.
         """
-        if not (isinstance(self.storage, ListsInOrder) and self.storage.lists_in_order):
+        if self._lists is None or not self._lists.lists_in_order:
             return None
         asked_at = self._clock()
-        names = self.storage.first_names(self._folder, _FIRST_NAMES)
+        names = self._lists.first_names(self._folder, _FIRST_NAMES)
         naming = self._detect(names)
         if naming is None or naming.path(2) > naming.path(1):
             return None
@@ -182,8 +186,8 @@ class Versions:
         more, `StopError` where the line went on or back without the version that this one follows, and
         `InvalidError` where the store was tried and doesn't hold what `put_if_absent` promises.
         """
-        if isinstance(self.storage, ChecksConditions):
-            self.storage.check_conditions()
+        if self._checks is not None:
+            self._checks.check_conditions()
         is_first = self._naming is None and not self.numbers()
         looked_at = self._clock()
         if not is_first:
@@ -207,8 +211,8 @@ class Versions:
 
     def _put_version(self, publication: Publication, sure: Callable[[], None] | None) -> Put:
         if sure is not None:
-            if isinstance(self.storage, PutsOnceSure):
-                return self.storage.put_once_sure(publication.path, publication.buffers, sure)
+            if self._puts_once_sure is not None:
+                return self._puts_once_sure.put_once_sure(publication.path, publication.buffers, sure)
             sure()
         return self.storage.put_if_absent(publication.path, publication.buffers)
 
@@ -248,7 +252,7 @@ class Versions:
 
     def _hint(self) -> float:
         """What foreign clients note as the newest version; 0 where they note nothing, all where it is odd."""
-        if isinstance(self.storage, ListsInOrder) and self.storage.lists_in_order:
+        if self._lists is not None and self._lists.lists_in_order:
             return 0
         try:
             return int(json.loads(self.storage.get(f"{self._folder}/{HINT}"))["version"])
