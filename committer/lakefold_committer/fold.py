@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 LATEST_US = 253_402_300_799_999_999
 """The last microsecond of the year 9999, where protobuf's timestamps end."""
+MOST_ROWS = 2**64 - 1
 MAX_TEXT = 500
 """How many characters of a message, or of what an entry calls itself, an outcome carries."""
 
@@ -168,8 +169,8 @@ class _Folding:
         return Committed(
             self._version,
             verdict.rebased,
-            verdict.rows_added,
-            verdict.rows_deleted,
+            _rows(verdict.rows_added),
+            _rows(verdict.rows_deleted),
             verdict.first_fragment_id,
             verdict.num_fragment_ids,
         )
@@ -267,6 +268,11 @@ class _Folding:
 def _time(entry: Entry) -> int:
     """The entry's log time, within what a timestamp can say: a topic may hold whatever writers claimed."""
     return min(max(entry.time_us, 0), LATEST_US)
+
+
+def _rows(count: int) -> int:
+    """A number of rows as far as an outcome can tell it: others' versions may say anything of fragments."""
+    return min(max(count, 0), MOST_ROWS)
 
 
 def cut(text: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from enum import Enum
+from operator import methodcaller
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -43,6 +44,9 @@ _TUNED: Final[dict[str, Option]] = {
 }
 _LOST_PLACE = frozenset({Local.AUTO_OFFSET_RESET, Local.LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
 _MICROSECONDS = 1000
+# Where a name is not UTF-8 the client (2.16) gives a list with a hole in it and leaves an error behind: a
+# method call that Python has sped up doesn't look for that, and a second look at the list ends the process.
+_headers_of = methodcaller("headers")
 LOST_ENTRIES = (
     "bring them back at their old offsets; `lakefold committer --accept-new-log` goes on without them"
 )
@@ -57,10 +61,11 @@ class Verify(Enum):
 class Message:
     """One message of the log. `time_us`: the topic's timestamp in microseconds since 1970."""
 
-    __slots__ = ("_raw", "key", "offset", "time_us", "value")
+    __slots__ = ("_found", "_raw", "key", "offset", "time_us", "value")
 
     def __init__(self, raw: RawMessage) -> None:
         self._raw = raw
+        self._found: Headers | None = None
         self.offset = raw.offset() or 0
         self.key = raw.key()
         self.value = raw.value() or b""
@@ -68,10 +73,19 @@ class Message:
 
     @property
     def headers(self) -> Headers:
-        """The message's headers in order; decoded when they are asked for."""
-        found = self._raw.headers() or ()
-        pairs = found.items() if isinstance(found, dict) else found
-        return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+        """The message's headers in order; decoded when they are asked for. None where a name is not UTF-8."""
+        if self._found is None:
+            self._found = _decoded(self._raw)
+        return self._found
+
+
+def _decoded(raw: RawMessage) -> Headers:
+    try:
+        found = _headers_of(raw) or ()
+    except (SystemError, UnicodeDecodeError):
+        return ()
+    pairs = found.items() if isinstance(found, dict) else found
+    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
 
 
 class PartitionReader:

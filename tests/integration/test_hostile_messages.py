@@ -26,7 +26,7 @@ from lakefold_table.entry import Committed, Invalid, Rejected
 from tests.integration.committers import running_committer
 from tests.integration.conftest import TopicNames
 from tests.integration.ledger import Ledger
-from tests.integration.raw import dead_letters_of
+from tests.integration.raw import dead_letters_of, send_header
 from tests.properties.hostile import hostile
 from tests.proposals import append, creation, ids_in, rows
 from tests.waiting import until
@@ -326,6 +326,17 @@ def _varint(number: int) -> bytes:
         found.append(number & 127 | 128)
         number >>= 7
     return bytes([*found, number])
+
+
+def test_a_header_s_name_may_be_any_bytes(place: Place) -> None:
+    """The client library ends the process where one is not UTF-8 and is asked for twice."""
+    broken, (key, value) = b"\xff\xfe", (place.ledger.uri.encode(), b"nothing")
+    topic = place.ledger.names.transactions
+    offset = send_header(place.ledger.bootstrap, topic, key, value, broken)
+    (outcome,) = place.answers([offset])
+    assert isinstance(outcome.result, Invalid)
+    letters = dead_letters_of(place.ledger.bootstrap, place.ledger.names.dead_letters, place.letters)
+    assert (key, value) in letters
 
 
 def test_memory_stays_bounded_whatever_a_message_claims(place: Place) -> None:

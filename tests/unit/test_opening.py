@@ -136,6 +136,19 @@ def test_an_id_that_no_fragment_can_have_is_damage(uri: str) -> None:
             fold_on()
 
 
+def test_numbers_of_rows_that_no_fragment_can_have_are_told_as_far_as_they_fit(uri: str) -> None:
+    def fill(head: Manifest) -> None:
+        for fragment in head.fragments:
+            fragment.physical_rows = 2**64 - 1
+
+    commit(uri, "delete", fill)
+    overwrite = changed(creation(uuid="overwrite"), lambda e: e.ClearField("create"))
+    overwrite.table, overwrite.lance.read_version = HERE, 4
+    (outcome,) = fold_at(opened(uri), [overwrite], 3)
+    assert outcome.result == Committed(5, rows_deleted=2**64 - 1)
+    assert offset() == 3
+
+
 def claiming(version: int) -> Marks:
     return Marks(table_id="other", version=version, epoch=50)
 
