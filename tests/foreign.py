@@ -38,7 +38,7 @@ def commit(
 ) -> int:
     """Another client's next version of the table at `uri`, or its version `to`; returns its number.
 
-    `metadata`: an `update_config` that says it changes the table's metadata.
+    `metadata`: an `update_config` that says it changes the table's metadata; one that does says so anyway.
     """
     versions = versions_at(uri)
     newest = versions.latest()
@@ -48,12 +48,13 @@ def commit(
     head.CopyFrom(state.head)
     head.version = newest + 1 if to is None else to
     head.fragments.extend(state.fragments)
+    before = dict(head.table_metadata)
     if change is not None:
         change(head)
     transaction = Transaction(read_version=newest, uuid=f"foreign-{head.version}")
     if operation:
         getattr(transaction, operation).SetInParent()
-    if metadata:
+    if metadata or (operation == "update_config" and dict(head.table_metadata) != before):
         transaction.update_config.table_metadata_updates.SetInParent()
     data = file_as_others_write(head, transaction if operation else None)
     versions.storage.put_if_absent(versions.path(head.version), [data])

@@ -6,14 +6,15 @@ that can't be reached raises.
 
 from __future__ import annotations
 
+import re
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.stored import read_state
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, PlaceError, VersionExpiredError
 from lakefold_table.roots import folder_and_name
 from lakefold_table.storage import open_storage
-from lakefold_table.uri import is_under
+from lakefold_table.uri import canonical, is_under
 from lakefold_table.versions import Versions
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Position
     from lakefold_table.format import AnyFormat, NewFile, State
     from lakefold_table.storage.base import Storage
+
+_READ_IN_SEVERAL_WAYS: Final = re.compile(r"[%?#\\]|(?:^|/)\.\.(?:/|\Z)")
+"""What clients may decode in a plain path, or resolve with or without a look at links."""
 
 
 class Bringer:
@@ -101,6 +105,24 @@ class Bringer:
             versions = self._versions if not root else self._elsewhere(root)
             found[root, number] = None if versions is None else self._state(versions, number)
         return found
+
+    def outside(self, bases: Collection[str]) -> Collection[str]:
+        """Those of the bases that do not lie under the roots.
+
+        Nothing is read or written there, but whoever reads the table will. What clients may read in several
+        ways (`..`, `%` in a plain path) lies outside, and so does what a symbolic link leads to there.
+        """
+        return frozenset(base for base in bases if not self._may_hold(base))
+
+    def _may_hold(self, base: str) -> bool:
+        if self._roots is None:
+            return True
+        if base.startswith("/") and _READ_IN_SEVERAL_WAYS.search(base):
+            return False
+        try:
+            return is_under(canonical(base), self._roots)
+        except InvalidError:
+            return False
 
     def _state(self, versions: Versions, number: int) -> State | None:
         try:

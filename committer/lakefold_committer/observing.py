@@ -48,6 +48,7 @@ def _brought(bringer: Bringer, needs: Needs) -> Observed:
         bringer.schemas(needs.schemas),
         bringer.states(needs.states),
         bringer.listed(needs.listed),
+        bringer.outside(needs.bases),
     )
 
 

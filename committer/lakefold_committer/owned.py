@@ -15,6 +15,7 @@ from lakefold_committer.bringing import Bringer
 from lakefold_committer.fold import Folded, Table, Terms, fold
 from lakefold_committer.observing import answers_before, observe
 from lakefold_committer.opening import check_rules, open_table
+from lakefold_committer.provable import check_follows
 from lakefold_committer.stored import own_marks, read_newest
 from lakefold_log.record import decode_record, is_own
 from lakefold_table.errors import FencedError, RetryError
@@ -311,6 +312,8 @@ class OwnedTable:
         state = read_newest(self._format, self._versions, version)
         if not is_own(state.properties, version):
             self._format.check_writable(state, table.uri)
+            if table.state is not None:
+                check_follows(self._format, self._versions, table.state, state, table.uri)
             followed = self._format.following(table.state, state) if table.state is not None else state
             return replace(table, state=followed)
         marks = own_marks(state, table.uri)

@@ -10,6 +10,11 @@ it that can't have touched the metadata carry its marks as they were. Else the s
 were answered, and older marks say which keys were folded at the least: keys missing there lie in versions
 that a Restore took away with their rows. Where marks were wiped, keys can't be told any more: nothing is
 guessed.
+
+A version's file may also come late: its put was on its way while others went on and cleaned up, and freed its
+place. It lies in the line then and is no version of it. Where all that came after it left the metadata alone,
+the newest version would carry its marks; if it carries others, the place counts as gone. One that carries
+none tells nothing: clients that don't know a table's metadata drop them.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from lakefold_committer.fold import Table
 from lakefold_committer.stored import own_marks, own_properties, read_deed, read_state
 from lakefold_log.record import is_own
 from lakefold_table.errors import DamagedError, StopError, VersionExpiredError
-from lakefold_table.marks import Marks, decode_marks
+from lakefold_table.marks import PREFIX, Marks, decode_marks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,11 +56,31 @@ def provable(
                 raise _unprovable(version, uri) from error
             return Table(uri, newest, proven)
         if is_own(older.properties, version):
-            return _carried(table_format, versions, version, later[::-1], newest, uri)
+            table = _carried(table_format, versions, version, later[::-1], newest, uri)
+            if table.marks == carried or not _left_alone(table_format, versions, newest, later):
+                return table
+            proven = _proven_otherwise(table_format, versions, newest, carried, version, later, proofs)
+            if proven is None:
+                raise _stray(version, uri)
+            return Table(uri, newest, proven)
         if older.begins_clone:
             return Table(uri, newest)
         later.append(older)
     return _unmarked(table_format, versions, newest, uri)
+
+
+def check_follows(
+    table_format: AnyFormat, versions: Versions, before: State, newest: State, uri: str
+) -> None:
+    """Raises `StopError` where a foreign version can't have been made from the one that lies before it."""
+    theirs = _told_by(newest)
+    if theirs and theirs != _told_by(before) and _left_alone(table_format, versions, newest, ()):
+        raise _stray(before.version, uri)
+
+
+def _told_by(state: State) -> dict[str, str]:
+    """What a version's metadata say of the log, as it stands there."""
+    return {key: value for key, value in state.metadata.items() if key.startswith(PREFIX)}
 
 
 def carried_marks(newest: State, uri: str) -> Table:
@@ -86,8 +111,7 @@ def _proven_otherwise(
     """
     if carried is None or not carried.version or carried.version >= newest.version:
         return None
-    behind = [*later, read_deed(table_format, versions, newest.version)]
-    if gone == carried.version and all(deed.keeps_metadata for deed in behind):
+    if gone == carried.version and _left_alone(table_format, versions, newest, later):
         return carried
     bound = carried.position
     if proofs is None or bound is None or bound.log != proofs.log or carried.branch != newest.branch:
@@ -105,6 +129,12 @@ def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: s
             ]
             return _carried(table_format, versions, number, between, newest, uri)
     return Table(uri, newest)
+
+
+def _left_alone(table_format: AnyFormat, versions: Versions, newest: State, between: Sequence[Deed]) -> bool:
+    """Whether these versions and the newest one, which follows them, can't have touched the metadata."""
+    behind = [*between, read_deed(table_format, versions, newest.version)]
+    return all(deed.keeps_metadata for deed in behind)
 
 
 def _carried(
@@ -125,6 +155,15 @@ def _older(table_format: AnyFormat, versions: Versions, version: int, uri: str) 
         return read_deed(table_format, versions, version)
     except VersionExpiredError as error:
         raise _unprovable(version, uri) from error
+
+
+def _stray(version: int, uri: str) -> StopError:
+    return StopError(
+        f"the file of version {version} holds marks that no later version carries, though none touched the "
+        "table's metadata: it came late, after others had removed the version that was there",
+        where=uri,
+        hint="move the file away; where the table's marks can't be proven then, bind it anew: lakefold adopt",
+    )
 
 
 def _unprovable(version: int, uri: str) -> StopError:

@@ -2,8 +2,10 @@
 
 The fold looks at the sizes of new files, and no version records what it saw. An entry that is in the table
 passed, so its files are not looked at: they may have been cleaned up since. For one that was refused it is
-tried what gives the same refusal: the file not there, as it is now, or not looked at. Where nothing does, the
-refusal is taken from the record and told in `untold`, or, where no file can have been the cause, in `unlike`.
+tried what gives the same refusal: the file not there, as it is now, or not looked at; and, of the bases that
+it brings, one that the refusal names outside of the roots, which no version records either. Where nothing
+does, the refusal is taken from the record and told in `untold`, or, where no file can have been the cause, in
+`unlike`.
 """
 
 from __future__ import annotations
@@ -49,18 +51,24 @@ class Recalling(LanceFormat):
     def draft(self, state: LanceState | None, observed: Observed) -> LanceDraft:
         """Begins the version after `state`."""
         sizes: dict[str, int | None] = {}
-        seen = Observed(sizes, observed.contents, observed.schemas, observed.states)
-        return _Draft(self, state, seen, sizes)
+        outside: set[str] = set()
+        seen = Observed(sizes, observed.contents, observed.schemas, observed.states, outside=outside)
+        return _Draft(self, state, seen, sizes, outside)
 
 
 class _Draft(LanceDraft):
-    """`sizes` are those that `observed` holds; they change from entry to entry."""
+    """`sizes` and `outside` are those that `observed` holds; they change from entry to entry."""
 
     def __init__(
-        self, recalling: Recalling, state: LanceState | None, observed: Observed, sizes: dict[str, int | None]
+        self,
+        recalling: Recalling,
+        state: LanceState | None,
+        observed: Observed,
+        sizes: dict[str, int | None],
+        outside: set[str],
     ) -> None:
         super().__init__(state, observed)
-        self._recalling, self._before, self._sizes = recalling, state, sizes
+        self._recalling, self._before, self._sizes, self._outside = recalling, state, sizes, outside
 
     def _may_join(self, entry: Entry) -> bool:
         """What is recorded as one version was folded as one."""
@@ -72,7 +80,7 @@ class _Draft(LanceDraft):
         offset = entry.position.offset
         answer = self._recalling.answers.get(offset)
         if answer is None or isinstance(answer, Committed | Duplicate):
-            self._sizes.clear()
+            self._see({})
             return super().add(entry)
         if offset in self._recalling.given:
             return answer
@@ -83,10 +91,10 @@ class _Draft(LanceDraft):
         ways: list[Mapping[str, int | None]] = [{}]
         if needs.sizes:
             ways = [dict.fromkeys(needs.sizes), self._recalling.found(needs.sizes), {}]
+        named = [one for one in needs.bases if isinstance(answer, Invalid) and one in answer.message]
         verdict: Accepted | Rejected | Invalid | None = answer
-        for sizes in ways:
-            self._sizes.clear()
-            self._sizes.update(sizes)
+        for sizes, outside in [*(({}, [one]) for one in named), *((sizes, ()) for sizes in ways)]:
+            self._see(sizes, outside)
             verdict = super().add(entry)
             if _shortened(verdict) == answer:
                 return verdict
@@ -96,10 +104,17 @@ class _Draft(LanceDraft):
         names_a_file = isinstance(answer, Invalid) and any(
             path in answer.message or path.rpartition("/")[2] in answer.message for path in needs.sizes
         )
-        elsewhere = bool(needs.contents or needs.states) and isinstance(answer, Invalid)
+        elsewhere = bool(needs.contents or needs.states or needs.bases) and isinstance(answer, Invalid)
         where = self._recalling.untold if names_a_file or elsewhere else self._recalling.unlike
         where.add(entry.position.offset)
         return verdict
+
+    def _see(self, sizes: Mapping[str, int | None], outside: Collection[str] = ()) -> None:
+        """What the store held, for the next entry."""
+        self._sizes.clear()
+        self._sizes.update(sizes)
+        self._outside.clear()
+        self._outside.update(outside)
 
 
 def _shortened(verdict: Accepted | Rejected | Invalid | None) -> Accepted | Rejected | Invalid | None:

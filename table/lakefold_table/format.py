@@ -14,7 +14,7 @@ from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lakefold_table.entry import Entry, Invalid, Position, Rejected
     from lakefold_table.storage.base import Buffer
@@ -32,7 +32,8 @@ class Needs:
     bytes it may have; a path in the table, or the whole URI of a file elsewhere.
     `schemas`: older versions whose schema decides. `states`: whole versions, each by the root of its table
     (empty: this table) and its number. `operations_since`: what all versions after this one did must be
-    known.
+    known. `bases`: paths and URIs below which files of the table are to lie from then on; it decides whether
+    tables may lie there.
     """
 
     sizes: frozenset[str] = frozenset()
@@ -41,6 +42,7 @@ class Needs:
     states: frozenset[tuple[str, int]] = frozenset()
     operations_since: int | None = None
     listed: Mapping[Position, Iterable[Sequence[str]]] = field(default_factory=dict)
+    bases: frozenset[str] = frozenset()
 
     @classmethod
     def all_of(cls, several: Iterable[Needs]) -> Needs:
@@ -51,8 +53,10 @@ class Needs:
         states: set[tuple[str, int]] = set()
         since: list[int] = []
         listed: dict[Position, Iterable[Sequence[str]]] = {}
+        bases: set[str] = set()
         for one in several:
             listed.update(one.listed)
+            bases |= one.bases
             sizes |= one.sizes
             if one.schemas or one.states:
                 schemas |= one.schemas
@@ -69,6 +73,7 @@ class Needs:
             frozenset(states),
             min(since, default=None),
             listed,
+            frozenset(bases),
         )
 
 
@@ -79,7 +84,7 @@ class Observed:
     `sizes`: None for a file that is not there. `contents`: None for a file that is not there or is larger
     than what was asked for. `schemas`: the schema of an older version, None for a version that is gone.
     `states`: whole versions, None for one that is gone. `listed`: sizes in the order of what was listed for
-    an entry, -1 for a file that is not there.
+    an entry, -1 for a file that is not there. `outside`: those bases below which tables may not lie.
     """
 
     sizes: Mapping[str, int | None] = field(default_factory=dict)
@@ -87,6 +92,7 @@ class Observed:
     schemas: Mapping[int, object] = field(default_factory=dict)
     states: Mapping[tuple[str, int], object] = field(default_factory=dict)
     listed: Mapping[Position, array[int]] = field(default_factory=dict)
+    outside: Collection[str] = frozenset()
 
 
 @value()

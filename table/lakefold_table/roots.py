@@ -7,9 +7,11 @@ branches and the bases of clones so, and open files by such names (tried).
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 _QUERY: Final = "?ddbTableName="
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def below(root: str, path: str) -> str:
@@ -30,6 +32,11 @@ def folder_and_name(name: str) -> tuple[str, str]:
     place, query = _parted(name)
     folder, _, last = place.rpartition("/")
     return f"{folder}{query}", last
+
+
+def is_whole(name: str) -> bool:
+    """Whether it is an absolute path or a URI: the same place whatever folder its reader runs in."""
+    return name.startswith("/") or _URI.match(name) is not None
 
 
 def _parted(name: str) -> tuple[str, str]:

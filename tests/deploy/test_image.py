@@ -17,6 +17,7 @@ from tests.deploy.manifests import DEPLOY, ROOT, load
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXAMPLES = sorted((DEPLOY / "helm/examples").glob("*.yaml"))
 COPIED = re.compile(r"^COPY (?!--from)(.+) \S+$", re.MULTILINE)
 
 
@@ -108,7 +109,7 @@ def test_the_image_runs_as_nobody_in_particular_and_without_java() -> None:
         (["--builtin-schema", "vendor.compose-spec"], ["compose/compose.yaml"]),
         (
             ["--schemafile", str(DEPLOY / "helm/lakefold/values.schema.json")],
-            ["helm/lakefold/values.yaml", "helm/examples/minimal.yaml", "helm/examples/full.yaml"],
+            ["helm/lakefold/values.yaml", *(f"helm/examples/{each.name}" for each in EXAMPLES)],
         ),
     ],
     ids=["compose", "values"],

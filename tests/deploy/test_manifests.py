@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +109,7 @@ def test_no_partition_has_two_committers() -> None:
 
 def test_a_pod_that_shares_is_there_before_another_leaves() -> None:
     shared = [each["spec"] for each in DEPLOYMENTS if _partitions(each) == "shared"]
-    assert len(shared) == 2
+    assert len(shared) == 3
     for spec in shared:
         assert spec["replicas"] > 1
         assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
@@ -158,12 +161,16 @@ def test_the_settings_file_is_one_that_a_committer_reads(where: str, tmp_path: P
     settings = read_settings({}, file)
     values = load(render.EXAMPLES / f"{where}.yaml")
     options = values["kafka"].get("options", {})
-    mount = values.get("storage", {}).get("mountPath", "/tables")
+    storage = values.get("storage", {})
+    mount = storage.get("mountPath", "/tables")
     assert settings.bootstrap_servers == values["kafka"]["bootstrapServers"]
     assert settings.kafka == {
         name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()
     }
-    assert settings.roots == (f"file://{mount}",)
+    assert settings.roots == tuple(storage.get("roots", [f"file://{mount}"]))
+    assert settings.storage_options == {
+        name: str(value) for name, value in storage.get("options", {}).items()
+    }
     assert (
         settings.http_port
         == pod_of(committers_of(RENDERED[where])[0])["containers"][0]["ports"][0]["containerPort"]
@@ -183,12 +190,39 @@ def test_secrets_reach_the_client_by_its_own_names(monkeypatch: pytest.MonkeyPat
     container = pod_of(committers_of(RENDERED["full"])[0])["containers"][0]
     secret = [each for each in container["env"] if "valueFrom" in each]
     assert [each["valueFrom"]["secretKeyRef"] for each in secret] == [
-        {"name": "lakefold-kafka", "key": "password"}
+        {"name": "lakefold-kafka", "key": "password"},
+        {"name": "lakefold-store", "key": "secret"},
     ]
-    monkeypatch.setenv(secret[0]["name"], "not to be seen")
+    for each in secret:
+        monkeypatch.setenv(each["name"], "not to be seen")
     settings = read_settings({})
     assert settings.kafka == {"sasl.password": "not to be seen"}
+    assert settings.storage_options == {"aws_secret_access_key": "not to be seen"}
     assert "not to be seen" not in str(settings)
+
+
+STORAGE: dict[str, list[dict[str, Any]]] = {
+    "good": [
+        {"roots": ["s3://lake/a", "s3a://lake", "s3+ddb://lake/a", "gs://lake", "az://lake"]},
+        {"roots": ["abfss://lake@account.dfs.core.windows.net/a", "file:///lake"]},
+        {"options": {"aws_access_key_id": "a", "sse_kms_key_id": "b", "timeout": 5}},
+    ],
+    "bad": [
+        *({"roots": [root]} for root in ("/lake", "http://lake", "s3://")),
+        *({"options": {name: "x"}} for name in ("aws_secret_access_key", "session_token", "account_key")),
+    ],
+}
+
+
+def test_the_values_take_every_store_and_no_secret(tmp_path: Path) -> None:
+    for kind, several in STORAGE.items():
+        for number, storage in enumerate(several):
+            (tmp_path / f"{kind}-{number}.json").write_text(json.dumps({"storage": storage}))
+    schema = ["--schemafile", str(DEPLOY / "helm/lakefold/values.schema.json"), "--output-format", "json"]
+    said = [sys.executable, "-m", "check_jsonschema", *schema, *map(str, tmp_path.glob("*.json"))]
+    told = subprocess.run(said, check=False, capture_output=True, text=True).stdout
+    refused = {each["filename"] for each in json.loads(told)["errors"]}
+    assert refused == set(map(str, tmp_path.glob("bad-*.json")))
 
 
 def test_each_volume_is_there_and_tables_lie_under_a_root() -> None:
@@ -197,6 +231,18 @@ def test_each_volume_is_there_and_tables_lie_under_a_root() -> None:
             pod = pod_of(deployment)
             mounted = {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
             assert mounted == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_there_is_a_volume_for_tables_where_they_lie_on_one_and_nowhere_else() -> None:
+    with_volume = {
+        where
+        for where, found in ALL.items()
+        for each in committers_of(found)
+        if any("persistentVolumeClaim" in volume for volume in pod_of(each)["volumes"])
+    }
+    claims = {where for where, found in ALL.items() if of_kind(found, "PersistentVolumeClaim")}
+    assert with_volume == ALL.keys() - {"eks"}
+    assert claims == with_volume - {"full"}
 
 
 def test_selectors_find_the_pods() -> None:
@@ -216,6 +262,18 @@ def test_brokers_can_be_reached_through_the_network_policy() -> None:
         policy = of_kind(RENDERED[where], "NetworkPolicy")[0]
         let = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
         assert asked <= let
+
+
+def test_stores_and_collectors_can_be_reached_through_it_where_there_are_some() -> None:
+    rules = {where: of_kind(found, "NetworkPolicy")[0]["spec"]["egress"] for where, found in RENDERED.items()}
+    let = {
+        where: {port["port"] for rule in found for port in rule["ports"]} - {53}
+        for where, found in rules.items()
+    }
+    brokers = {9092, 9093, 9094, 9096}
+    assert let == {"minimal": brokers, "counted": brokers, "eks": {9096, 443, 4318}, "full": {9094, 9000}}
+    assert rules["full"][-1]["to"] == [{"ipBlock": {"cidr": "198.51.100.0/24"}}]
+    assert "to" not in rules["eks"][-2]
 
 
 def test_kustomize_and_helm_run_the_same_pod() -> None:

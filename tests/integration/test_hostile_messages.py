@@ -285,17 +285,31 @@ def test_no_name_inside_of_a_proposal_leads_out(place: Place) -> None:
     assert place.seen() == before
 
 
-def test_a_base_is_never_written_to(place: Place) -> None:
+def test_no_reader_is_sent_elsewhere_by_a_base(place: Place) -> None:
     outside = place.region / "elsewhere"
     lance.write_dataset(rows([9]), str(outside / "victim"))
-    before = place.seen(outside)
-    based = creation(place.uri("lake/based"))
-    based.lance.overwrite.initial_bases.add(id=1, path=str(outside / "victim"), is_dataset_root=True)
-    later = at(place.ledger.uri, Envelope())
-    later.lance.uuid, later.lance.read_version = "later", 1
-    later.lance.update_bases.new_bases.add(id=1, path=str(outside / "victim"), is_dataset_root=True)
-    place.answers(place.send([(one.table.encode(), encode(one), []) for one in (based, later)]))
-    assert place.seen(outside) == before
+    (place.lake / "way-out").symlink_to(outside)
+    before = place.seen()
+    hostile: dict[str, Envelope] = {}
+    for number, path in enumerate(
+        [
+            str(outside / "victim"),
+            f"file://{outside}/victim",
+            f"{place.lake}/../elsewhere/victim",
+            f"{place.lake}/way-out/victim",
+            "../elsewhere/victim",
+            "s3://other/table",
+        ]
+    ):
+        based = creation(place.uri(f"lake/based-{number}"))
+        based.lance.overwrite.initial_bases.add(id=1, path=path, is_dataset_root=True)
+        later = at(place.ledger.uri, Envelope())
+        later.lance.uuid, later.lance.read_version = f"later-{number}", 1
+        later.lance.update_bases.new_bases.add(path=path, name="n", is_dataset_root=True)
+        hostile[f"created with {path}"], hostile[f"given {path}"] = based, later
+    told = place.refuses_envelopes(hostile)
+    assert all(" base " in one for one in told.values()), told
+    assert place.seen() == before
 
 
 def bombs(uri: str) -> Iterator[Raw]:

@@ -119,6 +119,14 @@ def set_file(index: IndexMetadata) -> None:
     index.files[1].path = "gone.lance"
 
 
+def file_up(index: IndexMetadata) -> None:
+    index.files[1].path = "../../data/f.lance"
+
+
+def file_elsewhere(index: IndexMetadata) -> None:
+    index.files[1].path = "/etc/passwd"
+
+
 def no_files(index: IndexMetadata) -> None:
     del index.files[:]
 
@@ -169,6 +177,8 @@ WRONG: dict[str, Callable[[IndexMetadata], None]] = {
     "base 3": set_base,
     "has 20 bytes, the transaction says 21": set_size,
     "gone.lance of index 'a_idx' is missing": set_file,
+    r"files \['\.\./\.\./data/f\.lance'\] of index 'a_idx' leave its folder": file_up,
+    r"files \['/etc/passwd'\] of index 'a_idx' leave its folder": file_elsewhere,
     "bitmap of index a_idx": set_bitmap,
     "doesn't say which fragments": untold,
     "covers fragment 2, but ids were used up to 1": future,

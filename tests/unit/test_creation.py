@@ -164,13 +164,13 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
     ),
     "base twice": (
         lambda e: [e.lance.overwrite.initial_bases.add(id=1, path=name) for name in "xy"],
-        "has no path or the id of another",
+        "a base has the id of another",
         "of its own",
     ),
     "base without path": (
         lambda e: e.lance.overwrite.initial_bases.add(id=1),
-        "has no path or the id of another",
-        "of its own",
+        "a base has no path",
+        "the path or URI",
     ),
 }
 

@@ -14,7 +14,7 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import StopError
 from lakefold_table.storage.memory import MemoryStorage
-from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, opened, versions_at
+from tests.folding import FORMAT, LOG, append, changed, creation, entries, fold_at, opened, versions_at
 from tests.foreign import commit, roll_back, wipe
 
 NAME = "provable"
@@ -122,6 +122,73 @@ def test_wiped_marks_are_not_proven_by_the_stamp() -> None:
     clean_up(4)
     with pytest.raises(StopError, match=f"version 4 is gone, {GONE}"):
         open_it(answered(3))
+
+
+def stray(read: int = 3) -> bytes:
+    """What a committer that stood at version 3 put as the next one, late."""
+    late = opened(HERE)
+    assert late.table.version == read
+    envelope = append("late", read=read, app="a", batch=9)
+    prepared = late.prepare(entries([changed(envelope, lambda e: setattr(e, "table", HERE))], 7))
+    assert prepared.step.publication is not None
+    return b"".join(prepared.step.publication.buffers)
+
+
+def put_late(number: int, data: bytes) -> None:
+    """It arrives once its place is free again."""
+    clean_up(number)
+    versions = versions_at(HERE)
+    versions.storage.put_if_absent(versions.path(number), [data])
+
+
+def test_a_file_that_came_late_is_no_version() -> None:
+    late = stray()
+    commit(HERE, "append")
+    commit(HERE, "append")
+    clean_up(1, 2, 3)
+    put_late(4, late)
+    with pytest.raises(StopError, match="the file of version 4 holds marks that no later version carries"):
+        open_it()
+    table = open_it(answered(3))
+    assert table.marks.offset_of(LOG) == 2
+    assert table.marks.version == 3
+
+
+def test_a_file_that_came_late_in_the_place_of_our_own_version_is_none_either() -> None:
+    late = stray()
+    fold_at(opened(HERE), [changed(append("g", read=3), lambda e: setattr(e, "table", HERE))], 3)
+    commit(HERE, "append")
+    whole = open_it().marks
+    put_late(4, late)
+    assert open_it().marks == whole
+    assert whole.offset_of(LOG) == 3
+
+
+def test_clients_that_drop_the_metadata_hide_no_version_of_ours() -> None:
+    whole = open_it().marks
+    commit(HERE, "append", wipe)
+    commit(HERE, "delete")
+    assert open_it().marks == whole
+
+
+def test_a_committer_goes_on_beside_clients_that_drop_the_metadata() -> None:
+    table = opened(HERE)
+    commit(HERE, "append", wipe)
+    entry = changed(append("n", read=3), lambda e: setattr(e, "table", HERE))
+    assert isinstance(fold_at(table, [entry], 3)[0].result, Committed)
+    assert open_it().marks.offset_of(LOG) == 3
+
+
+def test_a_committer_that_stood_still_does_not_go_on_from_a_file_that_came_late() -> None:
+    late = stray()
+    table = opened(HERE)
+    commit(HERE, "append")
+    commit(HERE, "append")
+    put_late(4, late)
+    entry = changed(append("n", read=3), lambda e: setattr(e, "table", HERE))
+    with pytest.raises(StopError, match="the file of version 4 holds marks that no later version carries"):
+        fold_at(table, [entry], 3)
+    assert versions_at(HERE).latest() == 5
 
 
 def test_marks_of_another_branch_are_not_proven_by_the_stamp() -> None:

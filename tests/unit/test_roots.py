@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefold_table.roots import above, below, folder_and_name
+from lakefold_table.roots import above, below, folder_and_name, is_whole
 from lakefold_table.uri import canonical, place
 
 EXTERNAL = "s3+ddb://lake/a/t?ddbTableName=versions"
@@ -57,3 +57,10 @@ def test_what_was_named_below_a_root_leads_back_to_it(root: str, path: str) -> N
 def test_a_name_that_ends_otherwise_is_left_as_it_is(root: str) -> None:
     assert above(root, "tree/b") == root
     assert above(below(root, "tree/bb"), "b") == below(root, "tree/bb")
+
+
+def test_every_root_is_a_whole_name_and_what_depends_on_a_folder_is_none() -> None:
+    assert all(map(is_whole, ROOTS))
+    assert not any(
+        map(is_whole, ["", "a", "./a", "~/a", "C:/a", "file:/a", " /a", "a/b://c", "://a", "1s3://a"])
+    )

@@ -9,6 +9,7 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.features import Flag, set_flag
+from lakefold_table.lance.operations.update_bases import place_fault
 from lakefold_table.lance.schemas.columns import KNOWN_VERSIONS, some
 from lakefold_table.lance.schemas.data_files import FILE_VERSIONS
 from lakefold_table.lance.schemas.keys import check_primary_key
@@ -17,7 +18,7 @@ from lakefold_table.lance.schemas.schema import RESERVED_NAMES, TOP, check_struc
 from lakefold_table.lance.validity import reserved_key_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.file_pb2 import Field
@@ -28,8 +29,11 @@ MAX_DEPTH = 64
 DEFAULT_STORAGE_VERSION = "2.2"
 
 
-def creation_fault(envelope: Envelope) -> Invalid | None:
-    """What is wrong with a proposal to create a table, apart from its fragments."""
+def creation_fault(envelope: Envelope, outside: Collection[str]) -> Invalid | None:
+    """What is wrong with a proposal to create a table, apart from its fragments.
+
+    `outside`: as of `Observed`.
+    """
     transaction, version = envelope.lance, envelope.create.data_storage_version
     overwrite = transaction.overwrite
     if envelope.branch:
@@ -48,12 +52,12 @@ def creation_fault(envelope: Envelope) -> Invalid | None:
             f"data storage version {version!r} is not known", f"use one of {', '.join(KNOWN_VERSIONS)}"
         )
     bases = Counter(base.id for base in overwrite.initial_bases)
-    if any(count > 1 for count in bases.values()) or not all(base.path for base in overwrite.initial_bases):
-        return Invalid(
-            "a base has no path or the id of another", "give each base a path and an id of its own"
-        )
-    return schema_fault(overwrite.schema) or reserved_key_fault(
-        [*overwrite.config_upsert_values, *overwrite.schema_metadata]
+    if any(count > 1 for count in bases.values()):
+        return Invalid("a base has the id of another", "give each base an id of its own")
+    return (
+        place_fault(overwrite.initial_bases, outside)
+        or schema_fault(overwrite.schema)
+        or reserved_key_fault([*overwrite.config_upsert_values, *overwrite.schema_metadata])
     )
 
 

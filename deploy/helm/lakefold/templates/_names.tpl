@@ -48,6 +48,26 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 LAKEFOLD_KAFKA__{{ . | upper | replace "." "_" }}
 {{- end -}}
 
+{{/* One for an option of the object store. */}}
+{{- define "lakefold.storageVariable" -}}
+LAKEFOLD_STORAGE_OPTIONS__{{ . | upper }}
+{{- end -}}
+
+{{- define "lakefold.roots" -}}
+{{- .Values.storage.roots | default (list (printf "file://%s" .Values.storage.mountPath)) | toJson -}}
+{{- end -}}
+
+{{/* Not empty where tables lie on a volume. */}}
+{{- define "lakefold.onVolume" -}}
+{{- if .Values.storage.existingClaim }}yes{{ end -}}
+{{- range include "lakefold.roots" . | fromJsonArray }}{{ if hasPrefix "file://" . }}yes{{ end }}{{ end -}}
+{{- end -}}
+
+{{/* Not empty where tables lie in an object store. */}}
+{{- define "lakefold.inStore" -}}
+{{- range include "lakefold.roots" . | fromJsonArray }}{{ if not (hasPrefix "file://" .) }}yes{{ end }}{{ end -}}
+{{- end -}}
+
 {{/* The settings file. JSON's strings are TOML's, and so are its numbers, booleans and lists of them. */}}
 {{- define "lakefold.settings" -}}
 bootstrap_servers = {{ required "kafka.bootstrapServers: name the brokers, as host:port,…" .Values.kafka.bootstrapServers | toJson }}
@@ -57,7 +77,7 @@ outcomes_topic = {{ .Values.topics.outcomes | toJson }}
 dead_letters_topic = {{ .Values.topics.deadLetters | toJson }}
 topic_partitions = {{ .Values.topics.partitions | int }}
 topic_replication = {{ .Values.topics.replication | int }}
-roots = {{ .Values.storage.roots | default (list (printf "file://%s" .Values.storage.mountPath)) | toJson }}
+roots = {{ include "lakefold.roots" . }}
 http_port = 8080
 {{- range $name, $value := .Values.settings }}
 {{ $name }} = {{ $value | toJson }}
@@ -66,5 +86,12 @@ http_port = 8080
 [kafka]
 {{- range $name, $value := .Values.kafka.options }}
 {{ $name | toJson }} = {{ $value | toString | toJson }}
+{{- end }}
+{{- with .Values.storage.options }}
+
+[storage_options]
+{{- range $name, $value := . }}
+{{ $name | toJson }} = {{ $value | toString | toJson }}
+{{- end }}
 {{- end }}
 {{- end -}}

@@ -86,6 +86,7 @@ def entry_fault(table: Working, index: IndexMetadata, read_version: int) -> Inva
     return (
         _kind_fault(index)
         or _coverage_fault(table, index)
+        or names_fault(index.name, index.files)
         or files_fault(index.name, dict(_listed(index)), table.observed.sizes)
     )
 
@@ -97,6 +98,17 @@ def time_fault(index: IndexMetadata) -> Invalid | None:
     return Invalid(
         f"index {index.name!r} was created {index.created_at} ms after 1970, which no client can show",
         "give milliseconds, or leave the time out",
+    )
+
+
+def names_fault(name: str, files: Iterable[IndexFile]) -> Invalid | None:
+    """Why an index can't have files of these names."""
+    wrong = [one.path for one in files if not is_inside(one.path)]
+    if not wrong:
+        return None
+    return Invalid(
+        f"files {some(wrong)} of index {name!r} leave its folder or have no plain names",
+        "name them relative to the folder of the index",
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Invalid
-from lakefold_table.lance.indexing.index_entries import UUID_BYTES, files_fault, files_of
+from lakefold_table.lance.indexing.index_entries import UUID_BYTES, files_fault, files_of, names_fault
 from lakefold_table.lance.indexing.indices import coverage, covering, is_address_based, kind_of_url, type_of
 from lakefold_table.lance.manifests.naming import index_path, is_inside
 from lakefold_table.lance.rows.bitmaps import Bitmap
@@ -82,8 +82,9 @@ def _told_fault(
             if is_inside(file.path)
         }
         paths = paths_of_rewritten([one])
-        fault = files_fault(
-            one.new_id.uuid.hex(), {path: sizes.get(path, 0) for path in paths}, table.observed.sizes
+        name = one.new_id.uuid.hex()
+        fault = names_fault(name, one.new_index_files) or files_fault(
+            name, {path: sizes.get(path, 0) for path in paths}, table.observed.sizes
         )
         if fault is not None:
             return fault

@@ -20,7 +20,7 @@ from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.manifests.naming import MAX_SEGMENT, Scheme, is_detached
 from lakefold_table.lance.operations.update_bases import free_id, with_bases
 from lakefold_table.lance.refs.names import branch_path, branch_root, check_branch_name
-from lakefold_table.roots import above, below
+from lakefold_table.roots import above, below, is_whole
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -76,7 +76,7 @@ def begin(envelope: Envelope, observed: Observed) -> LanceState | Invalid:
 def _request_fault(envelope: Envelope) -> Invalid | None:
     """What is wrong with the proposal in itself."""
     transaction, clone = envelope.lance, envelope.lance.clone
-    if not (clone.ref_path.startswith("/") or "://" in clone.ref_path):
+    if not is_whole(clone.ref_path):
         return Invalid(
             f"the clone's source {clone.ref_path!r} is no absolute path or URI", "give the whole path"
         )

@@ -16,6 +16,7 @@ from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.lance.operations.append import own_files
 from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.update_bases import needs_of
 from lakefold_table.lance.schemas.columns import LEGACY_FILES, columns_of
 from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, LEGACY
 from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
@@ -34,9 +35,11 @@ NAMES = {FILE_VERSIONS[name]: name for name in ("0.1", "2.0", "2.1", "2.2", "2.3
 """What a manifest calls the version of its data files; `0.1` stands for all files before 2 (tried)."""
 
 
-def needs(_state: LanceState | None, envelope: Envelope) -> Needs:
-    """The sizes of the new fragments' files."""
-    return Needs(sizes=frozenset(own_files(envelope.lance.overwrite.fragments)))
+def needs(state: LanceState | None, envelope: Envelope) -> Needs:
+    """The sizes of the new fragments' files; whether tables may lie where the first bases do."""
+    overwrite = envelope.lance.overwrite
+    sizes = Needs(sizes=frozenset(own_files(overwrite.fragments)))
+    return sizes if state is not None else Needs.all_of([sizes, needs_of(overwrite.initial_bases)])
 
 
 def create(table: Working, proposal: Proposal) -> Change | Invalid:
