@@ -12,7 +12,9 @@ from lakefold_table.lance.state import LanceState
 from tests.folding import FORMAT, versions_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from lakefold_protos.lance.table_pb2 import DataFragment
 
 
 def file_as_others_write(head: Manifest, transaction: Transaction | None) -> bytes:
@@ -35,10 +37,12 @@ def commit(
     *,
     to: int | None = None,
     metadata: bool = False,
+    deletes: Sequence[DataFragment] = (),
 ) -> int:
     """Another client's next version of the table at `uri`, or its version `to`; returns its number.
 
     `metadata`: an `update_config` that says it changes the table's metadata; one that does says so anyway.
+    `deletes`: the fragments as a `delete` says that it leaves them.
     """
     versions = versions_at(uri)
     newest = versions.latest()
@@ -56,6 +60,8 @@ def commit(
         getattr(transaction, operation).SetInParent()
     if metadata or (operation == "update_config" and dict(head.table_metadata) != before):
         transaction.update_config.table_metadata_updates.SetInParent()
+    if deletes:
+        transaction.delete.updated_fragments.extend(deletes)
     data = file_as_others_write(head, transaction if operation else None)
     versions.storage.put_if_absent(versions.path(head.version), [data])
     return head.version

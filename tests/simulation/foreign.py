@@ -5,14 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.stored import read_state
+from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
+from lakefold_table.lance.manifests.features import Flag, set_flag
+from lakefold_table.lance.rows.bitmaps import Bitmap
+from lakefold_table.lance.rows.deletions import ARRAY, deletion_path, encode_deletions
 from lakefold_table.lance.state import LanceState
 from tests.folding import FORMAT, versions_at
 from tests.foreign import commit, roll_back, wipe
+from tests.simulation.rows import deletions_of, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakefold_protos.lance.table_pb2 import Manifest
+
+
+FILE_ID: Final = 10**6
+"""Of deletion files that other clients write: no proposal's has it."""
 
 
 def _older(uri: str, version: int) -> LanceState:
@@ -52,10 +61,42 @@ def _restore(uri: str, older: int) -> int:
     return commit(uri, "restore", change)
 
 
+def _delete(uri: str, older: int) -> int:
+    """Deletes a row as other clients do; a commit like any other where there is none."""
+    versions = versions_at(uri)
+    newest = _older(uri, versions.latest())
+    rows = [
+        (number, live)
+        for number, live in rows_of(newest, deletions_of(uri, newest)).items()
+        if len(live.rows) > 1
+    ]
+    if not rows:
+        return commit(uri)
+    number, live = rows[older % len(rows)]
+    there = newest.fragments.get([number])[number]
+    deleted = Bitmap(range(there.physical_rows)) - Bitmap(sorted(live.rows)[1:])
+    file = DeletionFile(
+        file_type=ARRAY, read_version=newest.version, id=FILE_ID, num_deleted_rows=len(deleted)
+    )
+    versions.storage.put(deletion_path(number, file), [encode_deletions(deleted, ARRAY)])
+    changed = DataFragment()
+    changed.CopyFrom(there)
+    changed.deletion_file.CopyFrom(file)
+
+    def change(head: Manifest) -> None:
+        fragments = [changed if one.id == number else one for one in newest.fragments]
+        del head.fragments[:]
+        head.fragments.extend(fragments)
+        set_flag(head, Flag.DELETION_FILES)
+
+    return commit(uri, "delete", change, deletes=[changed])
+
+
 ACTS: Final[Mapping[str, Callable[[str, int], int]]] = {
     "commit": _commit,
     "config": _config,
     "wipe": _wipe,
     "roll back": _roll_back,
     "restore": _restore,
+    "delete": _delete,
 }

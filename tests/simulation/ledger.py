@@ -16,13 +16,15 @@ from lakefold_table.lance.invariants import Step, faults
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT
 from tests.simulation.broker import LOG
-from tests.simulation.model import OUTSIDE, Sent
+from tests.simulation.model import BRANCHES, OUTSIDE, Sent
+from tests.simulation.rows import Live, MissingRowsError, Rows, added, count, deletions_of, rows_of, without
 from tests.simulation.runtime import BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakefold_log.record import Record
+    from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
     from lakefold_table.marks import Marks
     from tests.simulation.broker import Report
@@ -42,11 +44,15 @@ class Line:
     """What is known of one table.
 
     `answers`: what its versions record, by offset; `owners`: by epoch. `strays`: what was put where a version
-    had been `removed`. `touched`: others changed its metadata since our newest version.
+    had been `removed`. `touched`: others changed its metadata since our newest version. `undone`: the rows
+    that others deleted. `deletions`: what the deletion files of the newest version say.
     """
 
     uri: str
     states: dict[int, LanceState] = field(default_factory=dict)
+    rows: dict[int, Rows] = field(default_factory=dict)
+    deletions: dict[int, Bitmap] = field(default_factory=dict)
+    undone: Rows = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
     strays: dict[str, bytes] = field(default_factory=dict)
@@ -99,8 +105,13 @@ class Ledger:
         )
         before = line.states.get(line.newest)
         line.states[state.version] = state
+        line.deletions = deletions_of(uri, state)
+        line.rows[state.version] = rows_of(state, line.deletions)
+        last = line.rows.get(line.newest, {})
         line.newest = state.version
-        if process is not None:
+        if process is None:
+            note_undone(line, last)
+        else:
             demand(is_own(state.properties, state.version), "position-travels", f"{path} says nothing of us")
             record = decode_record(state.properties)
             assert record is not None
@@ -123,7 +134,7 @@ class Ledger:
         self._check_marks(line, marks, name)
         if before is not None:
             demand(state.time_us > before.time_us, "fold-is-a-function", f"{name}: its time is not later")
-        found = [f"{one.name}: {fault}" for one, fault in faults(Step.whole(before, state))]
+        found = [f"{one.name}: {fault}" for one, fault in faults(Step.whole(before, state, line.deletions))]
         demand(not found, "the table's own invariants", f"{name}: {found}")
         owner = line.owners.setdefault(marks.epoch, process)
         demand(
@@ -142,7 +153,7 @@ class Ledger:
         for offset, refused in record.refused.items():
             self._note(line, offset, refused.result, name)
         line.recorded[state.version] = [*record.committed, *record.refused]
-        self._check_content(before, state, record, name)
+        self._check_content(line, before, state, record)
         line.marks = marks
         line.touched = False
 
@@ -199,24 +210,36 @@ class Ledger:
                 f"{name} says {answer} of {offset}, reported was {told}",
             )
 
-    def _check_content(self, before: LanceState | None, state: LanceState, record: Record, name: str) -> None:
-        """The version before with the files of what was committed, in its order, and nothing else."""
-        files = [] if before is None else files_of(before)
-        for offset in record.committed:
-            files += self._files_of(self.sent[offset])
-        demand(
-            files_of(state) == files, "every-entry-answered", f"{name} holds {files_of(state)}, not {files}"
-        )
+    def _check_content(
+        self, line: Line, before: LanceState | None, state: LanceState, record: Record
+    ) -> None:
+        """The rows of the version before, as what was committed left them in its order, and nothing else."""
+        name = f"{line.uri} version {state.version}"
+        rows = {} if before is None else line.rows[before.version]
+        for offset, answer in record.committed.items():
+            rows = self._rows_after(rows, self.sent[offset], answer)
+        now = line.rows[state.version]
+        demand([*now.items()] == [*rows.items()], "every-entry-answered", f"{name} holds {now}, not {rows}")
         if before is not None:
             demand(
                 user_metadata(before) == user_metadata(state), "every-entry-answered", f"{name}: its metadata"
             )
 
-    def _files_of(self, sent: Sent) -> list[str]:
-        """The data files that an entry brings: a branch begins with those of a version of its main line."""
-        if sent.kind not in ("branch", "early branch"):
-            return sent.files
-        return files_of(self.line(sent.envelope.table).states[sent.envelope.lance.clone.ref_version])
+    def _rows_after(self, rows: Rows, sent: Sent, answer: Committed) -> Rows:
+        """The rows that live after an entry; a branch begins with those of a version of its main line."""
+        if sent.kind in BRANCHES:
+            return self.line(sent.envelope.table).rows[sent.envelope.lance.clone.ref_version]
+        new = added(sent.envelope, answer)
+        counted = (answer.rows_added, answer.rows_deleted)
+        demand(
+            counted == (count(new), count(sent.deletes)),
+            "every-entry-answered",
+            f"{sent.offset} ({sent.kind}) is {answer}, it adds {new} and deletes {sent.deletes}",
+        )
+        try:
+            return {**without(rows, sent.deletes), **new}
+        except MissingRowsError as error:
+            raise BrokenError(f"every-entry-answered: {sent.offset} is {answer}: {error}") from error
 
     def report(self, report: Report, process: Process) -> None:
         """A report was decided."""
@@ -277,9 +300,15 @@ class Ledger:
                 )
 
 
-def files_of(state: LanceState) -> list[str]:
-    """The names of the data files, in the order of the fragments."""
-    return [file.path for fragment in state.fragments for file in fragment.files]
+def note_undone(line: Line, before: Rows) -> None:
+    """Notes what another client deleted by its version."""
+    now = line.rows[line.newest]
+    for number, live in before.items():
+        left = now[number].rows if number in now else frozenset()
+        gone = live.rows - left
+        if gone:
+            known = line.undone[number].rows if number in line.undone else frozenset()
+            line.undone[number] = Live(live.file, known | gone)
 
 
 def user_metadata(state: LanceState) -> dict[str, str]:

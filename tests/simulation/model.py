@@ -10,27 +10,41 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from lakefold_table.entry import Committed
+from tests.simulation.rows import Live, Rows, added, without
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Result
 
 COMMITTED: Final = "Committed"
 DUPLICATE: Final = "Duplicate"
 REJECTED: Final = "Rejected"
 INVALID: Final = "Invalid"
-WRONG: Final = frozenset({"bad", "future", "missing", "nowhere", "claims nothing"})
+WRONG: Final = frozenset({"bad", "future", "missing", "nowhere"})
 """Kinds that are wrong in themselves, where there is a table."""
 OUTSIDE: Final = frozenset({"garbage", "bad branch", "wrong key"})
 """Kinds that never reach a table."""
+BRANCHES: Final = frozenset({"branch", "early branch"})
+"""Kinds that begin a branch."""
+DELETING: Final = frozenset({"delete", "blind delete", "update", "lost deletes"})
+"""Kinds that delete rows. A blind one doesn't say which; of a lost one the deletion file isn't there."""
 
 
 @dataclass(frozen=True)
 class Sent:
-    """One message of the log as its producer meant it. `uri`: the root of the table or branch it is for."""
+    """One message of the log as its producer meant it.
+
+    `uri`: the root of the table or branch it is for. `deletes`: the rows that it deletes, by fragment.
+    """
 
     offset: int
     kind: str
     uri: str
     envelope: Envelope
+    deletes: dict[int, Live] = field(default_factory=dict)
 
     @property
     def key(self) -> object:
@@ -40,23 +54,23 @@ class Sent:
             return (envelope.app_id, envelope.batch_id)
         return envelope.lance.uuid or None
 
-    @property
-    def files(self) -> list[str]:
-        """The data files that it brings."""
-        return [file.path for one in self.envelope.lance.append.fragments for file in one.files]
-
 
 @dataclass
 class Table:
     """One table or branch.
 
     `harsh`: something happened to it that the log doesn't tell of; `dropped`: at this offset it was gone.
+    `rows`: those that live by what was committed; `touched`: by fragment the last version that deleted some.
+    `undone`: rows that others deleted, at some time.
     """
 
     exists: bool = False
     harsh: bool = False
     dropped: int | None = None
     committed: dict[object, int] = field(default_factory=dict)
+    rows: Rows = field(default_factory=dict)
+    touched: dict[int, int] = field(default_factory=dict)
+    undone: Mapping[int, Live] = field(default_factory=dict)
 
 
 @dataclass
@@ -81,25 +95,51 @@ class Model:
         if sent.kind == "create":
             begun = {INVALID} if sent.envelope.branch else {COMMITTED}
             return {REJECTED} if table.exists else begun
-        if sent.kind in ("branch", "early branch"):
-            if table.exists:
-                return {REJECTED, INVALID}
-            source = self.table(sent.envelope.table)
-            unsure = sent.kind == "early branch" or source.harsh
-            return {COMMITTED, REJECTED, INVALID} if unsure else {COMMITTED}
-        if not table.exists or sent.kind in WRONG:
-            return {INVALID, REJECTED} if table.exists and table.harsh else {INVALID}
-        found = {COMMITTED}
-        if sent.kind == "late file":
-            found.add(INVALID)
-        if table.harsh:
-            found |= {REJECTED, INVALID}
-        return found
+        if sent.kind in BRANCHES:
+            return self._of_branch(table, sent)
+        return _of_rows(table, sent)
 
-    def take(self, sent: Sent, answer: str) -> None:
+    def _of_branch(self, table: Table, sent: Sent) -> set[str]:
+        if table.exists:
+            return {REJECTED, INVALID}
+        source = self.table(sent.envelope.table)
+        unsure = sent.kind == "early branch" or source.harsh
+        return {COMMITTED, REJECTED, INVALID} if unsure else {COMMITTED}
+
+    def take(self, sent: Sent, answer: Result) -> None:
         """What was answered, so that what follows can be told."""
         table = self.table(sent.uri)
-        if answer == COMMITTED:
-            table.exists = True
-            if sent.key is not None:
-                table.committed[sent.key] = sent.offset
+        if not isinstance(answer, Committed):
+            return
+        table.exists = True
+        if sent.key is not None:
+            table.committed[sent.key] = sent.offset
+        if not table.harsh:
+            table.rows = {**without(table.rows, sent.deletes), **added(sent.envelope, answer)}
+            table.touched.update(dict.fromkeys(sent.deletes, answer.version))
+
+
+def _of_rows(table: Table, sent: Sent) -> set[str]:
+    """What is right for an entry that brings or deletes rows."""
+    if not table.exists:
+        return {INVALID}
+    if sent.kind in WRONG:
+        return {INVALID, REJECTED} if table.harsh else {INVALID}
+    if sent.kind == "lost deletes":
+        return {INVALID, REJECTED}
+    if table.harsh:
+        return {COMMITTED, REJECTED, INVALID}
+    found = _of_deletes(table, sent) if sent.kind in DELETING else {COMMITTED}
+    return found | {INVALID} if sent.kind == "late file" else found
+
+
+def _of_deletes(table: Table, sent: Sent) -> set[str]:
+    """What is right for an entry that deletes rows: others may have deleted those, or beside them."""
+    for number, gone in sent.deletes.items():
+        there = table.rows.get(number)
+        if there is None or not gone.rows <= there.rows:
+            return {REJECTED}
+        meanwhile = table.touched.get(number, 0) > sent.envelope.lance.read_version
+        if meanwhile and sent.kind == "blind delete":
+            return {REJECTED}
+    return {COMMITTED, REJECTED} if sent.deletes.keys() & table.undone.keys() else {COMMITTED}

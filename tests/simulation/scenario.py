@@ -35,6 +35,7 @@ KINDS: Final = (
     *["tagged", "reserve", "create", "empty"],
     *["garbage", "bad branch", "wrong key"],
 )
+DELETES: Final = (*["delete"] * 4, *["update"] * 3, *["blind delete"] * 2, "lost deletes")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class Mixture:
 
     `most`: committers at once. `again`: how often a producer sends an old entry again. `gap_s`, `operator_s`,
     `foreign_s`: how long producers, the operator and foreign clients pause at most. `late_files`: how often a
-    data file is there only `late_s` seconds after its proposal, at most.
+    data file is there only `late_s` seconds after its proposal, at most. `deletes`: how often an entry
+    deletes rows, where there are any.
     """
 
     tables: int
@@ -59,6 +61,7 @@ class Mixture:
     drops: bool
     late_files: float
     late_s: float
+    deletes: float
     cheap_size: bool
     troubles: Troubles
     lose_reports: float
@@ -86,6 +89,7 @@ class Mixture:
             drops=random.random() < 1 / 8,
             late_files=random.choice([0.0, 0.05, 0.5]),
             late_s=random.choice([0.2, 2.0, 20.0]),
+            deletes=random.choice([0.0, 0.3, 0.8]),
             cheap_size=random.random() < 1 / 2,
             troubles=Troubles(
                 refuse=some(),
@@ -126,7 +130,8 @@ class Scenario:
             if mixture.branches:
                 world.harsh.update(root_of(uri, "b") for uri in world.uris)
             world.store.troubles, world.store.cheap_size = mixture.troubles, mixture.cheap_size
-            world.late_s, world.has_witness = mixture.late_s, not mixture.drops
+            world.producer.late_s, world.producer.removes = mixture.late_s, not mixture.drops
+            world.has_witness = not mixture.drops
             world.broker.lose = world.broker.refuse = mixture.lose_reports
             self._begin("producer", self._produce)
             self._begin("operator", self._operate)
@@ -159,23 +164,26 @@ class Scenario:
         if sent and random.random() < self.mixture.again:
             one = random.choice(sent[-12:])
             if one.kind not in OUTSIDE:
-                world.send_again(one.kind, one.uri, one.envelope)
+                world.producer.send_again(one)
                 return
         uri = random.choice(world.uris)
         there = world.ledger.line(uri).newest > 0
         branch = "b" if self.mixture.branches and there and random.random() < 1 / 3 else ""
         if branch and random.random() < 1 / 4:
-            world.send("branch", uri, branch=branch)
+            world.producer.send("branch", uri, branch=branch)
             return
         tried = any(one.kind == "create" and one.uri == uri for one in sent)
         kind = random.choice(KINDS) if tried or random.random() < 1 / 4 else "create"
         app = random.choice("ab")
-        if kind == "new" and random.random() < self.mixture.late_files:
+        if kind != "create" and random.random() < self.mixture.deletes:
+            kind = random.choice(DELETES)
+        elif kind == "new" and random.random() < self.mixture.late_files:
             kind = "late file"
-        if kind in ("keyless", "nameless", "tagged", "create", "reserve"):
-            world.send(kind, uri, branch=branch)
+        keyless = ("keyless", "nameless", "tagged", "create", "reserve")
+        if kind in keyless or (kind in DELETES and random.random() < 1 / 4):
+            world.producer.send(kind, uri, branch=branch)
             return
-        world.send(kind, uri, app, batches[app], branch)
+        world.producer.send(kind, uri, app, batches[app], branch)
         batches[app] += random.choice([1, 1, 1, 2])
 
     def _operate(self, process: Process) -> None:
@@ -226,7 +234,7 @@ class Scenario:
         self.hub.rest(LATEST_PUT_S + 1)
         self.hub.tell("operator", f"drops {uri.rpartition('/')[2]}")
         self.world.drop(uri)
-        self.world.send("create", uri)
+        self.world.producer.send("create", uri)
 
     def _rules(self) -> int:
         """Of a rolling upgrade: older releases are started too."""
@@ -246,7 +254,7 @@ class Scenario:
             numbers = versions_at(uri).numbers()
             if not numbers:
                 continue
-            acts = ["commit", "commit", "config", "wipe", "roll back"]
+            acts = ["commit", "commit", "config", "wipe", "roll back", "delete"]
             if self.mixture.harsh:
                 acts += ["restore", "clean up", "clean up"]
             line = world.ledger.line(uri)
@@ -260,7 +268,7 @@ class Scenario:
             version = foreign.ACTS[what](uri, older)
             if what == "restore":
                 world.harsh.add(uri)
-            if what != "commit":
+            if what not in ("commit", "delete"):
                 line.touched = True
             self.hub.tell(
                 "foreign", f"{what} (of {older}) makes version {version} of {uri.rpartition('/')[2]}"

@@ -22,23 +22,23 @@ LIVES = 3
 def begin(world: World) -> None:
     """A log with every kind of answer in it, for two tables."""
     one, two = world.uris
-    world.send("new", one, "a", 0)
-    world.send("create", one)
-    first = world.send("new", one, "a", 1)
-    world.send("keyless", one)
-    world.send("bad", one, "a", 2)
-    world.send("create", two)
-    world.send("garbage", two)
+    world.producer.send("new", one, "a", 0)
+    world.producer.send("create", one)
+    first = world.producer.send("new", one, "a", 1)
+    world.producer.send("keyless", one)
+    world.producer.send("bad", one, "a", 2)
+    world.producer.send("create", two)
+    world.producer.send("garbage", two)
     world.broker.mark()
-    world.send_again("new", one, first.envelope)
-    world.send("missing", two, "b", 3)
-    world.send("tagged", two)
-    world.send("create", two)
-    world.send("new", two, "b", 4)
-    world.send("reserve", one)
-    world.send("future", one, "a", 5)
-    world.send("nameless", one)
-    world.send("missing", one, "a", 6)
+    world.producer.send_again(first)
+    world.producer.send("missing", two, "b", 3)
+    world.producer.send("tagged", two)
+    world.producer.send("create", two)
+    world.producer.send("new", two, "b", 4)
+    world.producer.send("reserve", one)
+    world.producer.send("future", one, "a", 5)
+    world.producer.send("nameless", one)
+    world.producer.send("missing", one, "a", 6)
 
 
 def live_and_sleep(world: World, sleep_at: int) -> Process:
@@ -99,7 +99,7 @@ def test_asleep_at_each_step() -> None:
             begin(world)
             process = live_and_sleep(world, number)
             for sent in world.ledger.sent.values():
-                world.write_files(sent.uri, sent.envelope)
+                world.producer.write_files(sent.uri, sent.envelope)
             process.awake()
             world.hub.run(lambda: not process.running, 2000)  # noqa: B023 - called within this round
             world.finish()
@@ -112,14 +112,14 @@ def test_asleep_before_it_has_opened_the_table(again: int) -> None:
         world = World("simulation-step", Random(number * 1000 + again))
         with world.begun():
             (uri,) = world.uris
-            world.send("create", uri)
+            world.producer.send("create", uri)
             live(world, None)
             world.finish()
             for kind in ("tagged", "missing"):
-                world.send(kind, uri, "a", len(world.ledger.sent))
+                world.producer.send(kind, uri, "a", len(world.ledger.sent))
             process = live_and_sleep(world, number)
             for sent in world.ledger.sent.values():
-                world.write_files(sent.uri, sent.envelope)
+                world.producer.write_files(sent.uri, sent.envelope)
             if not process.asleep:
                 break
             process.awake()

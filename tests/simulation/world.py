@@ -16,8 +16,6 @@ from lakefold_committer.owned import OwnedTable
 from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Pace, Tables
 from lakefold_committer.proofs import Proofs
-from lakefold_log.envelope import encode
-from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import RetryError, StopError
 from lakefold_table.lance.invariants import Step, faults
@@ -25,11 +23,13 @@ from lakefold_table.lance.state import LanceState
 from lakefold_table.marks import RULES
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions import Versions
-from tests.folding import FORMAT, append, creation, reserve, versions_at
+from tests.folding import FORMAT, versions_at
 from tests.simulation import foreign
 from tests.simulation.broker import LOG, Broker, Reader, Reporter, Witness
-from tests.simulation.ledger import Ledger, demand, files_of
-from tests.simulation.model import Model, Sent
+from tests.simulation.ledger import Ledger, demand
+from tests.simulation.model import Model
+from tests.simulation.producing import Producer
+from tests.simulation.rows import new_fragments, without
 from tests.simulation.runtime import Event, Hub, Process, Tasks, simulated
 from tests.simulation.store import Store
 
@@ -43,7 +43,6 @@ MOST_STEPS: Final = 60_000
 """A history that needs more steps than this goes round in circles."""
 AFTERWARDS_S: Final = 200.0
 """How long is waited at the end for what is still on its way."""
-FILE: Final = b"x" * 1000
 METRICS: Final = Metrics()
 
 
@@ -70,9 +69,8 @@ class World:
         self.harsh: set[str] = set()
         self.dropped: dict[str, int] = {}
         self.born: dict[tuple[str, int], float] = {}
-        self.late_s = 4.0
+        self.producer = Producer(self.hub, self.ledger, self.broker)
         self.has_witness = True
-        self._names = 0
         self._started = 0
 
     @contextmanager
@@ -96,72 +94,6 @@ class World:
         line = self.ledger.line(uri)
         if line.newest > newest:
             self.born[uri, line.newest] = self.hub.now
-
-    # What producers do.
-
-    def send(self, kind: str, uri: str, app: str = "", batch: int | None = None, branch: str = "") -> Sent:
-        """Append one entry of this kind to the log, its data files written first."""
-        self._names += 1
-        line = root_of(uri, branch)
-        envelope = self._envelope(kind, line, f"n{self._names}", app, batch)
-        envelope.table, envelope.branch = uri, branch
-        if kind in ("branch", "early branch"):
-            newest = self.ledger.line(uri).newest
-            kind = "branch" if newest else "early branch"
-            envelope.lance.read_version = max(1, newest)
-            clone = envelope.lance.clone
-            clone.is_shallow, clone.ref_version, clone.ref_path = True, max(1, newest), uri
-            clone.branch_name = branch
-        elif kind == "bad branch":
-            envelope.branch = "../x"
-        if kind == "late file":
-            self.hub.later(self.hub.random.random() * self.late_s, partial(self.write_files, line, envelope))
-        elif kind != "missing":
-            self.write_files(line, envelope)
-        return self.send_again(kind, line, envelope)
-
-    def send_again(self, kind: str, uri: str, envelope: Envelope) -> Sent:
-        """Append an envelope as it is."""
-        key, value = envelope.table.encode(), encode(envelope)
-        if kind == "garbage":
-            value = b"\xff\xff\xff"
-        elif kind == "wrong key":
-            key = b"memory://elsewhere/t"
-        sent = Sent(self.broker.end, kind, uri, envelope)
-        self.ledger.add(sent)
-        self.broker.append(key, value)
-        self.hub.tell("log", f"{sent.offset}: {kind} for {uri.rpartition('/')[2]}, key {sent.key}")
-        return sent
-
-    def _envelope(self, kind: str, uri: str, name: str, app: str, batch: int | None) -> Envelope:
-        read = max(1, self.ledger.line(uri).newest)
-        if kind == "create":
-            envelope = creation(uuid=name)
-        elif kind == "reserve":
-            envelope = reserve(3, read)
-            envelope.lance.uuid = name
-        elif kind in ("branch", "early branch"):
-            envelope = Envelope()
-            envelope.lance.uuid = name
-        else:
-            envelope = append(name, read=read, app=app, batch=batch, fragments=0 if kind == "empty" else 1)
-        if kind == "nowhere":
-            envelope.lance.append.fragments[0].files[0].base_id = 77
-        elif kind == "bad":
-            envelope.lance.append.fragments[0].files[0].fields[1] = 77
-        elif kind == "future":
-            envelope.lance.read_version = 10**9
-        elif kind == "tagged":
-            envelope.lance.tag = name
-        elif kind == "nameless":
-            envelope.lance.uuid = ""
-        return envelope
-
-    def write_files(self, uri: str, envelope: Envelope) -> None:
-        """The data files that an entry names."""
-        storage = MemoryStorage(uri)
-        for path in Sent(0, "", uri, envelope).files:
-            storage.put(f"data/{path}", [FILE])
 
     # What an operator does.
 
@@ -283,7 +215,7 @@ class World:
             if self.ledger.line(uri).newest:
                 version = foreign.ACTS["commit"](uri, 0)
                 self._stored(uri, versions_at(uri).path(version), None)
-                self.send("keyless", uri)
+                self.producer.send("keyless", uri)
         done = self.hub.run(lambda: not self.unanswered(), MOST_STEPS)
         demand(done, "every-entry-answered", f"beside others: {self.unanswered()[:10]}")
 
@@ -306,6 +238,8 @@ class World:
             model.table(uri).harsh = True
         for uri, offset in self.dropped.items():
             model.table(uri).dropped = offset
+        for uri, line in self.ledger.lines.items():
+            model.table(uri).undone = line.undone
         for offset, sent in sorted(self.ledger.sent.items()):
             result = self.ledger.reported[offset].result
             answer = type(result).__name__
@@ -318,7 +252,16 @@ class World:
                     "at-most-once-per-key",
                     f"{offset} is {result}, the first was {first}",
                 )
-            model.take(sent, answer)
+            model.take(sent, result)
+        for uri, table in model.tables.items():
+            line = self.ledger.line(uri)
+            if line.newest and not table.harsh:
+                rows = without(table.rows, line.undone)
+                demand(
+                    line.rows[line.newest] == rows,
+                    "the model",
+                    f"{uri}: {line.rows[line.newest]}, not {rows}",
+                )
 
     def _check_table(self, uri: str) -> None:
         table = open_table(FORMAT, versions_at(uri), uri)
@@ -327,10 +270,17 @@ class World:
         if line.marks is not None:
             demand(table.marks == line.marks, "positions-grow", f"{uri} opens with {table.marks}")
         if isinstance(table.state, LanceState):
-            found = [f"{one.name}: {fault}" for one, fault in faults(Step.whole(None, table.state))]
+            found = [
+                f"{one.name}: {fault}" for one, fault in faults(Step.whole(None, table.state, line.deletions))
+            ]
             demand(not found, "the table's own invariants", f"{uri}: {found}")
-            nameless = {file for one in self.ledger.sent.values() if one.key is None for file in one.files}
-            files = [file for file in files_of(table.state) if file not in nameless]
+            nameless = {
+                fragment.files[0].path
+                for one in self.ledger.sent.values()
+                if one.key is None
+                for fragment in new_fragments(one.envelope)
+            }
+            files = [live.file for live in line.rows[line.newest].values() if live.file not in nameless]
             demand(len(files) == len(set(files)), "at-most-once-per-key", f"{uri}: {files}")
 
 

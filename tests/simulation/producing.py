@@ -1,0 +1,198 @@
+"""What producers do: write the files of a proposal, and append it to the log.
+
+Each message is one of a few kinds, whose fate the `model` tells. A proposal that deletes rows is built on one
+of the newest versions, as a writer sees it that was slow.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from lakefold_committer.lines import root_of
+from lakefold_log.envelope import encode
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
+from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
+from lakefold_table.lance.rows.deletions import deletion_path, encode_deletions, kind_for
+from lakefold_table.storage.memory import MemoryStorage
+from tests.folding import add_fragment, append, creation, reserve
+from tests.simulation.model import BRANCHES, DELETING, Sent
+from tests.simulation.rows import Live, new_fragments
+
+if TYPE_CHECKING:
+    from lakefold_table.lance.state import LanceState
+    from tests.simulation.broker import Broker
+    from tests.simulation.ledger import Ledger, Line
+    from tests.simulation.runtime import Hub
+
+FILE: Final = b"x" * 1000
+SLOWEST_WRITER: Final = 4
+"""One of so many newest versions is the one that a proposal to delete rows was built on."""
+BELOVED: Final = 2
+"""Half of those delete from the first few fragments, where others delete too."""
+
+
+class Producer:
+    """Sends proposals. `late_s`: how late the files of a `late file` come, at most.
+
+    `removes`: whether whole fragments are removed by their ids, which mean nothing to a table made anew.
+    """
+
+    def __init__(self, hub: Hub, ledger: Ledger, broker: Broker) -> None:
+        self.late_s = 4.0
+        self.removes = True
+        self._hub = hub
+        self._ledger = ledger
+        self._broker = broker
+        self._names = 0
+
+    def send(self, kind: str, uri: str, app: str = "", batch: int | None = None, branch: str = "") -> Sent:
+        """Append one entry of this kind to the log, its files written first.
+
+        Where there are no rows yet that it could delete, it is one that brings rows.
+        """
+        self._names += 1
+        line = root_of(uri, branch)
+        deletes, read = dict[int, Live](), 0
+        known = self._ledger.line(line)
+        if kind in DELETING:
+            deletes, read = self._picked(known)
+            kind = kind if deletes else "keyless"
+        if kind in DELETING:
+            envelope = self._deleting(kind, known, read, deletes)
+            envelope.app_id = app
+            if batch is not None:
+                envelope.batch_id = batch
+            if not envelope.lance.delete.updated_fragments and kind == "lost deletes":
+                kind = "delete"
+        else:
+            envelope = self._envelope(kind, line, app, batch)
+        envelope.table, envelope.branch = uri, branch
+        if kind in BRANCHES:
+            kind = self._begin_branch(envelope, uri)
+        elif kind == "bad branch":
+            envelope.branch = "../x"
+        if kind == "late file":
+            self._hub.later(
+                self._hub.random.random() * self.late_s, partial(self.write_files, line, envelope)
+            )
+        elif kind != "missing":
+            self.write_files(line, envelope)
+        return self._append(kind, line, envelope, deletes)
+
+    def send_again(self, sent: Sent) -> Sent:
+        """Append the same once more."""
+        return self._append(sent.kind, sent.uri, sent.envelope, sent.deletes)
+
+    def write_files(self, uri: str, envelope: Envelope) -> None:
+        """The data files that an entry names."""
+        storage = MemoryStorage(uri)
+        for fragment in new_fragments(envelope):
+            for file in fragment.files:
+                storage.put(f"data/{file.path}", [FILE])
+
+    def _append(self, kind: str, uri: str, envelope: Envelope, deletes: dict[int, Live]) -> Sent:
+        key, value = envelope.table.encode(), encode(envelope)
+        if kind == "garbage":
+            value = b"\xff\xff\xff"
+        elif kind == "wrong key":
+            key = b"memory://elsewhere/t"
+        sent = Sent(self._broker.end, kind, uri, envelope, deletes)
+        self._ledger.add(sent)
+        self._broker.append(key, value)
+        rows = "".join(f", {sorted(one.rows)} of {number}" for number, one in deletes.items())
+        what = f"{sent.offset}: {kind} for {uri.rpartition('/')[2]}, key {sent.key}{rows}"
+        self._hub.tell("log", what)
+        return sent
+
+    def _envelope(self, kind: str, uri: str, app: str, batch: int | None) -> Envelope:
+        read = max(1, self._ledger.line(uri).newest)
+        name = f"n{self._names}"
+        if kind == "create":
+            envelope = creation(uuid=name)
+        elif kind == "reserve":
+            envelope = reserve(3, read)
+            envelope.lance.uuid = name
+        elif kind in BRANCHES:
+            envelope = Envelope()
+            envelope.lance.uuid = name
+        else:
+            envelope = append(name, read=read, app=app, batch=batch, fragments=0 if kind == "empty" else 1)
+            for fragment in envelope.lance.append.fragments:
+                fragment.physical_rows = self._hub.random.choice([1, 3, 12])
+        if kind == "nowhere":
+            envelope.lance.append.fragments[0].files[0].base_id = 77
+        elif kind == "bad":
+            envelope.lance.append.fragments[0].files[0].fields[1] = 77
+        elif kind == "future":
+            envelope.lance.read_version = 10**9
+        elif kind == "tagged":
+            envelope.lance.tag = name
+        elif kind == "nameless":
+            envelope.lance.uuid = ""
+        return envelope
+
+    def _begin_branch(self, envelope: Envelope, uri: str) -> str:
+        """Makes it the beginning of a branch; returns its kind."""
+        newest = self._ledger.line(uri).newest
+        envelope.lance.read_version = max(1, newest)
+        clone = envelope.lance.clone
+        clone.is_shallow, clone.ref_version, clone.ref_path = True, max(1, newest), uri
+        clone.branch_name = envelope.branch
+        return "branch" if newest else "early branch"
+
+    def _picked(self, line: Line) -> tuple[dict[int, Live], int]:
+        """Some rows of a version that is not old, by fragment, and that version; maybe no rows."""
+        random, left = self._hub.random, 0 if self.removes else 1
+        read = random.choice(sorted(line.states)[-SLOWEST_WRITER:] or [0])
+        rows = line.rows.get(read, {})
+        numbers = [number for number, one in rows.items() if len(one.rows) > left]
+        if random.random() < 1 / 2:
+            numbers = numbers[:BELOVED]
+        picked: dict[int, Live] = {}
+        for number in random.sample(numbers, min(len(numbers), random.choice([1, 1, 2]))):
+            there = sorted(rows[number].rows)
+            some = random.sample(there, min(random.choice([1, 1, 2, 6]), len(there) - left))
+            picked[number] = Live(rows[number].file, frozenset(some))
+        return picked, read
+
+    def _deleting(self, kind: str, line: Line, read: int, deletes: dict[int, Live]) -> Envelope:
+        """A Delete of rows, or an Update that brings as many new ones, built on the version `read`."""
+        envelope = Envelope()
+        lance = envelope.lance
+        lance.uuid, lance.read_version = f"n{self._names}", read
+        state, rows = line.states[read], line.rows[read]
+        updated, removed = lance.delete.updated_fragments, lance.delete.deleted_fragment_ids
+        if kind == "update":
+            updated, removed = lance.update.updated_fragments, lance.update.removed_fragment_ids
+            number = sum(len(one.rows) for one in deletes.values())
+            add_fragment(lance.update.new_fragments.add(), f"n{self._names}-0", number)
+        else:
+            lance.delete.predicate = "some"
+        for number, gone in deletes.items():
+            left = rows[number].rows - gone.rows
+            if left:
+                updated.append(self._without(line.uri, state, number, left, written=kind != "lost deletes"))
+            else:
+                removed.append(number)
+            if kind != "blind delete":
+                envelope.affected_rows[number] = encode_bitmap(Bitmap(gone.rows))
+        return envelope
+
+    def _without(
+        self, uri: str, state: LanceState, number: int, left: frozenset[int], *, written: bool
+    ) -> DataFragment:
+        """A fragment with a new deletion file, after which these rows are left."""
+        fragment = DataFragment()
+        fragment.CopyFrom(state.fragments.get([number])[number])
+        deleted = Bitmap(range(fragment.physical_rows)) - Bitmap(left)
+        kind = kind_for(deleted, merged=self._hub.random.random() < 1 / 2)
+        self._names += 1
+        file = DeletionFile(
+            file_type=kind, read_version=state.version, id=self._names, num_deleted_rows=len(deleted)
+        )
+        if written:
+            MemoryStorage(uri).put(deletion_path(number, file), [encode_deletions(deleted, kind)])
+        fragment.deletion_file.CopyFrom(file)
+        return fragment
