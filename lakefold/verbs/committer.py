@@ -18,6 +18,8 @@ from lakefold.placing import fixed, shares
 from lakefold_table.errors import GapError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakefold.settings import Settings
     from lakefold_committer.daemon import Committer
     from lakefold_committer.health import HealthServer
@@ -76,6 +78,9 @@ def command(
     if until_caught_up and shares(settings):
         message = "what is shared has no end: others may fold it, or give it to this process later"
         raise SettingError(message, where="--until-caught-up", hint="name the partitions")
+    told = threading.Event()
+    # What is loaded takes a moment, in which a stop may come.
+    _on_stop(told.set)
     from lakefold_committer.daemon import Committer, Options
     from lakefold_committer.garbage import collect_seldom
     from lakefold_committer.metrics import Metrics
@@ -103,14 +108,14 @@ def command(
     metrics = Metrics()
     tracing = tracing_from(os.environ)
     committer = Committer(options, metrics, tracing)
-    told = threading.Event()
 
-    def stop(*_: object) -> None:
+    def stop() -> None:
         committer.stop()
         told.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    _on_stop(stop)
+    if told.is_set():
+        committer.stop()
     with ExitStack() as stack:
         stack.callback(tracing.close)
         health = stack.enter_context(_health(settings, metrics, committer)) if settings.http_port else None
@@ -122,6 +127,12 @@ def command(
                 told.wait(LAST_WORDS_SECONDS)
             raise
     _print_summary(metrics.summary(), as_json=as_json)
+
+
+def _on_stop(act: Callable[[], None]) -> None:
+    """Do this when the process is told to end."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: act())
 
 
 def _health(settings: Settings, metrics: Metrics, committer: Committer) -> HealthServer:

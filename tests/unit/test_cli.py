@@ -219,6 +219,20 @@ def test_a_reader_that_goes_away_is_no_fault() -> None:
     assert told.returncode in {0, 1}
 
 
+def test_a_committer_that_is_told_to_stop_while_it_is_loaded_has_done_what_it_was_told() -> None:
+    code = (
+        "import os, signal, sys\n"
+        "class Stopping:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'lakefold_committer.daemon':\n"
+        "            os.kill(os.getpid(), signal.SIGTERM)\n"
+        "sys.meta_path.insert(0, Stopping())\n"
+        "from lakefold.cli import main; main()\n"
+    )
+    told = run_python(code, "committer", "--bootstrap-servers", "127.0.0.1:1", "--http-port", "0")
+    assert (told.returncode, told.stderr) == (0, "")
+
+
 def test_columns_are_as_wide_as_their_widest_cell(capsys: pytest.CaptureFixture[str]) -> None:
     print_columns(("topic", "high", "what"), [("a", 1_000, None), ("longer", 7, "x")])
     assert capsys.readouterr().out == "topic    high  what\na       1,000  -\nlonger      7  x\n"
