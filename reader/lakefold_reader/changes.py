@@ -11,7 +11,7 @@ from lakefold_log.record import decode_record, position_at
 from lakefold_reader.effect import Effect, effect_of
 from lakefold_reader.feed_parts import ChangeType
 from lakefold_reader.feed_plan import plan_version
-from lakefold_reader.source import counts_rows, explained, guarded, read_state
+from lakefold_reader.source import explained, guarded, read_state
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations import Kind
@@ -91,8 +91,7 @@ class Change:
         if not self._whole:
             return self._effect.rows
         state = read_state(self._source, self.version)
-        known = all(counts_rows(one) for one in state.fragments)
-        return state.rows if known else None
+        return state.rows if state.fragments.counts_rows else None
 
     @property
     def schema(self) -> pa.Schema:
@@ -206,7 +205,8 @@ class Change:
             return pa.RecordBatchReader.from_batches(schema.arrow, [])
         if with_mixed and self._effect.mixed:
             names = [column.name for column in schema.columns]
-            return self._dataset.reader(names, f"{CREATED} = {self.version}", [one.id for one in fragments])
+            mixed = {one.id: one for one in fragments}
+            return self._dataset.reader(names, f"{CREATED} = {self.version}", mixed)
         return rows_of_fragments(self._dataset, fragments, schema, self._id_of)
 
     def _compared(self, schema: TableSchema) -> pa.RecordBatchReader:

@@ -22,10 +22,10 @@ from lakefold_reader.cursor import Cursor
 from lakefold_reader.lines import branched, line_of, open_line
 from lakefold_reader.source import numbers_of, unbroken_from
 from lakefold_reader.starting import EARLIEST
-from lakefold_table.errors import DamagedError, InvalidError, NotATableError, StopError
+from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, StopError
 from lakefold_table.lance.refs.names import MAIN, check_branch_name
 from lakefold_table.refs import Refs, UnknownRefError
-from lakefold_table.storage.base import DoubtfulPutError, Put
+from lakefold_table.storage.base import DoubtfulPutError, Put, ReplacesKnown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -97,6 +97,17 @@ class Consumers:
             return None
         return _decoded(name, data, f"{self._root.uri}/{path}")
 
+    def _marked(self, name: str) -> tuple[Consumer | None, str]:
+        """As `find`, with the mark of the object as it is now; empty where there is none to have."""
+        if not isinstance(self._storage, ReplacesKnown):
+            return self.find(name), ""
+        path = _path(name)
+        try:
+            data, mark = self._storage.get_marked(path)
+        except FileNotFoundError:
+            return None, ""
+        return _decoded(name, data, f"{self._root.uri}/{path}"), mark
+
     def get(self, name: str) -> Consumer:
         """The consumer of this name. Raises `UnknownConsumerError` where there is none."""
         found = self.find(name)
@@ -140,11 +151,17 @@ class Consumers:
         return made
 
     def hold(self, known: Consumer) -> None:
-        """Tag what a consumer needs where no tag does: its maker may have died before that."""
+        """Tag what a consumer needs where no tag does: who moved it may have died before that.
+
+        Or another one moved it on at that moment, and its tag came last.
+        """
         try:
-            self._refs.tag(TAG + known.name)
+            tagged = self._refs.tag(TAG + known.name).version
         except UnknownRefError:
             self._pin(known)
+        else:
+            if known.at is not None and tagged > known.version + 1:
+                self._pin(known)
 
     def commit(self, known: Consumer, at: Cursor) -> Consumer:
         """Let the consumer stand at `at`. `known`: how this reader knows it.
@@ -154,22 +171,20 @@ class Consumers:
         """
         if known.at == at:
             return known
-        found = self.get(known.name)
+        found, mark = self._marked(known.name)
+        if found is None:
+            return self.get(known.name)
         if found != known:
-            raise StopError(
-                f"{found.by} moved the consumer {known.name} at {found.updated_at:%Y-%m-%d %H:%M:%S} UTC",
-                where=self._root.uri,
-                hint="let one reader run under a name; begin again to go on from where it stands now",
-            )
-        return self._put(replace(found, at=at))
+            raise self._moved(found)
+        return self._put(replace(found, at=at), mark)
 
     def set(self, name: str, at: Cursor | None) -> Consumer:
-        """Let a consumer of this line stand somewhere else, or make one there."""
-        found = self.find(name)
+        """Let a consumer of this line stand somewhere else, or make one there. Raises as `commit`."""
+        found, mark = self._marked(name)
         if found is None:
             return self.begin(name, at)
         self.check_line(found)
-        return self._put(replace(found, at=at))
+        return self._put(replace(found, at=at), mark)
 
     def drop(self, name: str) -> None:
         """Forget a consumer, also one that can't be read: clean-ups take no notice of it any more.
@@ -191,12 +206,43 @@ class Consumers:
                 hint="name that branch, or choose another name",
             )
 
-    def _put(self, consumer: Consumer) -> Consumer:
-        """Write it, then move its tag: a tag that is behind keeps more than is needed, never less."""
+    def _put(self, consumer: Consumer, mark: str) -> Consumer:
+        """Write it, then move its tag: a tag that is behind keeps more than is needed, never less.
+
+        Only in place of the object that was read, where the store can tell that.
+        """
         moved = replace(consumer, updated_at=self._now(), by=self._by)
-        self._storage.put(_path(moved.name), [_encoded(moved)])
+        if not self._replaced(moved, mark):
+            there = self.get(moved.name)
+            if there.updated_at == consumer.updated_at:
+                raise RetryError("the store's answer was lost", where=self._root.uri, hint="commit again")
+            raise self._moved(there)
         self._pin(moved)
         return moved
+
+    def _replaced(self, moved: Consumer, mark: str) -> bool:
+        """Whether the object is now this one. Where the store knows no such condition it is in any case."""
+        path, data = _path(moved.name), [_encoded(moved)]
+        if mark and isinstance(self._storage, ReplacesKnown):
+            try:
+                return self._storage.replace(path, mark, data)
+            except DoubtfulPutError:
+                return self.get(moved.name) == moved
+            except InvalidError:
+                # A server that knows no such condition; one that lets nobody write says so once more.
+                pass
+        self._storage.put(path, data)
+        return True
+
+    def _moved(self, found: Consumer) -> StopError:
+        """The error where another reader has moved a consumer."""
+        place = "the beginning" if found.at is None else f"version {found.version}"
+        return StopError(
+            f"{found.by} moved the consumer {found.name} to {place} at "
+            f"{found.updated_at:%Y-%m-%d %H:%M:%S} UTC",
+            where=self._root.uri,
+            hint="let one reader run under a name; begin again to go on from where it stands now",
+        )
 
     def _pin(self, consumer: Consumer) -> None:
         """Tag the version that it has read last, or the next one where that one is gone."""

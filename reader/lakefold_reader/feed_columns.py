@@ -40,46 +40,48 @@ class Steps:
 
     def __init__(self, source: Source, last: Last) -> None:
         self._source = source
-        self._ahead: dict[int, Step] = {last.version: last.step}
+        self._ahead: dict[int, Step] = {} if last.step is None else {last.version: last.step}
 
     def keep(self, step: Step) -> None:
         """Have a version that was read already in its turn."""
         self._ahead[step.version] = step
 
-    def look(self, version: int) -> Step:
-        """A version before its turn. Raises `VersionExpiredError`, `DamagedError`."""
-        step = self._ahead.get(version) or self._read(version, whole=False)
-        if len(self._ahead) < MOST_KEPT:
+    def look(self, version: int, *, whole: bool = False) -> Step | None:
+        """A version before its turn, None where it is gone; `whole`: its schema is wanted, too.
+
+        Raises `DamagedError`.
+        """
+        step = self._ahead.get(version)
+        if step is None or (whole and step.head is None):
+            step = read_step(self._source, version, whole=whole)
+        if step is not None and (version in self._ahead or len(self._ahead) < MOST_KEPT):
             self._ahead[version] = step
         return step
 
     def take(self, version: int, *, whole: bool) -> Step:
-        """A version in its turn; `whole`: its schema is wanted, too. Raises as `look`."""
-        step = self._ahead.pop(version, None)
-        return (
-            step
-            if step is not None and not (whole and step.head is None)
-            else self._read(version, whole=whole)
-        )
-
-    def _read(self, version: int, *, whole: bool) -> Step:
-        step = read_step(self._source, version, whole=whole)
+        """A version in its turn. Raises `VersionExpiredError` where it is gone, else as `look`."""
+        step = self.look(version, whole=whole)
+        self._ahead.pop(version, None)
         if step is None:
             raise expired(self._source, f"version {version} is gone: it was cleaned up")
         return step
+
+    def behind(self, version: int) -> int:
+        """The first version behind this one that is there; the next number where none is."""
+        return min((one for one in numbers_of(self._source) if one > version), default=version + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Last:
     """The last version of a feed: its schema, and the version since which nothing has changed that.
 
-    `step`: what the version says of itself, read whole.
+    `step`: what the version says of itself; None where it is gone by now.
     """
 
     version: int
     schema: TableSchema
     since: int
-    step: Step
+    step: Step | None
 
 
 def last_of(source: Source, version: int) -> Last:
@@ -102,10 +104,11 @@ class Following:
 
     A column that went in between is another one when it comes again, as by two restores. So where the last
     version's marks don't tell that its schema is that of the whole feed, the versions are looked through.
+    What versions that are gone did to the columns can't be told: over them a name counts for more than an id.
     """
 
     def __init__(self, steps: Steps, after: int, last: Last) -> None:
-        self._changes = [] if last.since <= after else list(_schemas(steps, after, last.version))
+        self._changes = [] if last.since <= after else list(_schemas(steps, after, last))
 
     def fields(self, version: int, schema: TableSchema) -> Followed:
         """The fields of `version`, whose schema this is, that the last version has, too."""
@@ -118,17 +121,24 @@ class Following:
         return tuple((now, then) for then, now in found.items())
 
 
-def _schemas(steps: Steps, after: int, to: int) -> Iterator[tuple[int, Kind, TableSchema]]:
-    """The versions behind this one that brought a schema, and what made them."""
+def _schemas(steps: Steps, after: int, last: Last) -> Iterator[tuple[int, Kind, TableSchema]]:
+    """The versions behind this one that brought a schema, or stand behind a gap, and what made them."""
     before: TableSchema | None = None
-    for version in range(after + 1, to + 1):
-        step = steps.look(version)
-        if step.head is None:
+    gap = False
+    version = after + 1
+    while version <= last.version:
+        step = steps.look(version, whole=gap)
+        if step is None:
+            version, gap = steps.behind(version), True
             continue
-        schema = schema_of(step.head)
-        if before is None or schema.fields != before.fields:
-            before = schema
-            yield version, step.kind, schema
+        if step.head is not None:
+            schema = schema_of(step.head)
+            if gap or before is None or schema.fields != before.fields:
+                yield version, Kind.UNKNOWN if gap else step.kind, schema
+            before, gap = schema, False
+        version += 1
+    if gap:
+        yield last.version, Kind.UNKNOWN, last.schema
 
 
 def _moved(before: Sequence[Field], after: Sequence[Field], kind: Kind) -> dict[int, int]:

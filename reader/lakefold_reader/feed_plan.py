@@ -66,23 +66,25 @@ def plan_changes(
 
 
 def plan_steps(
-    source: Source,
-    steps: Sequence[Step],
-    schema: TableSchema,
-    *,
-    rewritten: Rewritten | str = Rewritten.ROWS,
+    source: Source, steps: Sequence[Step], shown: Last, *, rewritten: Rewritten | str = Rewritten.ROWS
 ) -> Iterator[ChangePart]:
     """As `plan_changes` for versions that were read already, one behind the other, as a tail has them.
 
-    `schema` is that of the last one, in whose columns rows are shown. None of the versions is read again, but
-    for one that has to be compared with the one before.
+    Rows are shown in the columns of `shown`, the last of them or a later one (`last_of`, `last_step`). None
+    of the versions is read again, but for one that has to be compared with the one before.
     """
     after, to = steps[0].version - 1, steps[-1].version
-    # A version that is told without its manifest keeps the schema of the one before.
-    since = after if all(step.head is None for step in steps) else to
-    plan = _Plan(source, after, to, rewritten_of(rewritten), Last(to, schema, since, steps[-1]))
+    plan = _Plan(source, after, shown.version, rewritten_of(rewritten), shown)
     plan.keep(steps)
     return plan.parts(to)
+
+
+def last_step(steps: Sequence[Step], schema: TableSchema) -> Last:
+    """What a feed shows that ends with the last of these versions, whose schema is known already."""
+    first, last = steps[0].version, steps[-1]
+    # A version that is told without its manifest keeps the schema of the one before.
+    known = last.version - first + 1 == len(steps) and all(step.head is None for step in steps)
+    return Last(last.version, schema, first - 1 if known else last.version, last)
 
 
 def plan_version(

@@ -47,26 +47,12 @@ def sides_of(source: Source, before: LanceState | None, after: LanceState, kind:
 
 def unlike(before: Fragments, after: Fragments) -> Unlike:
     """The fragments of each that the other doesn't have so, by id."""
-    old, new = list(before.chunks), list(after.chunks)
-    _cut(old, new)
-    old.reverse()
-    new.reverse()
-    _cut(old, new)
+    old, new = before.apart(after)
     was, now = _records(old), _records(new)
     return (
         {number: DataFragment.FromString(data) for number, data in was.items() if now.get(number) != data},
         {number: DataFragment.FromString(data) for number, data in now.items() if was.get(number) != data},
     )
-
-
-def _cut(one: list[Chunk], other: list[Chunk]) -> None:
-    """Takes away what both begin with."""
-    same = 0
-    for left, right in zip(one, other, strict=False):
-        if left.encoded != right.encoded:
-            break
-        same += 1
-    del one[:same], other[:same]
 
 
 def _records(chunks: Sequence[Chunk]) -> dict[int, bytes]:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakefold_log.record import MOVE, decode_record
-from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.effect import NO_ROWS, effect_of
+from lakefold_reader.feed_sides import unlike
 from lakefold_reader.source import counts_rows, missing, numbers_of, read_state, read_step, time_of
 from lakefold_table.errors import InvalidError
+from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.lance.operations import Kind
 from lakefold_table.marks import Move
 
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakefold_log.record import Batches, Record
+    from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_reader.source import Source, Step
     from lakefold_table.entry import LogId
-    from lakefold_table.lance.manifests.fragments import Fragments
 
 MICROS = 1_000_000
 COUNTED_ALIKE = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.REWRITE, Kind.UPDATE})
@@ -166,32 +167,16 @@ def _traffic(source: Source, step: Step, record: Record | None) -> _Traffic:
     if effect.only_inserts and effect.fragments is not None and kind is not Kind.REWRITE:
         return _Traffic(effect.rows, 0, sum(len(one.files) for one in effect.fragments), 0)
     try:
-        before = {} if kind is Kind.CLONE else _records(read_state(source, step.version - 1).fragments)
-        after = _records(read_state(source, step.version).fragments)
+        before = Fragments() if kind is Kind.CLONE else read_state(source, step.version - 1).fragments
+        after = read_state(source, step.version).fragments
     except InvalidError:
         return _as_recorded(_Traffic(), kind, record)
-    old, new = _without(before, after), _without(after, before)
+    old, new = unlike(before, after)
     files_before, files_after = _files(old.values()), _files(new.values())
     files = len(files_after - files_before), len(files_before - files_after)
     if not all(counts_rows(one) for one in (*old.values(), *new.values())):
         return _as_recorded(_Traffic(None, None, *files), kind, record)
     return _Traffic(*_rows_between(old, new, kind), *files)
-
-
-def _records(fragments: Fragments) -> dict[int, bytes]:
-    """Each fragment by its id, encoded as in the manifest: most are the same in the other version."""
-    return {
-        number: data
-        for chunk in fragments.chunks
-        for number, data in zip(chunk.ids, chunk.records(), strict=True)
-    }
-
-
-def _without(side: dict[int, bytes], other: dict[int, bytes]) -> dict[int, DataFragment]:
-    """The fragments of one side that the other doesn't have so."""
-    return {
-        number: DataFragment.FromString(data) for number, data in side.items() if other.get(number) != data
-    }
 
 
 def _as_recorded(traffic: _Traffic, kind: Kind, record: Record | None) -> _Traffic:

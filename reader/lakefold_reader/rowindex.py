@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from lakefold_protos.lance.rowids_pb2 import RowIdSequence, U64Segment
+from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.lance.rows.rowids import decode_row_ids
 from lakefold_table.lance.rows.segments import parsed
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 FRAGMENT_BITS = np.uint64(32)
 OFFSET_MASK = np.uint64(2**32 - 1)
+BOTH = np.array([0, 1], np.int64)
+MOST_FOUND, MOST_EACH = 2**22, 16
+"""In so many rows, and so many for each id, ids may be found. A row has as many as there are updates of it
+whose rows before weren't compacted away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +86,17 @@ class Addresses:
 
 @dataclass(frozen=True)
 class StableIds:
-    """Runs of rows in which id and place grow together, and which of them cover which stretch of ids.
+    """Runs of rows in which id and place grow together, by the ids that they begin with.
 
-    Run `n` begins with the id `first[n]` at the address `address[n]`. `bounds` cut the ids into stretches in
-    which the same runs are: those of stretch `s` are `runs[begins[s]:begins[s + 1]]`. Memory grows with the
-    number of runs, which is that of fragments where rows were only appended, and never above that of rows.
+    Run `n` begins with the id `first[n]` at the address `address[n]`. `lasts` are levels: the first has the
+    last id of each run, any other the greatest of each two neighbours below. So the runs that hold an id are
+    found in steps that grow with the levels, however runs lie over each other. Memory grows with the number
+    of runs, which is that of fragments where rows were only appended, and never above that of rows.
     """
 
     first: Numbers
     address: Numbers
-    bounds: Numbers
-    begins: Places
-    runs: Places
+    lasts: tuple[Numbers, ...]
 
     @classmethod
     def of(cls, fragments: Fragments) -> StableIds:
@@ -100,30 +104,30 @@ class StableIds:
         parts = list(_runs_of(fragments))
         if not parts:
             nothing = np.zeros(0, np.uint64)
-            return cls(nothing, nothing, nothing, np.zeros(1, np.int64), np.zeros(0, np.int64))
+            return cls(nothing, nothing, (nothing,))
         first, last, address = (np.concatenate(column) for column in zip(*parts, strict=True))
-        behind = last[last < np.iinfo(np.uint64).max] + np.uint64(1)
-        bounds = np.unique(np.concatenate([first, behind]))
-        low, high = np.searchsorted(bounds, first), np.searchsorted(bounds, last, side="right")
-        runs, stretches = _spread(low, high - low)
-        begins = np.concatenate([[0], np.cumsum(np.bincount(stretches, minlength=bounds.size))])
-        return cls(first, address, bounds, begins, runs[np.argsort(stretches, kind="stable")])
+        order = np.argsort(first, kind="stable")
+        levels = [last[order]]
+        while levels[-1].size > 1:
+            levels.append(np.maximum.reduceat(levels[-1], np.arange(0, levels[-1].size, 2)))
+        return cls(first[order], address[order], tuple(levels))
 
     def find(self, ids: Numbers) -> Found:
-        """See `RowIndex`."""
-        stretches = np.searchsorted(self.bounds, ids, side="right") - 1
-        known = np.flatnonzero(stretches >= 0)
-        begins = self.begins[stretches[known]]
-        which, places = _spread(begins, self.begins[stretches[known] + 1] - begins)
-        runs = self.runs[places]
-        return Found.of(self.address[runs] + (ids[known[which]] - self.first[runs]), known[which])
-
-
-def _spread(begins: Places, counts: Places) -> tuple[Places, Places]:
-    """For each of `counts` numbers from each of `begins`: whose it is, and the number."""
-    owners = np.repeat(np.arange(begins.size), counts)
-    before = np.cumsum(counts) - counts
-    return owners, np.arange(owners.size) - before[owners] + begins[owners]
+        """See `RowIndex`. Raises `DamagedError` where the ids stand in far more rows than tables have."""
+        begun = np.searchsorted(self.first, ids, side="right")
+        which = np.flatnonzero(begun > 0)
+        runs = np.zeros(which.size, np.int64)
+        most = MOST_FOUND + MOST_EACH * ids.size
+        for level in reversed(range(len(self.lasts))):
+            holding = (runs << level < begun[which]) & (self.lasts[level][runs] >= ids[which])
+            which, runs = which[holding], runs[holding]
+            if runs.size > most:
+                raise DamagedError(f"{ids.size} row ids stand in over {most} rows", hint="compact the table")
+            if level:
+                which, runs = np.repeat(which, 2), (2 * runs[:, None] + BOTH).ravel()
+                there = runs < self.lasts[level - 1].size
+                which, runs = which[there], runs[there]
+        return Found.of(self.address[runs] + (ids[which] - self.first[runs]), which)
 
 
 def _runs_of(fragments: Fragments) -> Iterator[tuple[Numbers, Numbers, Numbers]]:

@@ -1,7 +1,8 @@
 """The one door to pylance for reading rows.
 
 A snapshot is scanned by pylance's own scanner at exactly its version, so deletions, filters and every
-feature come out as any Lance client sees them. What one version added is read from its data files without
+feature come out as any Lance client sees them; the deletion files that it is going to read are looked at
+first (`deletions`). What one version added is read from its data files without
 opening the dataset, so that a tail's cost depends on the change; fragments that can't be read so go through
 the dataset, with equal rows.
 """
@@ -19,6 +20,7 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.file_pb2 import FileDescriptor
 from lakefold_reader.columns import is_blob, is_direct, sources
+from lakefold_reader.deletions import Deletions
 from lakefold_reader.faults import told, told_of
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.naming import data_path
@@ -26,12 +28,13 @@ from lakefold_table.roots import below
 from lakefold_table.uri import FILE, local_path, place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
     from lakefold_reader.columns import Source, TableSchema
+    from lakefold_table.lance.state import LanceState
 
 BATCH_ROWS = 8192
 """Rows of a batch: pylance's own default for scans."""
@@ -61,6 +64,8 @@ WHOLE = Part()
 class Dataset:
     """One version of a table as pylance reaches it; opened when it is first asked for rows.
 
+    `state`: the version, where it was read already. Fragments are given by the ids that they have in it.
+
     Every call raises `FileNotFoundError` where the version or one of its files is gone, `InvalidError` where
     pylance refuses what is asked for, `DamagedError` where a file isn't what it should be.
     """
@@ -68,6 +73,11 @@ class Dataset:
     uri: str
     version: int
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    state: LanceState | None = field(default=None, repr=False, compare=False)
+
+    @functools.cached_property
+    def _deletions(self) -> Deletions:
+        return Deletions(self.uri, self.version, self.options, self.state)
 
     @functools.cached_property
     def _opened(self) -> Any:  # noqa: ANN401 - pylance is published without types
@@ -80,12 +90,13 @@ class Dataset:
         self,
         columns: Sequence[str] | None = None,
         where: str | None = None,
-        fragment_ids: Sequence[int] | None = None,
+        fragments: Mapping[int, DataFragment] | None = None,
         part: Part = WHOLE,
     ) -> pa.RecordBatchReader:
         """The rows of these columns for which the filter `where` holds, of all fragments or only these."""
+        self._look_at(fragments)
         reader = self._scanned(
-            fragment_ids,
+            fragments,
             columns=None if columns is None else list(columns),
             filter=where,
             limit=part.limit,
@@ -102,8 +113,10 @@ class Dataset:
         """
         numbers = addresses.tolist()
         where = self._at(numbers) if numbers else "false"
+        holding = sorted({number >> OFFSET_WIDTH for number in numbers})
+        self._deletions.check_in(holding)
         reader = self._scanned(
-            sorted({number >> 32 for number in numbers}),
+            holding,
             columns=None if columns is None else list(columns),
             filter=where,
             with_row_address=columns is None,
@@ -114,8 +127,10 @@ class Dataset:
     def blobs(self, column: str, addresses: NDArray[np.uint64]) -> list[IO[bytes] | None]:
         """The values of a blob column at these addresses as files to read; None where it has none."""
         opened = self._opened
+        numbers = addresses.tolist()
+        self._deletions.check_in({number >> OFFSET_WIDTH for number in numbers})
         with told(self.uri):
-            return list(opened.take_blobs(column, addresses=addresses.tolist()))
+            return list(opened.take_blobs(column, addresses=numbers))
 
     def clean_up(self, versions: Sequence[int], *, dry_run: bool) -> tuple[int, int, int]:
         """Remove these versions, tagged ones excepted, and the files that only they need.
@@ -134,37 +149,55 @@ class Dataset:
         address = f"{ADDRESS} + 0" if self._opened.data_storage_version == LEGACY else ADDRESS
         return f"{address} in ({','.join(map(str, addresses))})"
 
-    def _scanned(self, fragment_ids: Sequence[int] | None, **options: object) -> pa.RecordBatchReader:
+    def _look_at(self, fragments: Mapping[int, DataFragment] | None) -> None:
+        """See that the deletion files of these fragments (None: of all) can be read."""
+        if fragments is None:
+            self._deletions.check_all()
+        else:
+            self._deletions.check(fragments.values())
+
+    def _scanned(self, numbers: Iterable[int] | None, **options: object) -> pa.RecordBatchReader:
+        """The rows of these fragments; None: of all. Their deletion files were looked at."""
         opened = self._opened
         with told(self.uri):
-            only = None if fragment_ids is None else [opened.get_fragment(number) for number in fragment_ids]
+            only = None if numbers is None else [opened.get_fragment(number) for number in numbers]
             return opened.scanner(fragments=only, **options).to_reader()
 
-    def with_blobs(self, columns: Sequence[str], fragment_id: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a fragment that aren't deleted, blobs as their bytes, a few at a time."""
+    def with_blobs(
+        self, columns: Sequence[str], fragments: Mapping[int, DataFragment]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of fragments that aren't deleted, blobs as their bytes, a few at a time."""
+        self._look_at(fragments)
         options = {"blob_handling": BYTES, "batch_size": BLOB_ROWS, "batch_readahead": 1}
-        return told_of(self._scanned([fragment_id], columns=list(columns), **options), self.uri)
+        return told_of(self._scanned(fragments, columns=list(columns), **options), self.uri)
 
     def taken(
-        self, columns: Sequence[str], fragment_id: int, offsets: NDArray[np.uint32], most: int
+        self,
+        columns: Sequence[str],
+        fragments: Mapping[int, DataFragment],
+        offsets: NDArray[np.uint32],
+        most: int,
     ) -> Iterator[pa.RecordBatch]:
         """The rows at these places of a fragment, ascending, where they aren't deleted; blobs as their bytes.
 
         At most `most` at once.
         """
-        first = fragment_id << OFFSET_WIDTH
+        self._look_at(fragments)
+        (number,) = fragments
         for start in range(0, offsets.size, most):
-            places = (offsets[start : start + most].astype(np.uint64) + np.uint64(first)).tolist()
+            first = np.uint64(number << OFFSET_WIDTH)
+            places = (offsets[start : start + most].astype(np.uint64) + first).tolist()
             found = self._scanned(
-                [fragment_id], columns=list(columns), filter=self._at(places), blob_handling=BYTES
+                fragments, columns=list(columns), filter=self._at(places), blob_handling=BYTES
             )
             yield from told_of(found, self.uri)
 
     def masked(
-        self, columns: Sequence[str], fragment_id: int, offsets: NDArray[np.uint32]
+        self, columns: Sequence[str], fragments: Mapping[int, DataFragment], offsets: NDArray[np.uint32]
     ) -> Iterator[pa.RecordBatch]:
         """As `taken`, by reading the whole fragment: sooner done where most of its rows are asked for."""
-        found = self._scanned([fragment_id], columns=list(columns), with_row_address=True)
+        self._look_at(fragments)
+        found = self._scanned(fragments, columns=list(columns), with_row_address=True)
         for batch in told_of(found, self.uri):
             places = batch.column(ADDRESS).to_numpy() & OFFSET_BITS
             chosen = batch.filter(pa.array(np.isin(places, offsets)))
@@ -173,6 +206,7 @@ class Dataset:
 
     def count(self, where: str | None = None) -> int:
         """The rows for which the filter holds."""
+        self._look_at(None)
         opened = self._opened
         with told(self.uri):
             return int(opened.count_rows(filter=where))
@@ -192,12 +226,14 @@ def rows_of_fragments(
     """
     names = [column.name for column in schema.columns]
     if any(column.scanned for column in schema.columns):
-        return dataset.reader(names, fragment_ids=[id_of(fragment) for fragment in fragments])
+        return dataset.reader(names, fragments={id_of(fragment): fragment for fragment in fragments})
 
     def batches() -> Iterator[pa.RecordBatch]:
         for fragment in fragments:
             direct = rows_of_files(dataset.uri, fragment, schema, dataset.options, batch_rows)
-            yield from dataset.reader(names, fragment_ids=[id_of(fragment)]) if direct is None else direct
+            yield from (
+                dataset.reader(names, fragments={id_of(fragment): fragment}) if direct is None else direct
+            )
 
     return pa.RecordBatchReader.from_batches(schema.arrow, batches())
 
@@ -222,16 +258,14 @@ def rows_at(
     if direct is not None:
         return direct
     blobs = any(is_blob(field) for field in schema.fields)
+    this = {id_of(): fragment}
     if offsets is None:
-        number = id_of()
         return (
-            dataset.with_blobs(names, number)
-            if blobs
-            else iter(dataset.reader(names or None, fragment_ids=[number]))
+            dataset.with_blobs(names, this) if blobs else iter(dataset.reader(names or None, fragments=this))
         )
     if blobs or offsets.size * SPARSE < fragment.physical_rows:
-        return dataset.taken(names, id_of(), offsets, BLOB_ROWS if blobs else LOOKED_UP)
-    return dataset.masked(names, id_of(), offsets)
+        return dataset.taken(names, this, offsets, BLOB_ROWS if blobs else LOOKED_UP)
+    return dataset.masked(names, this, offsets)
 
 
 def rows_of_files(

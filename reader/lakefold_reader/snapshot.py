@@ -19,7 +19,6 @@ from lakefold_reader.moments import micros_of as micros_of  # noqa: PLC0414 - ha
 from lakefold_reader.moments import version_as_of as version_as_of  # noqa: PLC0414 - handed on
 from lakefold_reader.position_versions import version_at_position
 from lakefold_reader.source import (
-    counts_rows,
     explained,
     guarded,
     missing,
@@ -235,7 +234,7 @@ class Table:
 
         Without a filter it is read off the manifest, where that gives the numbers. Raises as `to_arrow`.
         """
-        if filter is None and self._counted:
+        if filter is None and self._state.fragments.counts_rows:
             return self._state.rows
         with explained(self._source, self.version):
             return self._dataset.count(filter)
@@ -341,7 +340,7 @@ class Table:
     def _dataset(self) -> Dataset:
         from lakefold_reader.scan import Dataset
 
-        return Dataset(self.uri, self.version, self._source.options)
+        return Dataset(self.uri, self.version, self._source.options, self._state)
 
     @cached_property
     def _taking(self) -> Taking:
@@ -349,11 +348,6 @@ class Table:
         from lakefold_reader.take import Taking
 
         return Taking(self._dataset, row_index_of(self._state))
-
-    @cached_property
-    def _counted(self) -> bool:
-        """Whether the manifest gives every count."""
-        return all(counts_rows(one) for one in self._state.fragments)
 
 
 def _count(name: str, number: int | None, least: int = 0) -> int | None:

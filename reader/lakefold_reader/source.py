@@ -51,6 +51,8 @@ TOLD_BY_HEAD = frozenset(
     }
 )
 """What keeps the schema, so that such a version needs no more than its transaction."""
+KEPT = 3
+"""So many versions that were read whole are kept: who goes backwards in pairs meets each of them twice."""
 Batch = TypeVar("Batch")
 MICROSECONDS = re.compile(r"[0-9]{1,20}")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -63,6 +65,16 @@ class Source:
     storage: Storage
     versions: Versions
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _held: list[LanceState] = field(default_factory=list, repr=False, compare=False)
+    """The versions that were read whole last, the last one first (`read_state`)."""
+
+    def held(self, version: int) -> LanceState | None:
+        """A version that was read whole: this one, else the last one that was."""
+        return next((one for one in self._held if one.version == version), next(iter(self._held), None))
+
+    def hold(self, state: LanceState) -> None:
+        """Keep this one, and those before that share most of their fragments with it."""
+        self._held[:] = [state, *self._held[: KEPT - 1]]
 
     @property
     def uri(self) -> str:
@@ -173,8 +185,17 @@ def newest_of(source: Source) -> int:
 
 
 def read_state(source: Source, version: int) -> LanceState:
-    """One version whole, with its fragments. Raises `VersionExpiredError`, `DamagedError`, `InvalidError`."""
-    return LanceFormat().decode(source.versions.path(version), source.versions.read(version), source.uri)
+    """One version whole, with its fragments. Raises `VersionExpiredError`, `DamagedError`, `InvalidError`.
+
+    The last ones are kept: of a neighbouring version only what differs is decoded.
+    """
+    held = source.held(version)
+    if held is not None and held.version == version:
+        return held
+    data = source.versions.read(version)
+    state = LanceFormat().decode(source.versions.path(version), data, source.uri, like=held)
+    source.hold(state)
+    return state
 
 
 def read_step(source: Source, version: int, *, whole: bool = False, first: int = HEAD_BYTES) -> Step | None:

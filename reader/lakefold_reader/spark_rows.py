@@ -61,7 +61,7 @@ class VersionRows:
         if self.where is None:
             return rows_of_fragments(dataset, fragments, self.schema, self._id_of)
         names = [column.name for column in self.schema.columns]
-        return dataset.reader(names, self.where, [self._id_of(one) for one in fragments])
+        return dataset.reader(names, self.where, {self._id_of(one): one for one in fragments})
 
     def _id_of(self, fragment: DataFragment) -> int:
         if self.numbered:

@@ -9,12 +9,13 @@ same rows. One tail is followed from batch to batch; in steady state a batch cos
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.consumers import Consumers
+from lakefold_reader.feed_columns import Last, last_of
 from lakefold_reader.feed_parts import Rewritten
-from lakefold_reader.feed_plan import plan_changes, plan_steps
+from lakefold_reader.feed_plan import last_step, plan_steps
 from lakefold_reader.source import missing, numbers_of, open_source
 from lakefold_reader.spark_changes import wanted
 from lakefold_reader.spark_feed import Begin, begin, content, tasks, weight
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from lakefold_reader.columns import TableSchema
     from lakefold_reader.cursor import Cursor
     from lakefold_reader.feed_parts import ChangePart
-    from lakefold_reader.source import Source
+    from lakefold_reader.source import Source, Step
     from lakefold_reader.spark_batch import Pinned
     from lakefold_reader.spark_feed import Task
     from lakefold_reader.spark_options import Given
@@ -67,6 +68,7 @@ class Stream:
         self._tail: Tail | None = None
         self._content: tuple[int, list[ChangePart]] | None = None
         self._until: int | None = None
+        self._shown: Last | None = None
         self._source: Source = open_source(pinned.uri, pinned.options)
 
     def initial(self) -> Offset:
@@ -101,19 +103,25 @@ class Stream:
                 return ended
             start = ended
         self._content = None
-        most = limit.versions
-        if self._until is not None:
-            left = self._until - start.version
-            if left < 0:
-                raise replaced(self._source, start.version, self._until)
-            if left == 0:
-                return start
-            most = left if most is None else min(most, left)
+        if self._until is not None and start.version > self._until:
+            raise replaced(self._source, start.version, self._until)
+        if start.version == self._until:
+            return start
         tail = self._tail_at(start.cursor)
         try:
-            return Offset(tail.end(most, limit.rows, limit.bytes))
+            return self._end(tail, limit)
         except VersionExpiredError as error:
-            return Offset(self._over_the_gap(error).end(most, limit.rows, limit.bytes))
+            return self._end(self._over_the_gap(error), limit)
+
+    def _end(self, tail: Tail, limit: Limit) -> Offset:
+        """Where a batch ends that begins where the tail stands."""
+        most = limit.versions
+        if self._until is not None:
+            left = self._until - tail.cursor.version
+            if left <= 0:
+                return Offset(tail.cursor)
+            most = left if most is None else min(most, left)
+        return Offset(tail.end(most, limit.rows, limit.bytes))
 
     def plan(self, start: Offset, end: Offset) -> list[Task]:
         """What each task of the batch between these reads. Raises as `latest`, and `ChangedRowsError`."""
@@ -161,7 +169,11 @@ class Stream:
         tail = self._tail_at(start)
         changes: list[Change] = []
         while tail.cursor.version < end.version:
-            change = next(tail, None)
+            try:
+                change = next(tail, None)
+            except VersionExpiredError as error:
+                tail = self._over_the_gap(error)
+                continue
             if change is None:
                 raise missing(self._source, tail.cursor.version + 1)
             self._check_schema(change)
@@ -172,14 +184,35 @@ class Stream:
     def _planned(self, changes: Sequence[Change]) -> Iterator[ChangePart]:
         """What the versions did. Older ones than the pinned one show their columns as that one has them."""
         if not changes:
-            return iter(())
-        first, last = changes[0].version, changes[-1].version
+            return
+        steps = [one.step for one in changes]
+        older = changes[-1].version < self._pinned.version
+        shown = self._pinned_shown() if older else last_step(steps, changes[-1].columns)
         rewritten = Rewritten.SKIP if self._given.says("skipChangeCommits") else Rewritten.ROWS
-        if last >= self._pinned.version:
-            steps = [one.step for one in changes]
-            return plan_steps(self._source, steps, changes[-1].columns, rewritten=rewritten)
-        planned = plan_changes(self._source, first - 1, self._pinned.version, rewritten=rewritten)
-        return takewhile(lambda part: part.version <= last, planned)
+        for stretch in _stretches(steps):
+            yield from self._told(stretch, shown, rewritten)
+
+    def _told(self, steps: Sequence[Step], shown: Last, rewritten: Rewritten) -> Sequence[ChangePart]:
+        """What versions without a gap did; if that may be, without those of which nothing tells any more."""
+        while steps:
+            try:
+                return [*plan_steps(self._source, steps, shown, rewritten=rewritten)]
+            except VersionExpiredError:
+                # The version before the first one is gone, and only both together tell what it changed.
+                if self._stops_at_gaps():
+                    raise
+                steps = steps[1:]
+        return ()
+
+    def _pinned_shown(self) -> Last:
+        """What the pinned version shows; it may be gone meanwhile."""
+        if self._shown is None:
+            version = self._pinned.version
+            try:
+                self._shown = last_of(self._source, version)
+            except VersionExpiredError:
+                self._shown = Last(version, self._pinned.schema, version, None)
+        return self._shown
 
     def _tail_at(self, cursor: Cursor) -> Tail:
         """The tail, standing behind this version; behind a gap where that shall not stop the query."""
@@ -226,6 +259,12 @@ class Stream:
                 where=self._source.uri,
                 hint="start the query again: it goes on here with the table's columns as they are then",
             )
+
+
+def _stretches(steps: Sequence[Step]) -> list[Sequence[Step]]:
+    """The versions, parted where some are missing between two."""
+    cuts = [at for at in range(1, len(steps)) if steps[at].version != steps[at - 1].version + 1]
+    return [steps[start:end] for start, end in pairwise([0, *cuts, len(steps)])]
 
 
 def _forms(schema: TableSchema) -> dict[str, list[tuple[int, str, str]]]:

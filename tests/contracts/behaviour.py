@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_table.errors import InvalidError
-from lakefold_table.storage.base import ChecksConditions, Listed, ListsInOrder, Put
+from lakefold_table.storage.base import ChecksConditions, Listed, ListsInOrder, Put, ReplacesKnown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -331,3 +331,38 @@ def test_a_replaced_object_is_never_seen_half(site: Site) -> None:
             assert reader.get("o") in contents
         writing.result()
     assert [listed.path for listed in reader.list("")] == ["o"]
+
+
+def test_an_object_is_replaced_only_while_it_is_the_one_that_was_read(store: Storage) -> None:
+    assert isinstance(store, ReplacesKnown)
+    store.put("a/b", [b"one"])
+    data, mark = store.get_marked("a/b")
+    assert (data, store.get_marked("a/b")[1]) == (b"one", mark)
+    assert store.replace("a/b", mark, [b"two", b"!"])
+    assert not store.replace("a/b", mark, [b"three"])
+    data, mark = store.get_marked("a/b")
+    assert data == b"two!"
+    store.delete("a/b")
+    assert not store.replace("a/b", mark, [b"four"])
+    assert not store.replace("nowhere/b", mark, [b"four"])
+    assert (store.size("a/b"), store.size("nowhere/b")) == (None, None)
+    with pytest.raises(FileNotFoundError):
+        store.get_marked("a/b")
+
+
+def test_of_many_who_replace_what_all_have_read_one_does(site: Site) -> None:
+    stores = [site.open() for _ in range(THREADS // 4)]
+    with ThreadPoolExecutor(len(stores)) as pool:
+        for number in range(site.rounds // 20):
+            stores[0].put("a/b", [str(number).encode()])
+            (read,) = {one.get_marked("a/b") for one in stores if isinstance(one, ReplacesKnown)}
+            begin = threading.Barrier(len(stores))
+
+            def act(who: int, mark: str = read[1], begin: threading.Barrier = begin) -> bool:
+                store = stores[who]
+                begin.wait(30)
+                return isinstance(store, ReplacesKnown) and store.replace("a/b", mark, [b"by %d" % who])
+
+            won = list(pool.map(act, range(len(stores))))
+            assert won.count(True) == 1
+            assert stores[0].get("a/b") == b"by %d" % won.index(True)

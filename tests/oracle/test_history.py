@@ -117,7 +117,7 @@ def test_a_range_of_versions(tmp_path: Path) -> None:
     assert [row.version for row in rows_left] == [7, 6, 5, 4, 3]
     assert traffic(rows_left[0]) == (0, 1, 0, 1)
     (tmp_path / "t" / source.versions.path(6)).unlink()
-    assert traffic(next(history_of(source))) == (None, None, None, None)
+    assert traffic(next(history_of(open_source(uri)))) == (None, None, None, None)
 
 
 def test_a_history_is_read_as_it_is_asked_for(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.storage import open_storage
+from tests.oracle.readable import altered
 from tests.queries import Query
 from tests.tables import Folded
 
@@ -51,3 +52,98 @@ def test_a_query_goes_on_over_a_gap_that_a_tag_stands_in(table: Folded) -> None:
     query.start()
     table.append_ids([60])
     assert query.ids() == [[60]]
+
+
+def without(table: Folded, kept: int) -> list[int]:
+    """Removes old versions but one that a tag keeps; the versions that are left."""
+    dataset = lance.dataset(table.uri)
+    dataset.tags.create("kept", kept)
+    dataset.cleanup_old_versions(dt.timedelta(0), error_if_tagged_old_versions=False)
+    return [one["version"] for one in dataset.versions()]
+
+
+def read_up_to(table: Folded, version: int, **options: str) -> Query:
+    """A query that has read the versions up to this one, one a batch."""
+    query = Query(table.uri, startingVersion=2, failOnDataLoss="false", **options)
+    for _ in range(version - 1):
+        query.batch()
+    return query
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["in another process", "in the same"])
+def test_a_query_reads_what_a_tag_kept_and_goes_on_over_the_gap_behind_it(
+    table: Folded, *, again: bool
+) -> None:
+    query = read_up_to(table, 2, maxVersionsPerTrigger="1")
+    table.append_ids([50])
+    assert without(table, 3) == [3, 6]
+    if again:
+        query.start()
+    assert query.ids() == [[20], []]
+    table.append_ids([60])
+    assert query.ids() == [[60]]
+
+
+def test_a_query_that_stands_at_what_a_tag_kept_goes_on_over_the_gap_behind_it(table: Folded) -> None:
+    query = read_up_to(table, 3, maxVersionsPerTrigger="1")
+    assert without(table, 3) == [3, 5]
+    query.start()
+    table.append_ids([50])
+    table.append_ids([60])
+    assert query.ids() == [[50], [60]]
+    assert sorted(row["id"] for row in query.last()) == [60]
+
+
+def test_one_batch_over_a_gap(table: Folded) -> None:
+    """It was planned before the versions in its middle went, and is run again after that."""
+    query = read_up_to(table, 2, maxVersionsPerTrigger="1")
+    query.options["maxVersionsPerTrigger"] = "9"
+    query.start()
+    table.append_ids([50])
+    assert query.ids() == [[20, 30, 40, 50]]
+    assert without(table, 3) == [3, 6]
+    table.append_ids([60])
+    query.start()
+    assert sorted(row["id"] for row in query.last()) == [20]
+    assert query.ids() == [[60]]
+
+
+def test_a_run_that_ends_ends_behind_a_gap_where_it_was_to(table: Folded) -> None:
+    query = read_up_to(table, 3, maxVersionsPerTrigger="1")
+    assert without(table, 3) == [3, 5]
+    query.options["maxVersionsPerTrigger"] = "9"
+    query.start()
+    table.append_ids([50])
+    query.reader.prepareForTriggerAvailableNow()
+    table.append_ids([60])
+    assert query.ids() == [[50]]
+
+
+def test_what_nothing_tells_any_more_is_gone_over(table: Folded) -> None:
+    """What version 6 deleted shows only beside version 5."""
+    query = read_up_to(table, 5, readChangeFeed="true", maxVersionsPerTrigger="1")
+    query.options["maxVersionsPerTrigger"] = "9"
+    lance.dataset(table.uri).delete("id = 10")
+    table.take_over()
+    table.append_ids([60])
+    assert without(table, 6) == [6, 7]
+    query.start()
+    assert query.ids() == [[60]]
+    query.options["failOnDataLoss"] = "true"
+    query.start()
+    with pytest.raises(VersionExpiredError, match="shows only beside version 5"):
+        query.last()
+
+
+def test_columns_are_followed_over_a_gap(table: Folded) -> None:
+    """The rows of the version before it are shown as the newest one has them."""
+    query = read_up_to(table, 2, maxVersionsPerTrigger="1")
+    dataset = lance.dataset(table.uri)
+    for name in ("other", "last"):
+        dataset.alter_columns(altered(dataset.schema.names[1], name=name))
+    expected = (
+        dataset.checkout_version(3).to_table(filter="id = 20").rename_columns(["id", "last"]).to_pylist()
+    )
+    assert without(table, 3) == [3, 7]
+    query.start()
+    assert query.batch() == expected

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.chunks import CHUNK_BYTES, MAX_CHUNK_BYTES, encode_records
+from lakefold_table.lance.manifests.codec import decode_file, encode_file
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered, fragments_of
 
 MOST_IDS = 3_000
@@ -40,7 +44,8 @@ def changes(draw: st.DrawFn, present: frozenset[int]) -> Change:
     def made(numbers: list[int]) -> list[Numbered]:
         size, deleted = draw(SIZES), draw(st.sampled_from([None, None, 0, 2]))
         size = min(size, 200) if len(numbers) > 20 else size
-        return [fragment(number, 3 + number % 5, size, deleted) for number in numbers]
+        least = draw(st.sampled_from([0, 3]))
+        return [fragment(number, least + number % 5, size, deleted) for number in numbers]
 
     live, free = sorted(present), sorted(set(range(MOST_IDS)) - present)
     replaced = {one.id: one for one in made(sorted({*some(live), *runs(live)}))}
@@ -66,6 +71,9 @@ def check_equal(fragments: Fragments, model: dict[int, Numbered]) -> None:
     assert fragments.physical_rows == sum(one.physical_rows for one in model.values())
     assert fragments.deleted_rows == sum(one.deleted_rows for one in model.values())
     assert fragments.has_deletions == any(one.has_deletion_file for one in model.values())
+    assert fragments.counts_rows == all(
+        one.physical_rows and (one.deleted_rows or not one.has_deletion_file) for one in model.values()
+    )
     for chunk in fragments.chunks:
         assert [one.id for one in chunk.decode()] == list(chunk.ids)
 
@@ -88,6 +96,26 @@ def check_unlike(before: Fragments, after: Fragments) -> None:
         assert [DataFragment.FromString(record) for record in one.unlike(other)] == expected
 
 
+def all_of(fragments: Fragments) -> set[bytes]:
+    return {record for chunk in fragments.chunks for record in chunk.records()}
+
+
+def check_beside(before: Fragments, after: Fragments) -> None:
+    """Read beside another version a manifest holds what it holds alone, in chunks of the other one's."""
+    for one, other in ((before, after), (after, before), (Fragments(), after), (after, after)):
+        data = b"".join(encode_file(Manifest(version=7, branch="b"), one, b"", Transaction(uuid="u")))
+        alone, beside = decode_file(data), decode_file(data, like=other)
+        check_bounds(beside.fragments)
+        assert (beside.head, beside.transaction) == (alone.head, alone.transaction)
+        assert beside.fragments.tally == alone.fragments.tally
+        assert list(beside.fragments.ids()) == list(alone.fragments.ids())
+        assert list(beside.fragments) == list(alone.fragments)
+        mine, theirs = beside.fragments.apart(other)
+        apart = [{part for each in chunks for part in each.records()} for chunks in (mine, theirs)]
+        assert apart[0] - apart[1] == all_of(one) - all_of(other)
+        assert apart[1] - apart[0] == all_of(other) - all_of(one)
+
+
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_any_changes_give_the_list_of_a_plain_dict(data: st.DataObject) -> None:
@@ -104,6 +132,7 @@ def test_any_changes_give_the_list_of_a_plain_dict(data: st.DataObject) -> None:
         check_equal(later, model)
         check_shared(fragments, later, change)
         check_unlike(fragments, later)
+        check_beside(fragments, later)
         fragments = later
 
 
@@ -116,3 +145,41 @@ def test_fragments_are_found_by_their_ids(live: set[int], wanted: set[int], fill
     assert set(found) == fragments.taken(wanted) == live & wanted
     assert all(one.SerializeToString(deterministic=True) == made[key].encoded for key, one in found.items())
     assert fragments.records(wanted) == {number: made[number].encoded for number in live & wanted}
+
+
+def of_files(count: int) -> list[bytes]:
+    return [fragment(number, 3, 100, None).encoded for number in range(count)]
+
+
+@pytest.mark.parametrize("pylance", [True, False], ids=["fields in their order", "fragments last"])
+def test_all_but_the_chunks_of_a_change_are_shared(*, pylance: bool) -> None:
+    before = fragments_of(of_files(9_000))
+    made = [Numbered.of(DataFragment(id=number, physical_rows=4)) for number in (5, 4_000, 9_001)]
+    after = before.changed({5: made[0], 4_000: made[1]}, {17, 6_000, 8_999}, [made[2]])
+    head = Manifest(version=7, branch="b", max_fragment_id=9_001)
+    parts = encode_file(head, after, b"", Transaction(uuid="u"))
+    if pylance:
+        whole = Manifest.FromString(b"".join(parts[2:-1]))
+        parts[1:-1] = [whole.ByteSize().to_bytes(4, "little"), whole.SerializeToString(deterministic=True)]
+    found = decode_file(b"".join(parts), like=before).fragments
+    known = {id(chunk) for chunk in before.chunks}
+    assert sum(id(chunk) not in known for chunk in found.chunks) <= 8
+    assert len(found.chunks) > 15
+    assert found.tally == after.tally
+
+
+@given(place=st.integers(0, 2**20), value=st.integers(0, 255))
+@settings(max_examples=300, deadline=None)
+def test_damage_is_found_beside_another_version_as_it_is_alone(place: int, value: int) -> None:
+    before = fragments_of(of_files(900))
+    after = before.changed({}, {450}, ())
+    data = bytearray(b"".join(encode_file(Manifest(version=7), after, b"", Transaction(uuid="u"))))
+    data[place % len(data)] = value
+    told: list[object] = []
+    for like in (None, before):
+        try:
+            found = decode_file(bytes(data), like=like)
+            told.append((found.head, list(found.fragments), found.fragments.tally))
+        except DamagedError as error:
+            told.append(error.message)
+    assert told[0] == told[1]

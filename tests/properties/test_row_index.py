@@ -9,7 +9,7 @@ from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.rowindex import Addresses, RowIndex, StableIds
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.fragments import Fragments, fragments_of
-from lakefold_table.lance.rows.rowids import concat_row_ids, encode_row_ids
+from lakefold_table.lance.rows.rowids import concat_row_ids, encode_row_ids, row_id_range
 
 MOST = 2**64 - 1
 STARTS = st.sampled_from([0, 1, 5, 40, 2**32 - 3, 2**40, MOST - 60])
@@ -88,5 +88,32 @@ def test_a_fragment_with_more_or_fewer_ids_than_rows_is_damaged(ids: list[int]) 
 def test_a_hundred_thousand_appended_fragments_are_as_many_runs() -> None:
     fragments = [fragment(number, [number * 2, number * 2 + 1], []) for number in range(100_000)]
     index = StableIds.of(listing(fragments))
-    assert index.first.size == index.bounds.size - 1 == 100_000
+    assert (index.first.size, len(index.lasts)) == (100_000, 18)
     assert found(index, [0, 199_999, 200_000]) == {(0, 0), (199_999, (99_999 << 32) + 1)}
+
+
+def ranges(bounds: list[tuple[int, int]]) -> Fragments:
+    """A list of fragments of which each has the ids from one number to another."""
+    told = []
+    for number, (first, behind) in enumerate(bounds):
+        rows = behind - first
+        told.append(DataFragment(id=number, physical_rows=rows, inline_row_ids=row_id_range(first, rows)))
+    return listing(told)
+
+
+def test_a_hundred_thousand_ranges_over_each_other() -> None:
+    """As many pairs of them would be 10^10."""
+    count = 100_000
+    index = StableIds.of(ranges([(number, 2 * count - number) for number in range(count)]))
+    assert sum(level.size for level in index.lasts) < 3 * count
+    told = index.find(np.array([0, 1, 9, 2 * count - 2, 2 * count], np.uint64))
+    assert np.bincount(told.which).tolist() == [1, 2, 10, 2]
+    assert told.addresses[told.which == 1].tolist() == [1, 1 << 32]
+
+
+def test_ids_that_stand_in_too_many_rows_are_damage() -> None:
+    count = 100_000
+    index = StableIds.of(ranges([(number, count + 100) for number in range(count)]))
+    assert index.find(np.arange(count, count + 20, dtype=np.uint64)).which.size == 20 * count
+    with pytest.raises(DamagedError, match="100 row ids stand in over"):
+        index.find(np.arange(count, count + 100, dtype=np.uint64))

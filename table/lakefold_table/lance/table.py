@@ -55,15 +55,23 @@ class LanceFormat:
         """The naming that the file names in `folder` follow, None where no version is among them."""
         return detect(names)
 
-    def decode(self, path: str, data: bytes, uri: str = "", told: bytes | None = None) -> LanceState:
+    def decode(
+        self,
+        path: str,
+        data: bytes,
+        uri: str = "",
+        told: bytes | None = None,
+        like: LanceState | None = None,
+    ) -> LanceState:
         """The state that the manifest file at `path` holds.
 
         Raises `DamagedError` where the bytes are not what the format says or name another version than the
         path, `InvalidError` where the table uses features that a reader must know and we don't. `told`: the
-        transaction file that such a version names (`LanceState.told_in`).
+        transaction file that such a version names (`LanceState.told_in`). `like`: another version, with which
+        this one shares what is the same, and is the sooner decoded for it.
         """
         where = below(uri, path)
-        file = decode_file(data, where, whole=False)
+        file = decode_file(data, where, whole=False, like=None if like is None else like.fragments)
         if file.transaction is None:
             file = replace(file, transaction=transaction_of(told))
         return state_of(file, _scheme(path, file.head.version, where), where)

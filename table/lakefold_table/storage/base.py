@@ -157,6 +157,23 @@ class PutsOnceSure(Protocol):
 
 
 @runtime_checkable
+class ReplacesKnown(Protocol):
+    """A store that replaces an object only while it is still the one that was read."""
+
+    def get_marked(self, path: str) -> tuple[bytes, str]:
+        """As `get`, with a mark that no other content under this name has."""
+        ...
+
+    def replace(self, path: str, mark: str, buffers: Sequence[Buffer]) -> bool:
+        """As `put` where the object still has this mark, in one step; False where it is another, or gone.
+
+        Raises `DoubtfulPutError` where the answer was lost. A server that knows no such condition may take no
+        notice of it, or refuse it (`InvalidError`).
+        """
+        ...
+
+
+@runtime_checkable
 class ListsInOrder(Protocol):
     """A store that gives the first names of a folder without going through all of them."""
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lakefold_table.errors import InvalidError, LakefoldError, PlaceError, RetryError
 from lakefold_table.lance.manifests.naming import is_detached
-from lakefold_table.storage.base import DoubtfulPutError, ListsInOrder, Put, PutsTogether
+from lakefold_table.storage.base import DoubtfulPutError, ListsInOrder, Put, PutsTogether, ReplacesKnown
 from lakefold_table.storage.manifest_stores import Recorded
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path
 from lakefold_table.storage.staged import Finishing, Leftovers
@@ -147,6 +147,19 @@ class ExternalManifests:
             hint = "put the next version"
             raise InvalidError("a version is put once", where=path, hint=hint)
         self._objects.put(path, buffers)
+
+    def get_marked(self, path: str) -> tuple[bytes, str]:
+        """See `ReplacesKnown.get_marked`; the mark is empty where the objects' store has none."""
+        if isinstance(self._objects, ReplacesKnown):
+            return self._objects.get_marked(path)
+        return self.get(path), ""
+
+    def replace(self, path: str, mark: str, buffers: Sequence[Buffer]) -> bool:
+        """See `ReplacesKnown.replace`; without a mark it is a `put`."""
+        if mark and isinstance(self._objects, ReplacesKnown):
+            return self._objects.replace(path, mark, buffers)
+        self.put(path, buffers)
+        return True
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """See `Storage.list`; what is committed and not finished is finished first."""

@@ -8,6 +8,7 @@ the committer asks for thousands of them a second.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakefold_table.errors import PlaceError
 from lakefold_table.storage.base import Listed, Put
+from lakefold_table.storage.content import mark_of
 from lakefold_table.storage.durable import Calls, DurableFiles, platform_has_unnamed
 from lakefold_table.storage.failures import failure
 from lakefold_table.storage.paths import TEMPORARY, check_folder, check_new_path, check_path, check_range
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 # Without following a link (it may leave the root) and without waiting for a pipe's other end.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _KNOWN_FOLDERS: Final = 4096
+_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 _SYNCING: Final = 8
 """How many files are synced at one time: 200 took 60 to 90 ms so on ext4, one after the other 1.7 s."""
 # From this size on a new object's predecessor is worth forgetting.
@@ -128,6 +131,24 @@ class LocalStorage:
         folder, name = self._place(path)
         with _told(self._below + path):
             self._in_folder(folder, lambda at: self._files.replace(at, name, buffers))
+
+    def get_marked(self, path: str) -> tuple[bytes, str]:
+        """See `ReplacesKnown.get_marked`."""
+        data = self.get(path)
+        return data, mark_of(data)
+
+    def replace(self, path: str, mark: str, buffers: Sequence[Buffer]) -> bool:
+        """See `ReplacesKnown.replace`: one process of a machine after the other.
+
+        A name can't be taken over on a condition, so who replaces files of a folder holds a lock on it.
+        """
+        folder, name = self._place(path)
+        with _told(self._below + path), suppress(FileNotFoundError), _alone_in(self._below + folder):
+            if mark_of(self.get(path)) != mark:
+                return False
+            self._in_folder(folder, lambda at: self._files.replace(at, name, buffers))
+            return True
+        return False
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """See `Storage.list`."""
@@ -300,6 +321,21 @@ class LocalStorage:
 
 def _sure() -> None:
     """Nothing else is waited for."""
+
+
+@contextmanager
+def _alone_in(folder: str) -> Iterator[None]:
+    """Holds a folder's lock, where its file system has locks."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        yield
+    finally:
+        os.close(fd)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
+from lakefold_table.storage.content import mark_of
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
 from lakefold_table.uri import canonical, place
 
@@ -189,6 +190,26 @@ class MemoryStorage:
                 self._shared.objects[self._below + path] = data
         if isinstance(fault, LoseAnswer):
             raise RetryError("the answer was lost", where=f"{self._uri}/{path}", hint="put it again")
+
+    def get_marked(self, path: str) -> tuple[bytes, str]:
+        """See `ReplacesKnown.get_marked`."""
+        data = self.get(path)
+        return data, mark_of(data)
+
+    def replace(self, path: str, mark: str, buffers: Sequence[Buffer]) -> bool:
+        """See `ReplacesKnown.replace`."""
+        check_new_path(path)
+        fault = self._meet_fault(path)
+        replaced = False
+        if not isinstance(fault, LoseAnswer) or fault.stored:
+            with self._shared.lock:
+                there = self._shared.objects.get(self._below + path)
+                replaced = there is not None and mark_of(there) == mark
+                if replaced:
+                    self._shared.objects[self._below + path] = b"".join(buffers)
+        if isinstance(fault, LoseAnswer):
+            raise DoubtfulPutError(f"the answer for {path} was lost")
+        return replaced
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """See `Storage.list`."""

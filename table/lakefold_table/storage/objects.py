@@ -11,6 +11,7 @@ schemes.
 from __future__ import annotations
 
 import errno
+import json
 import os
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -198,6 +199,31 @@ class ObjectStorage:
         data = b"".join(buffers)
         with self._told(path, of_bucket=True):
             obstore.put(self._clients.patient, self._below + path, data, use_multipart=False)
+
+    def get_marked(self, path: str) -> tuple[bytes, str]:
+        """See `ReplacesKnown.get_marked`: the mark is what the store names this state of the object by."""
+        check_path(path)
+        with self._told(path):
+            found = obstore.get(self._clients.patient, self._below + path)
+            known = {"e_tag": found.meta["e_tag"], "version": found.meta["version"]}
+            return bytes(found.bytes()), json.dumps({name: mark for name, mark in known.items() if mark})
+
+    def replace(self, path: str, mark: str, buffers: Sequence[Buffer]) -> bool:
+        """See `ReplacesKnown.replace`. One request, never sent twice."""
+        check_new_path(path)
+        data, known = b"".join(buffers), json.loads(mark)
+        try:
+            obstore.put(self._clients.once, self._below + path, data, mode=known, use_multipart=False)
+        except (said.PreconditionError, FileNotFoundError):
+            return False
+        except said.AlreadyExistsError as error:
+            raise self._doubt(path, error) from error
+        except _RAISED as error:
+            told = self._telling(path, error, of_bucket=True)
+            if isinstance(told, InvalidError):
+                raise told from error
+            raise self._doubt(path, error) from error
+        return True
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """See `Storage.list`. Everything is fetched at once, a request for each thousand names or so."""

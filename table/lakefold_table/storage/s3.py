@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from botocore import exceptions as aws
 
@@ -58,6 +58,14 @@ _NO_OBJECT: Final = frozenset({"NoSuchKey", "NotFound", "404"})
 """How "there is no such object" is said; 404 is also said of buckets and, by some servers, of users."""
 
 
+class _Body(NamedTuple):
+    """Bytes of an object, its size, and its ETag."""
+
+    data: bytes
+    size: int
+    mark: str = ""
+
+
 class S3Storage:
     """The objects below `s3://BUCKET/PATH` as a `Storage`. Safe for many threads.
 
@@ -94,8 +102,7 @@ class S3Storage:
 
     def get(self, path: str) -> bytes:
         """See `Storage.get`."""
-        data, _ = self._read(path, None)
-        return data
+        return self._read(path, None).data
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """See `Storage.get_range`. One request, also where the object ends before."""
@@ -103,7 +110,7 @@ class S3Storage:
         if length == 0:
             self._head(path)
             return b""
-        data, size = self._read(path, f"bytes={min(start, _LONGEST)}-{start + min(length, _LONGEST) - 1}")
+        data, size, _ = self._read(path, f"bytes={min(start, _LONGEST)}-{start + min(length, _LONGEST) - 1}")
         # A server that doesn't know ranges sends the whole.
         return data[start : start + length] if size == len(data) else data
 
@@ -112,7 +119,7 @@ class S3Storage:
         check_range(path, 0, length)
         if length == 0:
             return b"", int(self._head(path)["ContentLength"])
-        data, size = self._read(path, f"bytes=-{min(length, _LONGEST)}")
+        data, size, _ = self._read(path, f"bytes=-{min(length, _LONGEST)}")
         return data[-length:], size
 
     def size(self, path: str) -> int | None:
@@ -159,6 +166,24 @@ class S3Storage:
                 self._upload(path, data, condition={})
             else:
                 self._patient.put_object(**self._all, **self._new, Key=self._key(path), Body=data)
+
+    def get_marked(self, path: str) -> tuple[bytes, str]:
+        """See `ReplacesKnown.get_marked`: the mark is the object's ETag."""
+        found = self._read(path, None)
+        return found.data, found.mark
+
+    def replace(self, path: str, mark: str, buffers: Sequence[Buffer]) -> bool:
+        """See `ReplacesKnown.replace`. One request, sent once; S3 knows its condition since 2024."""
+        check_new_path(path)
+        asked: dict[str, Any] = {**self._all, **self._new, "Key": self._key(path), "IfMatch": mark}
+        data = b"".join(buffers)
+        try:
+            put = conditional(self._where(path), lambda: self._once.put_object(**asked, Body=data))
+        except InvalidError as error:
+            if isinstance(error.__cause__, aws.ClientError) and status_of(error.__cause__) == _MISSING:
+                return False
+            raise
+        return put is Put.STORED
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """See `Storage.list`. One request for each thousand objects, as the iterator goes on."""
@@ -235,8 +260,8 @@ class S3Storage:
                     raise missing(where) from error
                 raise
 
-    def _read(self, path: str, ranged: str | None) -> tuple[bytes, int]:
-        """The bytes that were asked for and the object's size; nothing where it ends before the range."""
+    def _read(self, path: str, ranged: str | None) -> _Body:
+        """What was asked for; nothing where the object ends before the range."""
         check_path(path)
         where = self._where(path)
         asked: dict[str, Any] = {"Key": self._key(path), **({"Range": ranged} if ranged else {})}
@@ -249,12 +274,12 @@ class S3Storage:
                     raise
         raise AssertionError
 
-    def _read_once(self, where: str, asked: Mapping[str, Any]) -> tuple[bytes, int]:
+    def _read_once(self, where: str, asked: Mapping[str, Any]) -> _Body:
         try:
             answer = self._patient.get_object(**self._all, **asked)
         except aws.ClientError as error:
             if status_of(error) == _NO_SUCH_RANGE:
-                return b"", 0
+                return _Body(b"", 0)
             if status_of(error) == _MISSING and error.response["Error"].get("Code") in _NO_OBJECT:
                 raise missing(where) from error
             raise
@@ -262,7 +287,7 @@ class S3Storage:
         with closing(answer["Body"]):
             data = answer["Body"].read()
         total = answer.get("ContentRange", "").rpartition("/")[2]
-        return data, int(total) if total.isdigit() else len(data)
+        return _Body(data, int(total) if total.isdigit() else len(data), answer.get("ETag", ""))
 
     def _pages(self, below: str, size: int = 1000) -> Iterator[Any]:
         """The pages of what lies directly below a key prefix that ends at a slash."""
@@ -271,10 +296,15 @@ class S3Storage:
         while True:
             with told(where):
                 page = self._patient.list_objects_v2(**asked)
+            if not all(one.keys() >= {"Key", "Size"} for one in page.get("Contents", ())):
+                raise _no_listing("an object has no name or no size", where)
             yield page
             if not page.get("IsTruncated"):
                 return
-            asked["ContinuationToken"] = page["NextContinuationToken"]
+            token = page.get("NextContinuationToken")
+            if not token or token == asked.get("ContinuationToken"):
+                raise _no_listing("it is cut off, and doesn't say where it goes on", where)
+            asked["ContinuationToken"] = token
 
     def _listed(self, below: str) -> Iterator[Sequence[Listed]]:
         """The objects of each page, in the order of their names: some servers sort as UTF-16 does."""
@@ -327,6 +357,12 @@ def conditional(where: str, put: Callable[[], object]) -> Put:
             raise DoubtfulPutError(str(found)) from error
         raise found from error
     return Put.STORED
+
+
+def _no_listing(message: str, where: str) -> RetryError:
+    """What is raised for the answer to a listing that isn't one: a part of it would pass for the whole."""
+    hint = "try again; if it stays so, the server, or a proxy before it, doesn't list as S3 does (version 2)"
+    return RetryError(f"the store's listing is incomplete: {message}", where=where, hint=hint)
 
 
 def missing(where: str) -> FileNotFoundError:

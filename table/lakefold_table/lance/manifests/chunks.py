@@ -28,13 +28,17 @@ U32 = 2**32
 
 
 class Tally(NamedTuple):
-    """What some fragments add up to. `size` is in bytes, as records of `Manifest.fragments`."""
+    """What some fragments add up to. `size` is in bytes, as records of `Manifest.fragments`.
+
+    `untold`: how many don't say how many rows they have, or how many of them are deleted.
+    """
 
     fragments: int = 0
     size: int = 0
     physical_rows: int = 0
     deleted_rows: int = 0
     deletion_files: int = 0
+    untold: int = 0
 
     def plus(self, other: Tally) -> Tally:
         """These fragments and others."""
@@ -70,7 +74,13 @@ class Numbered(NamedTuple):
     def tally(self) -> Tally:
         """What the list grows by when this fragment is added."""
         files = int(self.has_deletion_file or self.deleted_rows > 0)
-        return Tally(1, record_size(self.encoded), self.physical_rows, self.deleted_rows, files)
+        rows, untold = self.physical_rows, int(self.is_untold)
+        return Tally(1, record_size(self.encoded), rows, self.deleted_rows, files, untold)
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether it doesn't say how many rows it has, or how many of them are deleted."""
+        return not self.physical_rows or (self.has_deletion_file and not self.deleted_rows)
 
 
 @dataclass(slots=True)
@@ -170,7 +180,8 @@ def chunks_of(fragments: Sequence[Numbered]) -> list[Chunk]:
         deletions = [one for one in some if one.has_deletion_file or one.deleted_rows > 0]
         deleted = sum(one.deleted_rows for one in deletions)
         rows = sum([one.physical_rows for one in some])
-        tally = Tally(len(some), len(encoded), rows, deleted, len(deletions))
+        untold = sum([one.is_untold for one in some])
+        tally = Tally(len(some), len(encoded), rows, deleted, len(deletions), untold)
         ids = [one.id for one in some]
         _check_ascending(ids, before)
         chunks.append(_chunk(encoded, _compact(ids), tally))
@@ -183,7 +194,9 @@ def new_chunks(fragments: Sequence[bytes], first_id: int, rows: Sequence[int]) -
     at = 0
     for part in cut(fragments):
         encoded, end = encode_records(part), at + len(part)
-        tally = Tally(len(part), len(encoded), sum(rows[at:end]))
+        counts = rows[at:end]
+        untold = 0 if all(counts) else [*counts].count(0)
+        tally = Tally(len(part), len(encoded), sum(counts), untold=untold)
         yield _chunk(encoded, range(first_id + at, first_id + end), tally)
         at = end
 
@@ -196,15 +209,20 @@ def parsed(encoded: bytes, before: int = -1) -> Chunk:
     wrong.
     """
     ids: list[int] = []
-    rows = deleted = files = 0
+    rows = deleted = files = untold = 0
     for fragment in Manifest.FromString(encoded).fragments:
         ids.append(fragment.id)
-        rows += fragment.physical_rows
+        physical, told = fragment.physical_rows, True
+        rows += physical
         if fragment.HasField("deletion_file"):
+            gone = fragment.deletion_file.num_deleted_rows
             files += 1
-            deleted += fragment.deletion_file.num_deleted_rows
+            deleted += gone
+            told = gone > 0
+        if not (physical and told):
+            untold += 1
     _check_ascending(ids, before)
-    return _chunk(encoded, _compact(ids), Tally(len(ids), len(encoded), rows, deleted, files))
+    return _chunk(encoded, _compact(ids), Tally(len(ids), len(encoded), rows, deleted, files, untold))
 
 
 def cut(records: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -16,17 +16,17 @@ from google.protobuf.message import DecodeError, Message
 from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.manifests.chunks import CHUNK_BYTES
+from lakefold_table.lance.manifests.chunks import CHUNK_BYTES, Chunk
 from lakefold_table.lance.manifests.expansion import check_expansion, most_parts
 from lakefold_table.lance.manifests.fragments import Fragments, Gathering
+from lakefold_table.lance.manifests.neighbours import Neighbour
 from lakefold_table.lance.manifests.packed import without_fragments
-from lakefold_table.lance.manifests.wire import runs
+from lakefold_table.lance.manifests.wire import Run, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakefold_table.lance.manifests.packed import Packed
-    from lakefold_table.lance.manifests.wire import Run
     from lakefold_table.storage.base import Buffer
 
 M = TypeVar("M", bound=Message)
@@ -53,12 +53,15 @@ class ManifestFile:
     transaction: Transaction | None
 
 
-def decode_file(data: bytes, where: str = "", *, whole: bool = True) -> ManifestFile:
+def decode_file(
+    data: bytes, where: str = "", *, whole: bool = True, like: Fragments | None = None
+) -> ManifestFile:
     """Takes a whole manifest file apart. Raises `DamagedError` naming `where` and what is wrong.
 
-    `whole`: False leaves the fragments of an Append out of its transaction.
+    `whole`: False leaves the fragments of an Append out of its transaction. `like`: the fragments of another
+    version of the table; chunks of them that stand here again are shared, and not decoded once more.
     """
-    head, fragments = _decoded(data, _manifest_span(data, where), where)
+    head, fragments = _decoded(data, _manifest_span(data, where), where, like)
     index = index_section(data, head, where)
     _parsed(IndexSection(), index, where, "index section")
     return ManifestFile(head, fragments, index, _transaction(data, head, where, whole=whole))
@@ -73,7 +76,7 @@ def decode_head(data: bytes, where: str = "") -> tuple[Manifest, Transaction | N
     span = _manifest_span(data, where)
     rest = bytearray()
     for run in _runs(data, span, len(span), where):
-        if not run.wanted:
+        if isinstance(run, Run) and not run.wanted:
             rest += data[run.start : run.end]
     head = _parsed(Manifest(), bytes(rest), where, "manifest")
     return head, _transaction(data, head, where)
@@ -178,11 +181,15 @@ def _manifest_span(data: bytes, where: str) -> range:
     return span
 
 
-def _decoded(data: bytes, span: range, where: str) -> tuple[Manifest, Fragments]:
+def _decoded(
+    data: bytes, span: range, where: str, like: Fragments | None = None
+) -> tuple[Manifest, Fragments]:
     rest, fragments = bytearray(), Gathering()
     try:
-        for run in _runs(data, span, CHUNK_BYTES, where):
-            if run.wanted:
+        for run in _runs(data, span, CHUNK_BYTES, where, like):
+            if isinstance(run, Chunk):
+                fragments.share(run)
+            elif run.wanted:
                 check_expansion(data, Manifest, range(run.start, run.end))
                 fragments.add(data[run.start : run.end])
             else:
@@ -194,13 +201,20 @@ def _decoded(data: bytes, span: range, where: str) -> tuple[Manifest, Fragments]
         raise DamagedError(str(error), where=where) from error
 
 
-def _runs(data: bytes, span: range, longest: int, where: str) -> Iterator[Run]:
-    """The fragments of a Manifest message, and its other fields."""
+def _runs(
+    data: bytes, span: range, longest: int, where: str, like: Fragments | None = None
+) -> Iterator[Run | Chunk]:
+    """The fragments of a Manifest message, and its other fields; chunks only where they stand in `like`."""
     most = most_parts(len(span))
+    number = Manifest.FRAGMENTS_FIELD_NUMBER
     try:
         others = 0
-        for run in runs(data, Manifest.FRAGMENTS_FIELD_NUMBER, longest, span):
-            others += not run.wanted
+        for run in (
+            runs(data, number, longest, span)
+            if like is None or not like.chunks
+            else Neighbour(like, number).parts(data, longest, span)
+        ):
+            others += isinstance(run, Run) and not run.wanted
             if others > most:
                 break
             yield run

@@ -81,6 +81,11 @@ class Fragments:
         return self.tally.deletion_files > 0
 
     @property
+    def counts_rows(self) -> bool:
+        """Whether every fragment says how many rows it has, and how many of them are deleted."""
+        return not self.tally.untold
+
+    @property
     def size(self) -> int:
         """The encoded size in bytes."""
         return self.tally.size
@@ -175,6 +180,19 @@ class Fragments:
         known = set(_records(theirs))
         return chain(first, filterfalse(known.__contains__, _records(mine)))
 
+    def apart(self, other: Fragments) -> tuple[Sequence[Chunk], Sequence[Chunk]]:
+        """The chunks that only this list has, and those that only the other has: in them is all that differs.
+
+        Few where the lists share their chunks (`like` of `decode_file`), else maybe all.
+        """
+        mine, theirs = _apart(self.chunks, other.chunks)
+        ours = {chunk.encoded for chunk in mine}
+        both = ours.intersection(chunk.encoded for chunk in theirs)
+        return (
+            [chunk for chunk in mine if chunk.encoded not in both],
+            [chunk for chunk in theirs if chunk.encoded not in both],
+        )
+
     def _find(self, number: int) -> tuple[int, int] | None:
         """Where a fragment is: the index of its chunk, and its own in that."""
         index = self._place(number)
@@ -248,6 +266,16 @@ class Gathering:
             self._close()
         self._pending += records
 
+    def share(self, chunk: Chunk) -> None:
+        """Takes the next fragments as a chunk that was decoded already. Raises `ValueError` as `add`."""
+        if self._pending:
+            self._close()
+        before = self._chunks[-1].last_id if self._chunks else -1
+        if chunk.first_id <= before:
+            raise ValueError(f"fragment {chunk.first_id} stands after fragment {before}: ids must ascend")
+        _push(self._chunks, chunk)
+        self._tally = self._tally.plus(chunk.tally)
+
     def finish(self) -> Fragments:
         """The list. Raises as `add`."""
         if self._pending:
@@ -256,7 +284,7 @@ class Gathering:
 
     def _close(self) -> None:
         chunk = parsed(self._pending, self._chunks[-1].last_id if self._chunks else -1)
-        self._chunks.append(chunk)
+        _push(self._chunks, chunk)
         self._tally = self._tally.plus(chunk.tally)
         self._pending = b""
 

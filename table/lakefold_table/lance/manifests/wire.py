@@ -50,6 +50,11 @@ def runs(data: bytes, number: int, longest: int, span: range | None = None) -> I
         yield Run(wanted, start, at)
 
 
+def record_end(data: bytes, at: int, end: int, number: int) -> int:
+    """Where the one field of this number ends that stands at `at`; `at` where none of usual size does."""
+    return _wanted_end(data, at, end, number << TYPE_BITS | DELIMITED, 0)
+
+
 def field_at(data: bytes, at: int, end: int) -> tuple[int, int, int]:
     """The number of the field at `at`, where its bytes begin (-1 where it has no length), and where it ends.
 

@@ -1,7 +1,8 @@
 """Arrow files of deleted rows: one batch, one column of row offsets; the committer's only door to Arrow.
 
-Arrow makes as much memory for a packed buffer as the buffer says it needs. So before Arrow reads a batch,
-what the batch says of its sizes is read here, from the few places where the Arrow format keeps them.
+Arrow makes as much memory for a packed buffer as the buffer says it needs, and Lance's Arrow as much for a
+batch as the footer says; what can't be had ends the process. So before a batch is read, what the file says of
+its sizes is held against what it has, in the few places where the Arrow format keeps them.
 
 Nearly all of these files list a handful of rows, and those of one writer are equal but for the numbers
 themselves. So what stands around the numbers is remembered of each kind that Arrow has read once.
@@ -37,8 +38,10 @@ VERSION, V5 = 0, 4
 
 Arrow writes it into each footer, whatever version the messages have; pylance wants both to be the same.
 """
-MESSAGE_HEADER = 2
-BATCH_ROWS, BATCH_BUFFERS, BATCH_COMPRESSION, BUFFER_BYTES = 0, 2, 3, 16
+MESSAGE_HEADER, MESSAGE_BODY = 2, 3
+BATCH_ROWS, BATCH_NODES, BATCH_BUFFERS, BATCH_COMPRESSION, BUFFER_BYTES = 0, 1, 2, 3, 16
+BLOCK_LENGTH, BLOCK_BODY = 8, 16
+"""Where the footer's block has the lengths of the batch's description and of its buffers."""
 BUFFERS, RAW_BYTES = 2, 8
 """A column has a buffer that tells nulls and one of numbers; how long the length in front of those is."""
 PACKED_FROM = 64
@@ -194,55 +197,75 @@ class _Flat:
         return self.number(begin, 4, signed=False), begin + 4
 
 
+class _Batch(NamedTuple):
+    """The only batch: where it is described, where its buffers begin, and how many bytes those have."""
+
+    table: int
+    body: int
+    size: int
+
+
 def _check_sizes(file: _Flat, most_rows: int) -> None:
-    """Raises `DamagedError` where reading the only batch would make more memory than `most_rows` need."""
-    batch, body = _batch(file)
-    _check_batch(file, batch, body, most_rows)
+    """Raises `DamagedError` where reading the only batch would make more memory than `most_rows` need.
+
+    Also where it would reach outside of the file, whichever of the lengths that stand twice is believed.
+    """
+    _check_batch(file, _batch(file), most_rows)
 
 
-def _batch(file: _Flat) -> tuple[int, int]:
-    """Where the only batch is described, and where its buffers begin. Raises `DamagedError`."""
+def _batch(file: _Flat) -> _Batch:
+    """The only batch. Raises `DamagedError`."""
     footer_end = len(file) - TAIL
-    footer = file.follow(footer_end - file.number(footer_end, 4))
+    footer_begin = footer_end - file.number(footer_end, 4)
+    footer = file.follow(footer_begin)
     file.check_version(footer)
     blocks, block = file.vector(footer, FOOTER_BATCHES)
     if blocks != 1 or file.vector(footer, FOOTER_DICTIONARIES)[0]:
         raise file.damaged(f"it has {blocks} batches, or dictionaries")
-    message = file.number(block, 8)
-    body = message + file.number(block + 8, 4)
+    message, length = file.number(block, 8), file.number(block + BLOCK_LENGTH, 4)
+    size = file.number(block + BLOCK_BODY, 8)
+    body = message + length
+    if min(message, length, size) < 0 or body + size > footer_begin:
+        raise file.damaged(f"a batch of {length} and {size} bytes at {message} reaches beyond its place")
     begin = message + 8 if file.number(message, 4) == CONTINUES else message + 4
     envelope = file.follow(begin)
     file.check_version(envelope)
     header = file.slot(envelope, MESSAGE_HEADER)
     if header is None:
         raise file.damaged("its batch has no header")
-    return file.follow(header), body
+    slot = file.slot(envelope, MESSAGE_BODY)
+    told = file.number(slot, 8) if slot is not None else 0
+    if not 0 <= told <= size:
+        raise file.damaged(f"its batch says {told} bytes, the footer {size}")
+    return _Batch(file.follow(header), body, told)
 
 
 def _place_of_numbers(file: _Flat) -> int:
     """Where the numbers of a file begin that Arrow has read; 0 where they are packed."""
-    batch, body = _batch(file)
-    count, first = file.vector(batch, BATCH_BUFFERS)
-    if count != BUFFERS:
-        return 0
-    start = body + file.number(first + BUFFER_BYTES, 8)
-    if file.slot(batch, BATCH_COMPRESSION) is None:
+    batch = _batch(file)
+    _, first = file.vector(batch.table, BATCH_BUFFERS)
+    start = batch.body + file.number(first + BUFFER_BYTES, 8)
+    if file.slot(batch.table, BATCH_COMPRESSION) is None:
         return start
     return start + RAW_BYTES if file.number(start, RAW_BYTES) == RAW else 0
 
 
-def _check_batch(file: _Flat, batch: int, body: int, most_rows: int) -> None:
-    slot = file.slot(batch, BATCH_ROWS)
+def _check_batch(file: _Flat, batch: _Batch, most_rows: int) -> None:
+    slot = file.slot(batch.table, BATCH_ROWS)
     rows = file.number(slot, 8) if slot is not None else 0
     if not 0 <= rows <= most_rows:
         raise file.damaged(f"it says {rows} rows, and may have {most_rows}")
-    if file.slot(batch, BATCH_COMPRESSION) is None:
-        return
-    count, first = file.vector(batch, BATCH_BUFFERS)
-    if count > len(file) // BUFFER_BYTES:
+    nodes, node = file.vector(batch.table, BATCH_NODES)
+    if nodes != 1 or file.number(node, 8) != rows:
+        raise file.damaged(f"it says {nodes} columns, or another number of rows in one")
+    count, first = file.vector(batch.table, BATCH_BUFFERS)
+    if count != BUFFERS:
         raise file.damaged(f"it says {count} buffers")
+    packed = file.slot(batch.table, BATCH_COMPRESSION) is not None
     for place in range(first, first + count * BUFFER_BYTES, BUFFER_BYTES):
-        packed = file.number(place + 8, 8)
-        unpacked = file.number(body + file.number(place, 8), 8) if packed else RAW
+        start, size = file.number(place, 8), file.number(place + 8, 8)
+        if min(start, size) < 0 or start + size > batch.size:
+            raise file.damaged(f"a buffer of {size} bytes at {start} lies outside of {batch.size}")
+        unpacked = file.number(batch.body + start, RAW_BYTES) if packed and size else RAW
         if not RAW <= unpacked <= 4 * rows + PADDING:
             raise file.damaged(f"a buffer says {unpacked} bytes for {rows} rows")

@@ -1,0 +1,74 @@
+"""Listings of S3 that break off: never taken for the whole, and never a traceback.
+
+The server here gives the answers that a test has planned: no server that starts without Docker gives these.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_table.errors import RetryError
+from lakefold_table.storage import open_storage
+from tests.contracts.test_object_answers import Answer, Server, serving
+from tests.servers.s3 import options_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakefold_table.storage.base import Storage
+
+FOUND = "<Contents><Key>t/f/{}</Key><Size>3</Size></Contents>"
+CALLS: dict[str, Callable[[Storage], object]] = {
+    "list": lambda store: list(store.list("f")),
+    "names": lambda store: store.names("f"),
+    "anything_at_root": lambda store: store.anything_at_root(["x"]),
+}
+
+
+def page(*parts: str, more: bool = True) -> Answer:
+    """One page of a listing."""
+    told = "".join([f"<IsTruncated>{str(more).lower()}</IsTruncated>", *parts])
+    return Answer(200, body=f"<ListBucketResult>{told}</ListBucketResult>".encode())
+
+
+def token(text: str) -> str:
+    return f"<NextContinuationToken>{text}</NextContinuationToken>"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def store(server: Server) -> Storage:
+    return open_storage("s3://lake/t", options_for(server.url, client_max_retries="0"))
+
+
+def test_pages_that_go_on_are_joined(server: Server, store: Storage) -> None:
+    server.plan(page(FOUND.format("a"), token("1")), page(FOUND.format("b"), more=False))
+    assert store.names("f") == ["a", "b"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("pages", [[page()], [page(token("1")), page(token("1"))]])
+def test_a_listing_that_does_not_say_where_it_goes_on(
+    server: Server, store: Storage, call: str, pages: list[Answer]
+) -> None:
+    server.plan(*pages)
+    with pytest.raises(RetryError, match="doesn't say where it goes on") as caught:
+        CALLS[call](store)
+    assert caught.value.where.startswith("s3://lake/t/")
+    assert len(server.asked) == len(pages)
+
+
+@pytest.mark.parametrize(
+    "found", ["<Contents><Key>t/f/a</Key></Contents>", "<Contents><Size>1</Size></Contents>"]
+)
+def test_an_object_without_name_or_size(server: Server, store: Storage, found: str) -> None:
+    server.plan(page(found, more=False))
+    with pytest.raises(RetryError, match="no name or no size"):
+        store.names("f")
