@@ -19,6 +19,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.file_pb2 import FileDescriptor
+from lakefold_reader.batches import Wanted, side_by_side
 from lakefold_reader.columns import is_blob, is_direct, sources
 from lakefold_reader.deletions import Deletions
 from lakefold_reader.faults import told, told_of
@@ -296,37 +297,8 @@ def rows_of_files(
             raise DamagedError(
                 f"the file holds {one.rows} rows, its fragment {fragment.physical_rows}", where=one.path
             )
-    wanted = _Wanted(fragment.physical_rows, offsets, batch_rows)
+    wanted = Wanted(fragment.physical_rows, offsets, batch_rows)
     return _joined(opened, found, schema.arrow, wanted)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Which rows of a fragment's files are read: those at `offsets`, or all of so many `rows`."""
-
-    rows: int
-    offsets: NDArray[np.uint32] | None
-    batch_rows: int
-
-    def of(self, reader: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - pylance is published without types
-        """These rows of an open file."""
-        if self.offsets is None:
-            yield from reader.read_all(batch_size=self.batch_rows).to_batches()
-            return
-        for start in range(0, self.offsets.size, self.batch_rows):
-            places = self.offsets[start : start + self.batch_rows]
-            first, count = int(places[0]), places.size
-            if int(places[-1]) - first + 1 == count:
-                found = reader.read_range(first, count, batch_size=self.batch_rows)
-            else:
-                found = reader.take_rows(places, batch_size=self.batch_rows)
-            yield from found.to_batches()
-
-    def lengths(self) -> Iterator[int]:
-        """How many rows each batch would have."""
-        count = self.rows if self.offsets is None else self.offsets.size
-        for start in range(0, count, self.batch_rows):
-            yield min(self.batch_rows, count - start)
 
 
 class _OpenFile:
@@ -346,7 +318,7 @@ class _OpenFile:
         except DecodeError as error:
             raise DamagedError(f"the file's schema can't be decoded: {error}", where=self.path) from error
 
-    def batches(self, names: Sequence[str], wanted: _Wanted) -> Iterator[pa.RecordBatch]:
+    def batches(self, names: Sequence[str], wanted: Wanted) -> Iterator[pa.RecordBatch]:
         """The rows of these columns."""
         top = [one.name for one in self.fields if one.parent_id < 0]
         reader = self._all if set(names) == set(top) else self._open(list(names))
@@ -376,7 +348,7 @@ def file_location(uri: str, path: str) -> str:
 
 
 def _joined(
-    files: Sequence[_OpenFile], found: Sequence[Source | None], schema: pa.Schema, wanted: _Wanted
+    files: Sequence[_OpenFile], found: Sequence[Source | None], schema: pa.Schema, wanted: Wanted
 ) -> Iterator[pa.RecordBatch]:
     """The columns of several files side by side; absent ones as nulls."""
     used = sorted({one.file for one in found if one is not None})
@@ -393,16 +365,3 @@ def _joined(
             for one, column in zip(found, schema, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def side_by_side(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[list[pa.RecordBatch]]:
-    """Batches of several streams over the same rows, cut so that those of one step have equal lengths."""
-    heads = [next(stream, None) for stream in streams]
-    while all(head is not None for head in heads):
-        present = [head for head in heads if head is not None]
-        length = min(head.num_rows for head in present)
-        yield [head.slice(0, length) for head in present]
-        heads = [
-            head.slice(length) if head.num_rows > length else next(stream, None)
-            for head, stream in zip(present, streams, strict=True)
-        ]

@@ -27,6 +27,7 @@ from obstore.store import AzureStore, GCSStore
 from lakefold_table.errors import InvalidError, PlaceError, RetryError
 from lakefold_table.storage.answers import code_of, in_words, status_of, without_key
 from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
+from lakefold_table.storage.bucket import bucket_of, number_in
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
 from lakefold_table.storage.together import together
@@ -52,7 +53,6 @@ _FARTHEST: Final = 1 << 62
 # What is said otherwise by pylance and by obstore.
 _RENAMED: Final = {"google_storage_token": "google_bearer_token"}
 _OWN_OPTIONS: Final = {"gs": ("google_", "gcs_"), "az": ("azure_",), "abfss": ("azure_",)}
-_AZURE_HOSTS: Final = (".core.windows.net", ".fabric.microsoft.com")
 
 # What obstore raises: its own errors, Python's for a missing object and for a path it can't take.
 _RAISED: Final = (FileNotFoundError, ValueError, said.BaseError)
@@ -353,10 +353,10 @@ def _clients(uri: str, storage_options: Mapping[str, str]) -> Clients:
     found = place(uri)
     given = {key.lower(): value for key, value in storage_options.items()}
     patience: RetryConfig = {
-        "max_retries": _number(uri, given, "client_max_retries", _RETRIES),
-        "retry_timeout": timedelta(seconds=_number(uri, given, "client_retry_timeout", _RETRY_SECONDS)),
+        "max_retries": number_in(uri, given, "client_max_retries", _RETRIES),
+        "retry_timeout": timedelta(seconds=number_in(uri, given, "client_retry_timeout", _RETRY_SECONDS)),
     }
-    bucket, named = _bucket(uri, found.authority)
+    bucket, named = bucket_of(uri, found.authority)
     make: type[GCSStore | AzureStore] = GCSStore if found.scheme == "gs" else AzureStore
     config = {**_DEFAULTS, **_concerning(uri, make, given, _OWN_OPTIONS[found.scheme]), **named}
     try:
@@ -368,22 +368,6 @@ def _clients(uri: str, storage_options: Mapping[str, str]) -> Clients:
     except said.BaseError as error:
         hint = "check the storage options and the environment variables of this store"
         raise InvalidError(without_key(in_words(error)), where=uri, hint=hint) from None
-
-
-def _bucket(uri: str, authority: str) -> tuple[str, dict[str, str]]:
-    """The bucket or container, and what the URI itself says of the account."""
-    bucket, at, host = authority.partition("@")
-    if not at:
-        return bucket, {}
-    if uri.startswith("gs:") or not host.endswith(_AZURE_HOSTS):
-        hint = (
-            "write az://CONTAINER/PATH, with azure_storage_account_name or azure_endpoint among the options"
-        )
-        raise InvalidError(f"{host} is no known host of Azure's", where=uri, hint=hint)
-    named = {"azure_storage_account_name": host.partition(".")[0]}
-    if host.endswith(".fabric.microsoft.com"):
-        named["azure_use_fabric_endpoint"] = "true"
-    return bucket, named
 
 
 def _concerning(
@@ -405,10 +389,3 @@ def _concerning(
             pass
         known[name] = value
     return known
-
-
-def _number(uri: str, given: Mapping[str, str], key: str, default: int) -> int:
-    """A whole number among the options."""
-    if (text := given.get(key, str(default))).isdecimal():
-        return int(text)
-    raise InvalidError(f"{key} is {text}", where=uri, hint="give a whole number")
