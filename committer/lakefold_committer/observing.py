@@ -37,7 +37,8 @@ def observe(
     if table.state is not None and _lacks_anything(observed):
         # A store that is away lacks everything; it may be back by now, so what it lacked is no observation.
         versions.check_there(table.state.version)
-        observed = _brought(bringer, needs)
+        # Asked anew: what is listed is read only once.
+        observed = _brought(bringer, table_format.needs(table.state, group))
     return table, observed
 
 

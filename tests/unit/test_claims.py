@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from structlog.testing import capture_logs
@@ -29,6 +30,7 @@ from lakefold_table.errors import InvalidError, PlaceError, RetryError, StopErro
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, local_path
 from tests.folding import FORMAT, append, changed, creation, entry
+from tests.folding import opened as owned
 from tests.unit.test_partition import Log, Message, Reports, at, opened
 
 if TYPE_CHECKING:
@@ -113,6 +115,22 @@ def test_a_claimed_proposal_is_folded_as_it_is_and_its_file_goes_after_the_repor
     assert (reports.outcomes[2].app_id, reports.outcomes[2].batch_id) == ("app", 1)
     assert reports.seen[0] == {small.claim.sha256.hex()}
     assert not file_of(small).exists()
+
+
+@pytest.mark.parametrize("fragments", [1, 2])
+def test_a_claimed_append_whose_data_files_are_missing_is_invalid(fragments: int) -> None:
+    """Also where the files are looked for twice, since a store that is away lacks them too."""
+    uri = f"memory://tests/{uuid4()}"
+    table = owned(uri, check_sizes=True)
+    small = claimed(at(uri, append("a", fragments=fragments)))
+    results = []
+    for number, one in enumerate((at(uri, creation()), small, small)):
+        (outcome,) = table.fold(Claims().bring([entry(one, number)])).outcomes
+        results.append(outcome.result)
+        for name in range(fragments * number):
+            open_storage(uri).put(f"data/a-{name}.lance", [bytes(1000)])
+    assert [type(one) for one in results] == [Committed, Invalid, Committed]
+    assert "a-0.lance" in str(results[1])
 
 
 def test_claims_that_were_brought_are_counted(uri: str) -> None:

@@ -73,8 +73,13 @@ def _sample(kind: DataFragment) -> DataFragment:
 
 
 def _as_said(packed: Packed, sizes: array[int]) -> bool:
-    """Whether every file is there and has the size that the proposal says."""
+    """Whether every file is there and has the size that the proposal says.
+
+    Raises `ValueError` unless all were looked at: what nobody looked at counts for nothing.
+    """
     said, found = np.frombuffer(packed.sizes, np.uint64), np.frombuffer(sizes, np.int64)
+    if said.shape != found.shape:
+        raise ValueError(f"{len(found)} files were looked at, the proposal has {len(said)}")
     there = found >= 0
     return bool((there & ((said == 0) | (said == found.astype(np.uint64)))).all())
 
