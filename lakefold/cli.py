@@ -7,6 +7,7 @@ Nothing heavy is imported: `lakefold --help` answers at once, and the committer 
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import signal
@@ -67,6 +68,7 @@ VERBS: Final = {
     "log": Verb("lakefold.verbs.log:command", "List a table's versions, newest first."),
     "tail": Verb("lakefold.verbs.tail:command", "Print new versions as they come."),
     "changes": Verb("lakefold.verbs.changes:command", "Print the change feed."),
+    "refs": Verb("lakefold.verbs.refs:command", "List a table's tags and branches."),
     "consumers": Verb("lakefold.verbs.consumers:command", "List, set and drop a table's named consumers."),
     "cleanup": Verb("lakefold.verbs.cleanup:command", "Remove old versions that no consumer needs."),
     "explain": Verb("lakefold.verbs.explain:command", "Tell what became of one proposal and why."),
@@ -175,9 +177,12 @@ def run(args: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED
     except BrokenPipeError:
-        # Python flushes once more when it ends, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence_stdout()
         return _BROKEN_PIPE
+    except OSError as error:
+        if error.errno is None:
+            raise
+        return _tell_of_system(error, as_json=wants_json)
     return code if isinstance(code, int) else 0
 
 
@@ -187,6 +192,29 @@ def _tell(error: LakefoldError, *, as_json: bool, code: int | None = None) -> No
         click.echo(f"Hint: {error.hint}", err=True)
     if as_json:
         _tell_json(error, error.exit_code if code is None else code)
+
+
+def _tell_of_system(error: OSError, *, as_json: bool) -> int:
+    """Tell what the operating system refused a verb: a file that can't be written, a full disk, a socket."""
+    import structlog
+
+    from lakefold_table.storage.failures import failure
+
+    if structlog.is_configured():
+        structlog.get_logger("lakefold").debug("refused by the system", exc_info=error)
+    told = failure(error, "" if error.filename is None else str(error.filename))
+    try:
+        _tell(told, as_json=as_json)
+        sys.stdout.flush()
+    except OSError:
+        # It is stdout itself that can't be written.
+        _silence_stdout()
+    return told.exit_code
+
+
+def _silence_stdout() -> None:
+    """Keep Python from complaining when it flushes once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _tell_json(error: LakefoldError, code: int) -> None:
@@ -201,5 +229,8 @@ def _terminate(number: int, _: object) -> NoReturn:
 
 def main() -> NoReturn:
     """Run the command line of this process."""
+    # What stdout's encoding has no form for, and names that are no UTF-8, are told escaped.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _terminate)
     sys.exit(run(sys.argv[1:]))

@@ -10,19 +10,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.proposals import find
-from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RetryError
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lakefold_log.admin import KafkaConfig
     from lakefold_log.envelope import Decoded
-    from lakefold_log.lookup import Lookup, Standing
+    from lakefold_log.lookup import Standing
     from lakefold_log.topics import Topics
     from lakefold_reader.proposals import Finding, Sought
     from lakefold_reader.source import Source
-    from lakefold_table.entry import Outcome, Position
+    from lakefold_table.entry import LogId, Outcome, Position
 
 COMMITTED: Final = "committed"
 DUPLICATE: Final = "duplicate"
@@ -51,8 +53,12 @@ class Brokers:
 class Explanation:
     """What is known of a proposal.
 
-    `outcomes`: newest first. `told_by`: where the decisive one stands. `looked_at` and
-    `not_looked_at` say for people which places were asked, and which could not be asked and why.
+    `outcomes`: newest first, those of the log that the table is bound to before those of logs that it left.
+    `told_by`: where the decisive one stands. `standing`: of the partition that `proposal` stands in, else of
+    the one that the table is bound to. `before`: how many proposals stand before one that waits and wait as
+    well; `waiting`: how many wait there in all. `logs`: those that were asked, the
+    table's own first. `looked_at` and `not_looked_at` say for people which places
+    were asked, and which could not be asked and why.
     """
 
     table: str
@@ -63,6 +69,9 @@ class Explanation:
     told_by: str = ""
     proposal: Decoded | None = None
     standing: Standing | None = None
+    before: int | None = None
+    waiting: int | None = None
+    logs: list[LogId] = field(default_factory=list)
     looked_at: list[str] = field(default_factory=list)
     not_looked_at: list[str] = field(default_factory=list)
     trouble: LakefoldError | None = None
@@ -82,8 +91,12 @@ class Explanation:
         """The one that decided: the newest that is no Duplicate, else the newest. None while it waits."""
         if self.waits:
             return None
-        others = (one for one in self.outcomes if not isinstance(one.result, Duplicate))
-        return next(others, self.outcomes[0] if self.outcomes else None)
+        told = self.outcomes
+        if self.sought.offset is not None and self.proposal is not None:
+            # The same offset of another log is another proposal.
+            told = [one for one in told if one.position == self.proposal.position]
+        others = (one for one in told if not isinstance(one.result, Duplicate))
+        return next(others, told[0] if told else None)
 
     @property
     def position(self) -> Position | None:
@@ -128,6 +141,18 @@ class Explanation:
             return "`lakefold redrive` lists the refused proposals; sending it again is safe, it has its key"
         return "nothing"
 
+    def add(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
+        """Takes in outcomes that were reported; gives back those that weren't known."""
+        known = {one.position for one in self.outcomes}
+        new = [one for one in outcomes if one.position not in known]
+
+        def order(outcome: Outcome) -> tuple[int, int]:
+            log = outcome.position.log
+            return self.logs.index(log) if log in self.logs else len(self.logs), -outcome.position.offset
+
+        self.outcomes = sorted((*self.outcomes, *new), key=order)
+        return new
+
 
 def explain(source: Source, sought: Sought, brokers: Brokers | None, *, versions: int) -> Explanation:
     """What became of a proposal for the table. `versions`: how many of the newest to look at.
@@ -140,8 +165,10 @@ def explain(source: Source, sought: Sought, brokers: Brokers | None, *, versions
     if brokers is None:
         told.not_looked_at.append("the log: no brokers are named (--bootstrap-servers)")
     else:
+        from lakefold.asking import ask_the_log
+
         try:
-            _ask_the_log(told, brokers)
+            ask_the_log(told, brokers)
         except LakefoldError as error:
             told.trouble = error
             told.not_looked_at.append(f"the log, or a part of it: {error}")
@@ -167,76 +194,6 @@ def _ask_the_table(told: Explanation, source: Source, versions: int, *, needed: 
     if finding.marks is not None:
         told.looked_at.append(f"the marks in version {finding.marks.version}")
     told.looked_at.append(f"the records in versions {finding.first} to {finding.last}")
-
-
-def _ask_the_log(told: Explanation, brokers: Brokers) -> None:
-    from lakefold_log.lookup import Lookup
-
-    marks = None if told.finding is None else told.finding.marks
-    bound = None if marks is None or marks.position is None else marks.position
-    lookup = Lookup(
-        brokers.kafka,
-        brokers.topics,
-        told.table,
-        None if bound is None else bound.log.partition,
-        timeout_s=brokers.timeout_s,
-    )
-    if bound is not None and bound.log != lookup.log:
-        told.not_looked_at.append(f"{bound.log}: the brokers hold another log, {lookup.log}")
-        return
-    told.standing = lookup.standing(brokers.group)
-    if told.sought.offset is not None:
-        told.proposal = _entry_at(told, lookup, told.sought.offset)
-    if told.outcome is None or not isinstance(told.outcome.result, Committed):
-        _ask_for_outcomes(told, lookup)
-    if told.proposal is None and told.sought.offset is None and told.version is None:
-        _ask_for_waiting(told, lookup, told.standing)
-    if told.proposal is None and told.outcome is not None and told.outcome.position.log == lookup.log:
-        told.proposal = _entry_at(told, lookup, told.outcome.position.offset)
-
-
-def _ask_for_outcomes(told: Explanation, lookup: Lookup) -> None:
-    def wanted(outcome: Outcome) -> bool:
-        if told.sought.offset is not None:
-            return outcome.position.log == lookup.log and told.sought.is_of(outcome)
-        return outcome.branch == told.branch and told.sought.is_of(outcome)
-
-    told.looked_at.append(f"the outcomes in {lookup.outcomes_place}")
-    reported = {outcome.position: (at, outcome) for at, outcome in lookup.outcomes(wanted)}
-    recorded = {outcome.position: outcome for outcome in told.outcomes}
-    new = [outcome for position, (_, outcome) in reported.items() if position not in recorded]
-    told.outcomes = sorted((*told.outcomes, *new), key=lambda one: one.position.offset, reverse=True)
-    if told.outcome in new:
-        at, _ = reported[told.outcome.position]
-        told.told_by = f"the outcome at {lookup.outcomes_place}@{at}"
-
-
-def _ask_for_waiting(told: Explanation, lookup: Lookup, standing: Standing) -> None:
-    """Whether it is among what the committer has still to come to, perhaps sent again after a refusal."""
-    place = f"{standing.topic}/{standing.log.partition}"
-    told.looked_at.append(f"the waiting proposals in {place}, from offset {standing.next_offset}")
-    sought = told.sought
-
-    def wanted(entry: Entry) -> bool:
-        if entry.envelope.branch != told.branch:
-            return False
-        if sought.batch_id is None:
-            return entry.uuid == sought.uuid
-        return (entry.app_id, entry.batch_id) == (sought.app_id, sought.batch_id)
-
-    told.proposal = lookup.newest_entry(wanted, from_offset=standing.next_offset)
-
-
-def _entry_at(told: Explanation, lookup: Lookup, offset: int) -> Decoded | None:
-    """What stands there, where it is for this table."""
-    found = lookup.entry_at(offset)
-    place = f"offset {offset} of partition {lookup.log.partition}"
-    if found is None:
-        told.looked_at.append(f"{place}, which the log doesn't hold")
-        return None
-    table = found.envelope.table if isinstance(found, Entry) else found.table
-    told.looked_at.append(place if table == told.table else f"{place}, which is for {table or 'no table'}")
-    return found if table == told.table else None
 
 
 def _unknown(told: Explanation) -> LakefoldError:

@@ -10,15 +10,19 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from lakefold_committer.footing import check_reported
 from lakefold_committer.lines import root_of, versions_of
 from lakefold_committer.moving import publish_move
+from lakefold_committer.opening import marked_properties
+from lakefold_committer.proofs import Proofs
+from lakefold_committer.witness import OutcomesWitness
 from lakefold_log import stamp as stamps
 from lakefold_log.admin import Admin
 from lakefold_log.lookup import Lookup
 from lakefold_log.partition import partition_of
 from lakefold_log.topics import describe, watermarks
 from lakefold_table.entry import Position
-from lakefold_table.errors import InvalidError, NotATableError
+from lakefold_table.errors import InvalidError, NotATableError, StopError
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.lance.table import LanceFormat
 from lakefold_table.marks import Move, Why
@@ -31,8 +35,10 @@ if TYPE_CHECKING:
 
     from lakefold_committer.fold import Table
     from lakefold_committer.moving import Moved
+    from lakefold_committer.proofs import Witness
     from lakefold_log.admin import KafkaConfig
     from lakefold_log.topics import Topics
+    from lakefold_table.versions import Versions
 
 QUESTION_S = 30.0
 
@@ -70,6 +76,10 @@ class Cluster:
         end = watermarks(admin, self.topics.outcomes, log.partition, read_committed=False).end
         return There(Position(log, start - 1, topic), f"{log.partition}@{end}")
 
+    def witness(self, partition: int) -> Witness:
+        """What was reported of the tables of a partition."""
+        return OutcomesWitness(self.kafka, Admin(self.kafka), self.topics, partition)
+
     def check_none_waits(self, table: Table, uri: str, branch: str) -> None:
         """Raises `InvalidError` where an entry of this line waits in the log that the table is bound to.
 
@@ -105,35 +115,41 @@ def move_lines(
     there: There | None,
     cluster: Cluster | None,
     *,
+    witness: Witness | None = None,
     keeps_place: bool = False,
     unproven: bool = False,
 ) -> Iterator[tuple[str, Moved]]:
     """Moves the branches of a table, then its main line; yields each branch's name (empty: none) and move.
 
-    `cluster`: refuse while entries wait in the log that a line leaves; None: leave them. `keeps_place`: the
-    last position folded stays what it was. A branch that was never folded is left as it is. Raises as
-    `publish_move` does, and `InvalidError` where the main line can't be moved so.
+    `cluster`: refuse while entries wait in the log that a line leaves; None: leave them. `witness`: move only
+    lines of which it tells later versions than there are. `keeps_place`: the last position folded stays what
+    it was. A line that can't be moved so is left as it is, as long as another one can. Raises as
+    `publish_move` does, and `InvalidError` where no line can be moved so.
     """
     table_format = LanceFormat()
+    moved_any = False
     for branch in (*_branches(uri, storage_options), ""):
+        versions = versions_of(uri, branch, storage_options)
 
-        def decide(table: Table, branch: str = branch) -> Move:
+        def decide(table: Table, branch: str = branch, versions: Versions = versions) -> Move:
             _check(table, why, there)
+            if witness is not None:
+                _check_set_back(table, versions, witness)
             if cluster is not None:
                 cluster.check_none_waits(table, uri, branch)
             before = table.marks.position
             after = None if there is None else before if keeps_place else there.position
             return Move(why, before, after, time.time_ns() // 1000)
 
-        versions = versions_of(uri, branch, storage_options)
         root = root_of(uri, branch)
         outcomes = "" if there is None else there.outcomes
         try:
             moved = publish_move(table_format, versions, root, decide, outcomes=outcomes, unproven=unproven)
         except (_LeftAsItIsError, NotATableError):
-            if not branch:
+            if not branch and not moved_any:
                 raise
             continue
+        moved_any = True
         yield branch, moved
 
 
@@ -164,6 +180,24 @@ def _check(table: Table, why: Why, there: There | None) -> None:
             where=table.uri,
             hint="rebind it first",
         )
+
+
+def _check_set_back(table: Table, versions: Versions, witness: Witness) -> None:
+    """Raises where nothing later than the table's newest version was reported: then it was not set back."""
+    bound = table.marks.position
+    if table.state is None or bound is None:
+        return
+    properties = marked_properties(versions, table.state, table.marks)
+    try:
+        check_reported(table, properties, Proofs(bound.log, lambda: bound.offset, witness=witness))
+    except StopError:
+        return
+    raise _LeftAsItIsError(
+        f"it stands at version {table.version}, and nothing later was reported of it: it was not set back, "
+        "and there is nothing to accept",
+        where=table.uri,
+        hint="nothing has to be done: a committer folds it as it is",
+    )
 
 
 def _branches(uri: str, storage_options: Mapping[str, str]) -> list[str]:

@@ -41,6 +41,9 @@ _LOGIN_IN_URI = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")
 SHARED: Final = "shared"
 """What `partitions` says where processes share them out among each other."""
 
+MOST_PARTITIONS: Final = 100_000
+"""So many partitions a range may have; each is a thread. A topic has far fewer."""
+
 _BY_ORDINAL = re.compile(r"ordinal/[1-9]\d*")
 
 Topic = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
@@ -120,7 +123,7 @@ class Settings(BaseModel):
                     f"{part!r} is neither a partition nor a range such as 4-7, nor is it ordinal/N or shared"
                 )
                 raise ValueError(message)
-            numbers.update(range(int(found[1]), int(found[2] or found[1]) + 1))
+            numbers.update(_range(part, int(found[1]), int(found[2] or found[1])))
         return tuple(sorted(numbers)) or None
 
     @field_validator("roots", mode="before")
@@ -269,6 +272,15 @@ def _flat(table: Mapping[str, object], above: str = "") -> Iterator[tuple[str, s
             yield from _flat(value, f"{above}{key}.")
         else:
             yield f"{above}{key}", str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _range(text: str, first: int, last: int) -> range:
+    """The partitions of a range, which is `text`."""
+    if last < first:
+        raise ValueError(f"{text!r} ends before it begins")
+    if last - first >= MOST_PARTITIONS:
+        raise ValueError(f"{text!r} has more than {MOST_PARTITIONS:,} partitions")
+    return range(first, last + 1)
 
 
 def _words(text: str) -> list[str]:

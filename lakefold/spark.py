@@ -70,7 +70,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     table's nullable columns may be left out. What doesn't fit fails the batch with the columns named,
     before anything is sent.
 
-    `table` is a URI or path; this release writes to a local disk. `bootstrap_servers`, `transactions_topic`,
+    `table` is a URI or path, on a local disk or in a bucket. `bootstrap_servers`, `transactions_topic`,
     `outcomes_topic`, `kafka` (librdkafka's options) and `storage_options` (as pylance takes them): what isn't
     given comes from `LAKEFOLD_…` environment variables, then from the TOML file `config`; the brokers at last
     from the `lakefold up` of this folder.

@@ -22,6 +22,7 @@ from lakefold_committer.parts import Pace, Tables
 from lakefold_committer.proving import prove
 from lakefold_committer.redeeming import Claims
 from lakefold_committer.sharing import Sharing
+from lakefold_committer.stores import Roots
 from lakefold_committer.tracing import UNTOLD
 from lakefold_committer.turns import Turn
 from lakefold_committer.witness import OutcomesWitness
@@ -98,13 +99,17 @@ class Committer:
         self._stop = threading.Event()
         self._holdings: list[Holding] = []
         self._sharing: Sharing | None = None
+        self._roots: Roots | None = None
         self._starting = "starting"
         metrics.ready.set_function(lambda: 0 if self.trouble else 1)
 
     @property
     def trouble(self) -> str:
-        """Why the committer isn't folding just now; empty while every partition of its own is folded."""
-        return self._starting or self._trouble()
+        """Why the committer isn't folding just now; empty while every partition of its own is folded.
+
+        A root that can't be used is told too, though what lies below the others is folded.
+        """
+        return self._starting or self._trouble() or ("" if self._roots is None else self._roots.trouble)
 
     @property
     def role(self) -> str:
@@ -119,9 +124,19 @@ class Committer:
     def run(self, *, until_caught_up: bool = False) -> None:
         """Folds until stopped, or until every partition has reached the end it had at the start.
 
+        Looks at the roots' stores, once. Where one can't be used, that is raised if the work has an end, else
+        told until it can.
+
         Raises the first error that ended a partition; where partitions are shared, one that is fenced ends
         nothing else.
         """
+        self._roots = roots = Roots(self._options.roots, self._options.storage_options)
+        if until_caught_up:
+            roots.look()
+        with roots.looked_after():
+            self._run(until_caught_up=until_caught_up)
+
+    def _run(self, *, until_caught_up: bool) -> None:
         described = self._persist(self._describe, self._stop, self._say)
         if described is None:
             return

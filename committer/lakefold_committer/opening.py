@@ -36,11 +36,11 @@ def open_table(table_format: AnyFormat, versions: Versions, uri: str, proofs: Pr
     check_rules(table.marks, uri)
     if proofs is None:
         return table
-    check_reported(table, _properties(versions, state, table.marks), proofs)
+    check_reported(table, marked_properties(versions, state, table.marks), proofs)
     return on_its_log(table, proofs)
 
 
-def _properties(versions: Versions, newest: State, marks: Marks) -> Mapping[str, str]:
+def marked_properties(versions: Versions, newest: State, marks: Marks) -> Mapping[str, str]:
     """Those of the version that the marks were made for; empty where there is none, or it is gone."""
     if is_own(newest.properties, newest.version):
         return newest.properties

@@ -69,8 +69,9 @@ def command(
     `--partitions shared` any number of committers share the partitions out among each other: they move when
     one comes or goes, and one that is left over stands by.
     SIGTERM or Ctrl-C finishes the group in flight and leaves. While a broker or a store is away it keeps
-    trying, and /readyz says why it isn't ready. Serves /livez, /readyz and /metrics on --http-port. Prints
-    what it did when it leaves.
+    trying, and /readyz says why it isn't ready; a root that can't be used holds up no table below another
+    one. With --until-caught-up that ends it, before anything is folded. Serves /livez, /readyz and /metrics
+    on --http-port. Prints what it did when it leaves.
     """
     if print_config:
         print_json(settings.printable())

@@ -26,12 +26,13 @@ SHOWN = 10
     epilog=examples(
         "lakefold explain /data/flights loader:12",
         "lakefold explain /data/flights 1047",
+        "lakefold explain /data/flights lakefold.transactions/3@1047",
         "lakefold explain /data/flights 0f3c2a77-5a0e-4f7e-9f42-6d1c0a3f2b11 --json | jq .state",
         "lakefold explain /data/flights loader:12 --branch audit",
     )
 )
 @click.argument("table")
-@click.argument("proposal", metavar="(UUID | OFFSET | APP_ID:BATCH_ID)")
+@click.argument("proposal", metavar="(UUID | OFFSET | TOPIC/PARTITION@OFFSET | APP_ID:BATCH_ID)")
 @settings_options(*KAFKA, *TOPICS, "group", *STORE)
 @click.option("--branch", metavar="NAME", help="The branch it was for.  [default: the line that TABLE is]")
 @click.option(
@@ -62,8 +63,10 @@ def command(
     """Tell what became of one proposal for TABLE, and why.
 
     The table's versions are asked first; they need no broker. Where brokers are named, or `lakefold up` runs
-    one here, the outcomes and the log are asked too: what was proposed, and how many stand before it while it
-    waits. Exit code 2 where nothing is known of it, 5 where a place that may know doesn't answer.
+    one here, the outcomes and the log are asked too: what was proposed, and how many wait before it while it
+    waits. They are asked in the partition that the table is bound to, then in those that it left, then where
+    its name is hashed to; an OFFSET is looked for in that order. Exit code 2 where nothing is known of it, 5
+    where a place that may know doesn't answer.
     """
     from lakefold.explaining import explain
     from lakefold_reader.lines import open_line
@@ -128,7 +131,7 @@ def _document(told: Explanation) -> dict[str, Any]:
         "log": None
         if standing is None
         else {"answered_to": standing.answered, "end": standing.end, "lag": standing.lag},
-        "before_it": _before(told),
+        "before_it": told.before,
         "advice": told.advice,
         "looked_at": told.looked_at,
         "not_looked_at": told.not_looked_at,
@@ -153,13 +156,6 @@ def _proposal(told: Explanation) -> dict[str, Any] | None:
         "time": _time(entry.time_us),
         "bytes": entry.size,
     }
-
-
-def _before(told: Explanation) -> int | None:
-    """How many proposals stand before one that waits, in its partition."""
-    if not told.waits or told.proposal is None or told.standing is None:
-        return None
-    return told.proposal.position.offset - told.standing.next_offset
 
 
 def _time(time_us: int) -> str:
@@ -201,7 +197,7 @@ def _became(told: Explanation) -> str:
     if told.outcome is not None:
         return result_text(told.outcome)
     if told.state == "waiting" and told.standing is not None:
-        return f"it waits: {_before(told):,} stand before it, the committer has {told.standing.lag:,} to go"
+        return f"it waits: {told.before:,} stand before it, the committer has {told.waiting:,} to go"
     if told.version is not None:
         return f"committed in version {told.version}"
     if told.state == "committed":

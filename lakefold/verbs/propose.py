@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settin
 from lakefold.outcomes import print_outcome
 from lakefold.output import print_json
 from lakefold_table.entry import Invalid, Rejected
+from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -160,10 +162,19 @@ def _write(envelope: Envelope, file: Path) -> int:
     """Adds the envelope to a file log, with the time of now; the offset that it gets there."""
     from lakefold_log.filelog import framed, read_file_log
 
-    offset = len(read_file_log(file)) if file.exists() else 0
+    offset, size = (len(read_file_log(file)), file.stat().st_size) if file.exists() else (0, 0)
     envelope.proposed_at.GetCurrentTime()
-    with file.open("ab") as log:
-        log.write(framed([envelope]))
+    try:
+        with file.open("ab") as log:
+            log.write(framed([envelope]))
+    except FileNotFoundError as error:
+        hint = "make it first, or name another"
+        raise InvalidError("there is no such folder", where=str(file.parent), hint=hint) from error
+    except OSError:
+        # Half an envelope would spoil those before it.
+        with suppress(OSError):
+            os.truncate(file, size)
+        raise
     return offset
 
 

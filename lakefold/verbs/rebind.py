@@ -54,7 +54,7 @@ def command(
     sent there later is answered Invalid; writers look up the partition when they start, so start them again.
 
     With --restored it stays where it is: a table that is behind what was reported of it isn't folded until
-    somebody says that it is meant.
+    somebody says that it is meant. Refuses where it isn't behind: there is nothing to accept then.
     """
     if fold_again and not restored:
         raise click.UsageError("--fold-again goes with --restored")
@@ -71,8 +71,7 @@ def command(
     there = cluster.there(uri, partition)
     why = Why.RESTORED if restored else Why.REBOUND
     asked = None if unanswered or restored else cluster
-    print_moved(
-        uri,
-        move_lines(uri, settings.storage_options, why, there, asked, keeps_place=fold_again),
-        as_json=as_json,
-    )
+    witness = cluster.witness(there.position.log.partition) if restored else None
+    options = settings.storage_options
+    moves = move_lines(uri, options, why, there, asked, witness=witness, keeps_place=fold_again)
+    print_moved(uri, moves, as_json=as_json)

@@ -14,11 +14,13 @@ from confluent_kafka import TopicPartition
 from google.protobuf.message import DecodeError
 
 from lakefold_log.admin import Admin
+from lakefold_log.answered import answered_offsets
 from lakefold_log.answers import outcome_value
 from lakefold_log.committed import committed
 from lakefold_log.consumer import PartitionReader
 from lakefold_log.envelope import decode
 from lakefold_log.partition import partition_of
+from lakefold_log.stamp import Stamp
 from lakefold_log.topics import describe, watermarks
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.entry import Duplicate, Entry, Position
@@ -46,7 +48,8 @@ class Standing:
     """Where a partition of the transactions topic and its committer stand.
 
     What can be read goes from offset `start` up to, and without, `end`. Everything below `answered`, the
-    group's offset, has its outcome; None where the group has none yet.
+    group's offset, has its outcome; None where the group has none yet. The outcomes of what was answered
+    above it stand from offset `outcomes_from` on in their topic; None where that isn't told.
     """
 
     log: LogId
@@ -54,6 +57,7 @@ class Standing:
     start: int
     end: int
     answered: int | None
+    outcomes_from: int | None = None
 
     @property
     def next_offset(self) -> int:
@@ -96,7 +100,18 @@ class Lookup:
         start, end = watermarks(self._admin, topic, self.log.partition)
         found = committed(self._admin, group, [TopicPartition(topic, self.log.partition)])[0]
         answered = found.offset if found.error is None and found.offset >= 0 else None
-        return Standing(self.log, topic, start, end, answered)
+        stamp = None if answered is None else Stamp.of(found.metadata, found.offset)
+        outcomes_from = None if stamp is None else stamp.outcomes_offset
+        return Standing(self.log, topic, start, end, answered, outcomes_from)
+
+    def waiting(self, standing: Standing) -> Callable[[int], int]:
+        """How many proposals below an offset have no outcome yet; tables that wait hold up no other ones."""
+        first = standing.next_offset
+        answered: set[int] = set()
+        if standing.outcomes_from is not None:
+            told = answered_offsets(self._config, self._topics, self.log, first, standing.outcomes_from)
+            answered.update(told)
+        return lambda below: max(0, below - first) - sum(first <= one < below for one in answered)
 
     def entry_at(self, offset: int) -> Decoded | None:
         """What stands in the log at this offset; None where the log doesn't hold it."""

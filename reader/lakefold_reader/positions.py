@@ -171,15 +171,20 @@ def _places(marks: Marks) -> Iterator[Position]:
         yield Position(LogId(LogId.FILE_CLUSTER, name, 0), offset)
 
 
+def printed(text: str) -> Asked | None:
+    """The position that a text names with its log, as positions are printed; None where it is another."""
+    found, file_log = _PRINTED.fullmatch(text), _FILE_LOG.fullmatch(text)
+    if found is not None:
+        cluster, topic_id, topic = found.group("cluster", "topic_id", "topic")
+        return Asked(int(found["offset"]), cluster, topic_id, topic, int(found["partition"]))
+    return None if file_log is None else Asked(int(file_log["offset"]), LogId.FILE_CLUSTER, file_log["name"])
+
+
 def _of_text(text: str) -> Asked:
     if _OFFSET.fullmatch(text):
         return Asked(int(text))
-    printed, file_log = _PRINTED.fullmatch(text), _FILE_LOG.fullmatch(text)
-    if printed is not None:
-        cluster, topic_id, topic = printed.group("cluster", "topic_id", "topic")
-        return Asked(int(printed["offset"]), cluster, topic_id, topic, int(printed["partition"]))
-    if file_log is not None:
-        return Asked(int(file_log["offset"]), LogId.FILE_CLUSTER, file_log["name"])
+    if (found := printed(text)) is not None:
+        return found
     if not text.startswith("{"):
         raise _no_position(text)
     try:

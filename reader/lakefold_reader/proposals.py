@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakefold_log.record import decode_record, position_at
+from lakefold_reader.positions import printed
 from lakefold_reader.source import numbers_of, read_step, time_of
 from lakefold_table.entry import Duplicate, Outcome
 from lakefold_table.errors import InvalidError
@@ -25,29 +26,41 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakefold_log.record import Record
+    from lakefold_reader.positions import Asked
     from lakefold_reader.source import Source, Step
-    from lakefold_table.entry import LogId, Result
+    from lakefold_table.entry import LogId, Position, Result
     from lakefold_table.marks import Marks
 
 _KEY: Final = re.compile(r"(.+):([0-9]{1,20})", re.DOTALL)
 _BATCH_LIMIT: Final = 2**64
-_HOW: Final = "name it by its transaction's uuid, by its offset in the log, or as APP_ID:BATCH_ID"
+_HOW: Final = (
+    "name it by its transaction's uuid, by its offset in the log (or TOPIC/PARTITION@OFFSET), or as "
+    "APP_ID:BATCH_ID"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """How a proposal is named: by its offset, by app and batch id, or by its transaction's uuid."""
+    """How a proposal is named: by its offset, by app and batch id, or by its transaction's uuid.
+
+    `place`: what is said of the log that the offset is in.
+    """
 
     text: str
     offset: int | None = None
     uuid: str = ""
     app_id: str = ""
     batch_id: int | None = None
+    place: Asked | None = None
+
+    def may_lie_in(self, place: Position) -> bool:
+        """Whether it may lie in the log of this position."""
+        return self.place is None or self.place.is_in(place)
 
     def is_of(self, outcome: Outcome) -> bool:
         """Whether this is an outcome of it."""
         if self.offset is not None:
-            return outcome.position.offset == self.offset
+            return outcome.position.offset == self.offset and self.may_lie_in(outcome.position)
         if self.batch_id is not None:
             return (outcome.app_id, outcome.batch_id) == (self.app_id, self.batch_id)
         return outcome.uuid == self.uuid
@@ -129,7 +142,7 @@ class _Search:
         offset = self.sought.offset
         if offset is not None:
             found = record.answer(offset)
-            if found is not None:
+            if found is not None and self.sought.may_lie_in(position_at(record, offset)):
                 yield self._outcome(step, record, offset, found)
             return
         yield from (one for one in reversed(list(record.refused.values())) if self.sought.is_of(one))
@@ -174,6 +187,9 @@ def sought_of(text: str) -> Sought:
     """The proposal that a person names so. Raises `InvalidError`."""
     if text.isascii() and text.isdigit():
         return Sought(text, offset=int(text))
+    place = printed(text)
+    if place is not None:
+        return Sought(text, offset=place.offset, place=place)
     key = _KEY.fullmatch(text)
     if key is not None and int(key[2]) < _BATCH_LIMIT:
         return Sought(text, app_id=key[1], batch_id=int(key[2]))

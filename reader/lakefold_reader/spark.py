@@ -10,7 +10,7 @@ another one, made of the same source. What they do is told in the modules `spark
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -21,6 +21,7 @@ from lakefold_reader.spark_offsets import Offset
 from lakefold_reader.spark_options import Given, Use, read_options
 from lakefold_reader.spark_stream import Limit, Stream, limit_of
 from lakefold_reader.spark_types import arrow_schema, spark_schema, unchanged
+from lakefold_table.errors import InvalidError
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
@@ -84,6 +85,16 @@ class LakefoldSource(DataSource):
         given = self._given()
         given.check(Use.STREAM)
         return TableStreamReader(given, self._pin(), _target(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: FBT001 - Spark's signature
+        """Refuses: tables are written by the sink."""
+        del schema, overwrite
+        raise _no_writer()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: FBT001, N802 - Spark's name and signature
+        """Refuses: tables are written by the sink."""
+        del schema, overwrite
+        raise _no_writer()
 
     def _given(self) -> Given:
         return read_options(dict(self.options))
@@ -200,6 +211,14 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             names = [column.name for column in self._rows.columns.columns]
             self._stream = Stream(self._given, self._pinned, names, cut_of(self._given))
         return self._stream
+
+
+def _no_writer() -> InvalidError:
+    return InvalidError(
+        f'format("{FORMAT}") reads tables and writes none',
+        hint="write batches by the sink: from lakefold.spark import sink, then "
+        ".writeStream.foreachBatch(sink(table=…, bootstrap_servers=…))",
+    )
 
 
 def _target(schema: StructType) -> pa.Schema:

@@ -264,6 +264,8 @@ class Given:
         strange = [name for name in self.values if use not in _known(name).uses]
         if strange:
             hint = f"options of {use}: {', '.join(sorted(_names_for(use)))}"
+            if use is Use.ROWS and all(Use.CHANGES in _known(name).uses for name in strange):
+                hint = f'add .option("readChangeFeed", True) to read changes. {hint[:1].upper()}{hint[1:]}'
             raise InvalidError(f"no option of {use}", where=", ".join(strange), hint=hint)
 
 

@@ -265,7 +265,7 @@ class Refs:
             raise self._unknown(what, name) from error
 
     def _unknown(self, what: str, name: str) -> UnknownRefError:
-        hint = "list the table's branches" if what == "branch" else f"list the table's {what}s"
+        hint = "list the table's tags and branches: lakefold refs TABLE"
         return UnknownRefError(f"there is no {what} {name}", where=self._storage.uri, hint=hint)
 
     def _where(self, path: str) -> str:

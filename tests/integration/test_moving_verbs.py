@@ -118,11 +118,15 @@ def test_a_table_from_a_backup_goes_on_where_that_is_said(stage: Stage, verbs: V
     shutil.copytree(stage.path, backup)
     stage.send(stage.batch(2))
     stage.fold()
+    for healthy in ([], ["--fold-again"]):
+        assert "there is nothing to accept" in verbs.refused("rebind", "--restored", *healthy)
+    assert stage.marks.version == 3
     data = sorted((stage.path / "data").iterdir())
     shutil.rmtree(stage.path / "_versions")
     shutil.copytree(backup / "_versions", stage.path / "_versions")
     assert len(data) == 2
     verbs("rebind", "--restored", *(["--fold-again"] if again else []))
+    assert "there is nothing to accept" in verbs.refused("rebind", "--restored")
     stage.send(stage.batch(3))
     group = "another" if again else ""
     told = stage.fold(group=group)
@@ -165,6 +169,22 @@ def test_branches_move_with_their_table(stage: Stage, verbs: Verbs) -> None:
     verbs("detach")
     verbs("drop", "--yes")
     assert not stage.path.exists()
+
+
+def test_only_the_lines_that_were_set_back_are_accepted(stage: Stage, verbs: Verbs) -> None:
+    stage.begin(1)
+    lance.dataset(str(stage.path)).create_branch("b")
+    for number in (2, 3):
+        branched = stage.batch(number, read=2)
+        branched.branch = "b"
+        shutil.copytree(stage.path / "data", stage.path / "tree" / "b" / "data", dirs_exist_ok=True)
+        stage.send(branched)
+        stage.fold()
+    newest = min((stage.path / "tree" / "b" / "_versions").glob("*.manifest"))
+    newest.unlink()
+    (told,) = verbs("rebind", "--restored")
+    assert (told["branch"], told["why"]) == ("b", "restored")
+    assert "there is nothing to accept" in verbs.refused("rebind", "--restored")
 
 
 def test_a_running_committer_goes_by_what_verbs_say(stage: Stage, verbs: Verbs) -> None:

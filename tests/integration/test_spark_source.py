@@ -216,6 +216,15 @@ def test_what_can_not_be_had_is_told_with_a_hint(
     assert hint in told
 
 
+def test_who_writes_by_the_format_is_led_to_the_sink(
+    reading: Reading, table: lance.LanceDataset, tmp_path: Path
+) -> None:
+    with pytest.raises(PySparkException, match=r"from lakefold\.spark import sink") as raised:
+        reading.load(table.uri).write.format("lakefold").mode("append").save(str(tmp_path / "new"))
+    assert "reads tables and writes none" in str(raised.value)
+    assert not (tmp_path / "new").exists()
+
+
 def test_no_table_is_told(reading: Reading, tmp_path: Path) -> None:
     assert "there is nothing at this place" in reading.refused(tmp_path / "nowhere")
 

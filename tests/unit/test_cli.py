@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -108,6 +110,47 @@ def test_a_fault_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> No
     with_verb(monkeypatch, raising(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
         cli.run(["try"])
+
+
+def test_a_full_disk_is_told_and_no_traceback() -> None:
+    with Path("/dev/full").open("w") as full:
+        told = subprocess.run(
+            [sys.executable, "-c", "from lakefold.cli import main; main()", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (told.returncode, told.stderr) == (
+        5,
+        "Error: No space left on device\nHint: the disk is full: free some space\n",
+    )
+
+
+def test_what_the_system_refuses_a_verb_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_verb(monkeypatch, raising(PermissionError(13, "Permission denied", str(tmp_path))))
+    assert cli.run(["try", "--json"]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith(f"Error: {tmp_path}: Permission denied\nHint: ")
+    assert json.loads(told.out)["error"]["where"] == str(tmp_path)
+    with_verb(monkeypatch, raising(OSError("no system's")))
+    with pytest.raises(OSError, match="no system's"):
+        cli.run(["try"])
+
+
+def test_what_stdout_has_no_form_for_is_told_escaped() -> None:
+    code = "import os, sys; from lakefold.cli import main; sys.argv[1:] = ['show', 's3:/é\\udcff']; main()"
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert told.returncode == 2
+    assert "Traceback" not in told.stderr
 
 
 def test_a_verb_may_end_with_its_own_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,8 @@ def test_roots_are_made_canonical() -> None:
         ("http_port", "web", "http_port: .*integer.*, not 'web'"),
         ("group_max_entries", "0", "group_max_entries: .*greater than or equal to 1"),
         ("transactions_topic", "no spaces", "transactions_topic: .*match pattern"),
+        ("partitions", "3-1", "partitions: '3-1' ends before it begins"),
+        ("partitions", "0-99999999999", "partitions: '0-99999999999' has more than 100,000 partitions"),
         ("partitions", "1-x", "partitions: '1-x' is neither a partition nor a range"),
         ("roots", "s3://lake/../x", "roots: "),
     ],

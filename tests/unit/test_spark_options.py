@@ -133,6 +133,16 @@ def test_what_has_no_meaning_for_a_use_is_refused_with_what_has(use: Use) -> Non
                 given.check(use)
 
 
+def test_a_read_of_rows_that_names_changes_is_told_how_to_read_them() -> None:
+    given = read_options({"path": "t", "startingVersion": "3", "endingVersion": "4"})
+    with pytest.raises(InvalidError, match=r"add \.option\(\"readChangeFeed\", True\)"):
+        given.check(Use.ROWS)
+    given = read_options({"path": "t", "startingVersion": "3", "consumer": "x"})
+    with pytest.raises(InvalidError) as raised:
+        given.check(Use.ROWS)
+    assert "readChangeFeed" not in raised.value.hint.partition("options of read")[0]
+
+
 def test_the_names_are_unlike_without_their_case() -> None:
     names = sorted(option.name.lower() for option in OPTIONS)
     assert all(one != other for one, other in pairwise(names))

@@ -12,7 +12,7 @@ its system calls, `failures` says what a failed one means. `s3` is a bucket: `aw
 bucket at Google or Azure, whose client's `answers` it reads. `external` is a bucket whose versions are
 committed in a manifest store: `dynamodb` is that, `staged` finishes what somebody else began. `memory` is
 for tests, with a plan of faults. What holds for all of them is proven by one suite,
-`tests/contracts/behaviour.py`.
+`tests/contracts/behaviour.py`. `option_names` tells an option that no store has.
 
 A store whose client isn't installed says which extra brings it; no other store needs that client.
 """
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_table.errors import InvalidError, PlaceError
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.storage.option_names import tell_unknown
 from lakefold_table.uri import FILE, canonical, place
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def open_storage(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
     """The store whose root is `uri` (any text that `canonical` takes); nothing is created or asked for yet.
 
     `storage_options` are the options of an object store, as pylance takes them; local stores have none and,
-    as pylance does, take no notice of them, so that one configuration serves many tables.
+    as pylance does, take no notice of them, so that one configuration serves many tables. One that no store
+    has is told by a warning in the log.
 
     Raises `InvalidError` for a scheme that this release has no store for, for options that can't be used,
     and where the client of an object store isn't installed.
@@ -66,6 +68,7 @@ def open_storage(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
 
 
 def _opened(uri: str, scheme: str, storage_options: Mapping[str, str] | None) -> Storage:
+    tell_unknown(storage_options or ())
     extra, module, name = _BY_EXTRA[scheme]
     try:
         store = getattr(import_module(module), name)

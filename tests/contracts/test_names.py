@@ -1,0 +1,179 @@
+"""The names that outsiders rely on: verbs and their flags, settings, messages, Python's calls, metrics.
+
+Operators' scripts, other languages and alerts are written against them. Adding one is free; one that is
+missing here breaks somebody, and needs a decision and a line in the CHANGELOG (CONTRIBUTING.md).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import Counter, Metric
+
+import lakefold
+from lakefold import cli
+from lakefold.settings import Settings
+from lakefold_committer.metrics import Metrics
+from lakefold_protos.lakefold import log_pb2
+from lakefold_reader.changes import Change
+from lakefold_reader.snapshot import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from google.protobuf.descriptor import Descriptor
+
+REPOSITORY = Path(__file__).parents[2]
+KAFKA = "--config --bootstrap-servers --kafka"
+TOPICS = "--transactions-topic --outcomes-topic --dead-letters-topic"
+STORE = "--config --storage-option --storage-options"
+VERBS = {
+    "up": "--port --dir",
+    "down": "--dir",
+    "status": f"{KAFKA} {TOPICS} --group --root --roots",
+    "demo": "--rows --dir --port",
+    "committer": f"{KAFKA} {TOPICS} {STORE} --until-caught-up --accept-new-log --print-config --partitions "
+    "--ordinal --group --root --roots --http-port --http-host --group-max-entries --group-max-bytes "
+    "--group-max-wait --topic-partitions --topic-replication --table-memory",
+    "propose": f"TABLE {KAFKA} {TOPICS} {STORE} --transaction --app-id --batch-id --wait --branch --create "
+    "--affected-rows --fragment-reuse-index --into",
+    "fold": f"TABLE FILE {STORE} --dry-run --log-id",
+    "show": f"TABLE {STORE} --version --tag --as-of --at-position --branch",
+    "log": f"TABLE {STORE} --from --to --tag --as-of --at-position --branch",
+    "tail": f"TABLE {STORE} --from --follow --rows --consumer --max-versions --as-of --at-position --branch",
+    "changes": f"TABLE {STORE} --from --to --columns --branch --rewritten",
+    "refs": f"TABLE {STORE}",
+    "consumers": f"TABLE {STORE} --set --drop --branch",
+    "cleanup": f"TABLE {STORE} --older-than --keep --dry-run --branch",
+    "explain": f"TABLE PROPOSAL {KAFKA} {TOPICS} {STORE} --group --branch --versions --timeout",
+    "replay": f"TABLE {KAFKA} {STORE} --check --from --to --branch --file --log-id",
+    "redrive": f"{KAFKA} {TOPICS} {STORE} --table --offset --all --dry-run --wait",
+    "adopt": f"TABLE {KAFKA} {TOPICS} {STORE} --partition --group --unproven",
+    "rebind": f"TABLE {KAFKA} {TOPICS} {STORE} --partition --group --unanswered --restored --fold-again",
+    "detach": f"TABLE {KAFKA} {TOPICS} {STORE} --group --unanswered",
+    "drop": f"TABLE {STORE} --yes",
+}
+SETTINGS: dict[str, object] = {
+    "bootstrap_servers": "",
+    "kafka": {},
+    "transactions_topic": "lakefold.transactions",
+    "outcomes_topic": "lakefold.outcomes",
+    "dead_letters_topic": "lakefold.dead-letters",
+    "partitions": None,
+    "group": "lakefold",
+    "storage_options": {},
+    "http_port": 8080,
+}
+MESSAGES = {
+    "Envelope": "1 table string, 2 app_id string, 3 batch_id uint64?, 4 affected_rows AffectedRowsEntry*, "
+    "5 create CreateOptions?, 6 fragment_reuse_index IndexMetadata?, 7 branch string, "
+    "8 proposed_at Timestamp?, 10 lance Transaction?, 15 claim Claim?",
+    "Envelope.AffectedRowsEntry": "1 key uint64, 2 value bytes",
+    "CreateOptions": "1 stable_row_ids bool, 2 data_storage_version string, 3 v1_manifest_paths bool",
+    "Claim": "1 uri string, 2 size uint64, 3 sha256 bytes",
+    "Position": "1 cluster_id string, 2 topic_id string, 3 topic string, 4 partition int32, 5 offset int64",
+    "Outcome": "1 table string, 2 uuid string, 3 app_id string, 4 batch_id uint64?, 5 position Position?, "
+    "6 table_id string, 7 branch string, 10 committed Committed?, 11 duplicate Duplicate?, "
+    "12 rejected Rejected?, 13 invalid Invalid?",
+    "Outcome.Committed": "1 version uint64, 2 rebased bool, 3 rows_added uint64, 4 rows_deleted uint64, "
+    "5 first_fragment_id uint64, 6 num_fragment_ids uint64",
+    "Outcome.Duplicate": "1 version uint64",
+    "Outcome.Rejected": "1 retryable bool, 2 other_version uint64, 3 other_operation string, "
+    "4 fragment_ids uint64*, 5 field_ids int32*, 6 keys string*, 7 message string",
+    "Outcome.Invalid": "1 message string, 2 hint string",
+}
+KINDS = {3: "int64", 4: "uint64", 5: "int32", 8: "bool", 9: "string", 12: "bytes"}
+TARGETS = "demo test help lint types test-fast bench docs clean"
+CALLS: dict[str, tuple[Callable[..., object], str]] = {
+    "open": (lakefold.open, "uri version tag as_of branch at_position storage_options"),
+    "tail": (lakefold.tail, "uri start follow branch storage_options"),
+    "changes": (lakefold.changes, "uri after to columns branch storage_options"),
+}
+
+
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_a_verb_takes_what_it_took(verb: str) -> None:
+    command = cli.VERBS[verb].load()
+    taken = {name for one in command.params for name in (*one.opts, (one.name or "").upper())}
+    assert {*VERBS[verb].split(), "--json"} - taken == set()
+
+
+def test_every_verb_is_named_here() -> None:
+    assert list(VERBS) == list(cli.VERBS)
+
+
+def test_settings_have_their_names_and_defaults() -> None:
+    made = Settings().model_dump()
+    assert {name: made[name] for name in SETTINGS} == SETTINGS
+    assert {"roots", "group_max_entries", "group_max_bytes", "group_max_wait"} <= made.keys()
+
+
+@pytest.mark.parametrize("name", list(MESSAGES))
+def test_a_message_has_its_fields(name: str) -> None:
+    found: Descriptor = log_pb2.DESCRIPTOR.message_types_by_name[name.partition(".")[0]]
+    for inner in name.split(".")[1:]:
+        found = found.nested_types_by_name[inner]
+    assert found.full_name == f"lakefold.log.v1.{name}"
+    fields = set()
+    for field in found.fields:
+        kind = KINDS.get(field.type) or (field.message_type and field.message_type.name)
+        many = "*" if field.is_repeated else "?" if field.has_presence else ""
+        fields.add(f"{field.number} {field.name} {kind}{many}")
+    assert set(MESSAGES[name].split(", ")) - fields == set()
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+def test_a_call_takes_its_arguments_by_name(name: str) -> None:
+    call, names = CALLS[name]
+    taken = inspect.signature(call).parameters
+    assert set(names.split()) - taken.keys() == set()
+    assert getattr(lakefold, name) is call
+
+
+def test_what_a_table_and_a_change_tell() -> None:
+    table = "version schema count_rows history to_arrow __arrow_c_stream__ take"
+    change = "version timestamp position inserted cursor"
+    for kind, names in ((Table, table), (Change, change)):
+        there = {*dir(kind), *kind.__annotations__}
+        assert set(names.split()) - there == set()
+    assert {"columns", "filter"} <= inspect.signature(Table.to_arrow).parameters.keys()
+
+
+def test_the_sink_takes_its_arguments_in_their_order() -> None:
+    from lakefold.spark import sink
+
+    taken = list(inspect.signature(sink).parameters)
+    assert taken[:4] == ["table", "bootstrap_servers", "app_id", "wait"]
+
+
+def test_metrics_are_named_by_what_they_count() -> None:
+    metrics: list[Metric] = list(Metrics().registry.collect())
+    assert len(metrics) > 10
+    for metric in metrics:
+        name = metric.name + ("_total" if metric.type == Counter.__name__.lower() else "")
+        if name.startswith(("process_", "python_")):
+            continue
+        assert re.fullmatch(r"lakefold_[a-z_]+", name)
+        assert metric.documentation
+        if metric.type == "histogram":
+            assert name.endswith(("_seconds", "_bytes", "_entries")), name
+
+
+def test_make_has_its_targets() -> None:
+    told = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    listed = set(re.findall(r"^\W*(?:\[1m)?([a-z-]+)", told.stdout.replace("\x1b", ""), re.MULTILINE))
+    assert set(TARGETS.split()) - listed == set()
+
+
+def test_the_readme_names_no_verb_that_is_not_there() -> None:
+    pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")]
+    said = {verb for page in pages for verb in re.findall(r"`?lakefold ([a-z]+)\b(?! =)", page.read_text())}
+    known = {*cli.VERBS, "version"}
+    quoted = {verb for page in pages for verb in re.findall(r"`lakefold ([a-z]+)\b", page.read_text())}
+    assert quoted <= known
+    assert {"up", "committer"} <= said

@@ -1,0 +1,100 @@
+"""`explain` finds a proposal wherever its table was bound when it was sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.errors import LakefoldError
+from lakefold_table.uri import canonical
+from tests.integration.own_log import OwnLog
+from tests.integration.raw import send_raw
+from tests.integration.stage import Stage
+from tests.integration.test_moving_verbs import Verbs
+from tests.proposals import creation, ids_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from tests.integration.conftest import TopicNames
+
+
+@pytest.fixture
+def stage(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Stage:
+    return Stage(bootstrap, topic_names, OwnLog.make(bootstrap, topic_names, partitions=2), tmp_path)
+
+
+@pytest.fixture
+def verbs(stage: Stage) -> Verbs:
+    return Verbs(stage)
+
+
+def explained(verbs: Verbs, what: str, state: str) -> dict[str, Any]:
+    (told,) = verbs("explain", what)
+    assert told["state"] == state, told
+    return told
+
+
+def test_proposals_of_partitions_that_a_table_left(stage: Stage, verbs: Verbs) -> None:
+    topic = stage.own.topics.transactions
+    stage.begin(1)
+    refused = creation(stage.uri)
+    stage.send(refused)
+    stage.fold()
+    verbs("rebind", "--partition", "1")
+    stage.send(stage.batch(2, read=4), partition=1)
+    # A writer that wasn't started again: it doesn't know of the move.
+    stage.send(stage.batch(3, read=4))
+    stage.fold()
+    assert ids_in(stage.uri) == [1, 2]
+
+    told = explained(verbs, "app:1", "committed")
+    assert (told["position"]["partition"], told["proposal"]["batch_id"]) == (0, 1)
+    told = explained(verbs, refused.lance.uuid, "rejected")
+    assert (told["position"]["partition"], told["position"]["offset"]) == (0, 2)
+    assert told["proposal"]["creates"]
+    told = explained(verbs, "app:3", "invalid")
+    assert (told["position"]["partition"], told["position"]["offset"]) == (0, 3)
+    assert told["told_by"].startswith(f"the outcome at {stage.own.topics.outcomes}/0@")
+    assert (told["proposal"]["batch_id"], told["log"]["answered_to"]) == (3, 4)
+
+    # An offset is looked for in the partition that the table is bound to first.
+    told = explained(verbs, "0", "committed")
+    assert (told["position"]["partition"], told["proposal"]["batch_id"]) == (1, 2)
+    assert [one["position"]["partition"] for one in told["outcomes"]] == [1]
+    told = explained(verbs, "3", "invalid")
+    assert told["position"]["partition"] == 0
+    told = explained(verbs, f"{topic}/0@0", "committed")
+    assert (told["position"]["partition"], told["committed_in"]) == (0, 1)
+    assert explained(verbs, f"{topic}/0@2", "rejected")["proposal"]["creates"]
+
+    stage.send(stage.batch(4, read=4))
+    told = explained(verbs, "app:4", "waiting")
+    assert (told["position"]["partition"], told["before_it"]) == (0, 0)
+    (error,) = verbs("explain", "app:9", fails=2)
+    for place in (f"{topic}/0, from offset 4", f"{topic}/1, from offset 1"):
+        assert place in error["error"]["hint"]
+
+
+def test_a_log_that_is_gone_is_said(stage: Stage, verbs: Verbs) -> None:
+    stage.begin(1)
+    before = stage.log
+    stage.make_again()
+    (error,) = verbs("explain", "app:9", fails=2)
+    assert f"{before}: the brokers hold another log" in error["error"]["hint"]
+    assert explained(verbs, "app:1", "committed")["committed_in"] == 2
+
+
+def test_those_answered_above_the_stamped_offset_do_not_stand_before_it(stage: Stage, verbs: Verbs) -> None:
+    """A table that is parked holds the group's offset down; what others sent behind it was answered."""
+    stage.begin(1)
+    newer = Envelope(table=stage.uri).SerializeToString() + b"\x5a\x00"
+    parking = send_raw(stage.bootstrap, stage.own.topics.transactions, stage.uri.encode(), newer)
+    stage.send(creation(canonical(stage.root / "other")), stage.batch(2))
+    with pytest.raises(LakefoldError, match=f"@{parking}"):
+        stage.fold()
+    told = explained(verbs, "app:2", "waiting")
+    assert (told["position"]["offset"], told["log"]["answered_to"], told["before_it"]) == (4, 2, 1)

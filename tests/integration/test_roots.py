@@ -1,0 +1,93 @@
+"""A committer looks at its roots when it starts: on a real broker and a real S3 server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_table.uri import canonical
+from tests.integration.committers import committer_arguments, running_committer
+from tests.integration.own_log import OwnLog
+from tests.integration.stage import Stage
+from tests.proposals import creation
+from tests.servers.s3 import BUCKET, S3Server
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.conftest import TopicNames
+
+
+def options(s3: S3Server, **more: str) -> list[str]:
+    """The storage options as flags."""
+    return [
+        part for key, value in s3.options(**more).items() for part in ("--storage-option", f"{key}={value}")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("root", "more", "code", "told"),
+    [
+        (f"s3://{BUCKET}/roots", {}, 0, ""),
+        (f"s3+ddb://{BUCKET}/roots", {}, 0, ""),
+        ("s3://lakefold-no-such/roots", {}, 2, "make the bucket, or check its name and the endpoint"),
+        ("s3+ddb://lakefold-no-such/roots", {}, 2, "make the bucket, or check its name and the endpoint"),
+        (f"s3://{BUCKET}/roots", {"aws_secret_access_key": "wrong"}, 2, "check aws_secret_access_key"),
+        (
+            f"s3://{BUCKET}",
+            {"aws_endpoint": "http://127.0.0.1:1", "client_max_retries": "0"},
+            5,
+            "can't be reached",
+        ),
+        ("/no/such/folder", {}, 2, "make it, mount it, or mend the root's name"),
+        ("/dev/null", {}, 2, "a part of this path is a file"),
+    ],
+)
+def test_work_that_has_an_end_needs_its_roots(
+    s3: S3Server,
+    root: str,
+    more: dict[str, str],
+    code: int,
+    told: str,
+    topic_names: TopicNames,
+    bootstrap: str,
+) -> None:
+    command = committer_arguments(bootstrap, topic_names, root)
+    command += ["--http-port", "0", "--until-caught-up", "--json", *options(s3, **more)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    if code:
+        error = json.loads(done.stdout)["error"]
+        assert error["exit_code"] == code
+        assert error["where"]
+
+
+def test_a_missing_root_is_told_and_holds_up_no_table_of_another(
+    s3: S3Server, topic_names: TopicNames, bootstrap: str, tmp_path: Path
+) -> None:
+    stage = Stage(bootstrap, topic_names, OwnLog.make(bootstrap, topic_names), tmp_path)
+    stage.send(creation(stage.uri))
+    bucket = f"made-{time.time_ns()}"
+    more = ["--root", f"s3://{bucket}/t", *options(s3)]
+    with running_committer(bootstrap, topic_names, tmp_path, *more) as committer:
+        until((stage.path / "_versions").exists, "the table of the other root", seconds=60)
+        until(lambda: bucket in committer.get("/readyz")[1], "the missing bucket to be told", seconds=60)
+        code, text = committer.get("/readyz")
+        assert (code, text.startswith(f"root s3://{bucket}/t: ")) == (503, True), text
+        assert "make the bucket" in text
+        s3.make_bucket(bucket)
+        committer.wait_until_ready()
+        assert committer.stop() == 0
+    lines = [json.loads(line) for line in committer.log.read_text().splitlines()]
+    told = [line for line in lines if line["event"] == "root"]
+    assert told[0]["level"] == "warning"
+    assert told[-1]["error"] is None
+    assert {line["root"] for line in told} == {f"s3://{bucket}/t"}
+    assert canonical(tmp_path) not in {line["root"] for line in told}
