@@ -39,7 +39,11 @@ def envelope_of(table: str, transaction: Path, branch: str = "") -> Envelope:
     if branch not in {"", MAIN}:
         check_branch_name(branch)
         envelope.branch = branch
-    envelope.lance.CopyFrom(_message(Transaction, transaction, "give a file as in a table's _transactions/"))
+    hint = "give a file as in a table's _transactions/"
+    envelope.lance.CopyFrom(_message(Transaction, transaction, hint))
+    if envelope.lance.WhichOneof("operation") is None:
+        message = "the transaction names no operation that this release knows"
+        raise InvalidError(message, where=str(transaction), hint=hint)
     return envelope
 
 

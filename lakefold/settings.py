@@ -44,6 +44,8 @@ SHARED: Final = "shared"
 MOST_PARTITIONS: Final = 100_000
 """So many partitions a range may have; each is a thread. A topic has far fewer."""
 
+MOST_PORT: Final = 65_535
+
 _BY_ORDINAL = re.compile(r"ordinal/[1-9]\d*")
 
 Topic = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
@@ -102,6 +104,16 @@ class Settings(BaseModel):
         description="bytes that tables may take which nothing waits for; the longest unused are closed",
     )
 
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _ports_are_ports(cls, servers: str) -> str:
+        """Refuse what the client would take modulo 65,536, or for another port."""
+        for server in _words(servers):
+            found = re.fullmatch(r".*:(\d+)", server)
+            if found and not 1 <= int(found[1]) <= MOST_PORT:
+                raise ValueError(f"{_masked('', server)!r} has a port that is none")
+        return servers
+
     @field_validator("kafka")
     @classmethod
     def _brokers_are_named_once(cls, options: dict[str, str]) -> dict[str, str]:
@@ -154,6 +166,13 @@ class Settings(BaseModel):
         hint = f"run `lakefold up`, or set --bootstrap-servers or {PREFIX}BOOTSTRAP_SERVERS"
         raise SettingError(message, where="bootstrap_servers", hint=hint)
 
+    def in_force(self) -> Settings:
+        """Give these settings with the brokers that they lead to, where no setting names any."""
+        try:
+            return self.model_copy(update={"bootstrap_servers": self.brokers()})
+        except SettingError:
+            return self
+
     def printable(self) -> dict[str, object]:
         """Give the settings as plain values for people and JSON, every secret masked."""
         plain: dict[str, object] = self.model_dump(mode="json")
@@ -199,8 +218,12 @@ def _setting_error(error: ValidationError, origins: Mapping[str, str]) -> Settin
     if wrong["type"] == "extra_forbidden":
         known = ", ".join(Settings.model_fields)
         return SettingError(f"there is no setting {name}", where=where, hint=f"the settings are: {known}")
-    said = "" if name in TABLES else f", not {_masked('', str(wrong['input']))!r}"
     reason = wrong["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if wrong["type"] == "string_pattern_mismatch":
+        reason = "a topic's name has letters, digits, '.', '_' and '-', 249 at most"
+    # Our own reasons quote what they are about.
+    quoted = name in TABLES or wrong["type"] == "value_error"
+    said = "" if quoted else f", not {_masked('', str(wrong['input']))!r}"
     return SettingError(f"{name}: {reason}{said}", where=where, hint=_describe(name))
 
 

@@ -74,7 +74,7 @@ def command(
     on --http-port. Prints what it did when it leaves.
     """
     if print_config:
-        print_json(settings.printable())
+        print_json(settings.in_force().printable())
         return
     if until_caught_up and shares(settings):
         message = "what is shared has no end: others may fold it, or give it to this process later"

@@ -43,7 +43,9 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
     """
     from lakefold_log.admin import Admin, KafkaConfig
     from lakefold_log.overview import overview
+    from lakefold_log.topics import Topics
 
+    Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
     admin = Admin(KafkaConfig(settings.brokers(), settings.kafka), timeout_s=timeout)
     seen = overview(admin, settings.group)
     waiting = [view for view in seen.partitions if view.topic == settings.transactions_topic]

@@ -76,6 +76,7 @@ def test_up_takes_a_port_and_a_folder(lakefold: Run, tmp_path: Path) -> None:
     }
     assert (tmp_path / "kept" / "here" / "data").is_dir()
     assert answer(lakefold("status", "--json"))["bootstrap_servers"] == f"127.0.0.1:{port}"
+    assert answer(lakefold("committer", "--print-config"))["bootstrap_servers"] == f"127.0.0.1:{port}"
     assert answer(lakefold("down", "--json"))["stopped"]
 
 

@@ -162,13 +162,14 @@ def test_a_table_is_parked_while_its_server_ignores_conditions(lake: Lake) -> No
         proxy.plan(Strip("If-None-Match"), lambda one: one.method == "PUT", times=-1)
         flags = flags_of(proxy.options())
         with running_committer(lake.bootstrap, lake.names, lake.root, *flags, logs=lake.logs) as committer:
-            committer.wait_until_ready()
+            until(lambda: "ignores the condition" in committer.get("/readyz")[1], "its root", seconds=60)
             with OutcomeWaiter(lake.config, lake.topics, lake.uri) as waiter:
                 sent = proposer.send_wait(creation(lake.uri))
-                until(lambda: "ignores the condition" in committer.log.read_text(), "parking", seconds=60)
+                until(lambda: '"parked"' in committer.log.read_text(), "parking", seconds=60)
                 assert open_storage(lake.uri, lake.options).names("_versions") == []
                 proxy.forget()
                 assert waiter.wait(sent, 90).result == Committed(1)
+            committer.wait_until_ready()
             assert committer.stop() == 0
 
 
