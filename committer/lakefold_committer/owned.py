@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from lakefold_committer.absent import answerable, check_absent
 from lakefold_committer.binding import check_log, misplaced
 from lakefold_committer.branching import record_branch
 from lakefold_committer.bringing import Bringer
@@ -18,7 +19,7 @@ from lakefold_committer.opening import check_rules, open_table
 from lakefold_committer.provable import check_follows
 from lakefold_committer.stored import own_marks, read_newest
 from lakefold_log.record import decode_record, is_own
-from lakefold_table.errors import FencedError, RetryError
+from lakefold_table.errors import FencedError, PlaceError, RetryError
 from lakefold_table.versions import Published
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class OwnedTable:
         self._bringer = Bringer(table_format, versions, roots, check_sizes=looks, options=storage_options)
         self._options = storage_options
         self._proofs = proofs
-        self._stands = open_table(table_format, versions, uri, proofs)
+        self._stands = self._opened(uri)
         self._check_owner(self._stands.marks, uri)
         self._epoch = self._stands.marks.epoch + 1
         self._published = self._announced = False
@@ -188,6 +189,8 @@ class OwnedTable:
         if prepared.folded.publication is not None:
             self._published = True
             self._bringer.forget(prepared.folded.publication.before)
+            if self._proofs is not None:
+                self._proofs.tell(self._stands.uri, prepared.folded.outcomes)
         return prepared.step
 
     def fall_back(self, *, lost: bool = False) -> None:
@@ -214,7 +217,23 @@ class OwnedTable:
         self._stands = prepared.folded.table
         return prepared.step
 
+    def _opened(self, uri: str) -> Table:
+        """The table as it is there now; `StopError` where something else is, and there was a table."""
+        try:
+            return open_table(self._format, self._versions, uri, self._proofs)
+        except PlaceError as error:
+            check_absent(self._format, uri, "", self._proofs, self._options, seen=error.message)
+            raise
+
     def _folded(self, group: Sequence[Entry]) -> Folded:
+        if self._table.state is None:
+            # What is there is looked for anew where this raises.
+            self._must_catch_up = True
+            group = answerable(self._format, self._table.uri, group, self._proofs, self._options)
+            self._must_catch_up = False
+        elif group[0].fault is not None and self._stands.state is not None and self._stored is None:
+            # What was claimed is missing; so is all else of a store that is away.
+            self._versions.check_there(self._stands.version)
         log = group[0].position.log
         accept = None if self._proofs is None else self._proofs.accept
         check_log(self._table.marks, group[0].position, self._table.uri, accept)
@@ -295,7 +314,7 @@ class OwnedTable:
         if table.state is None or misplaced(table.marks, at) is not None:
             # What was another's may be bound to this log by now; whose epoch that was says nothing here.
             pending = table.pending
-            table = open_table(self._format, self._versions, table.uri, self._proofs)
+            table = self._opened(table.uri)
             self._check_owner(table.marks, table.uri)
             table = _without_recorded(replace(table, pending=pending))
             self._epoch, self._published = max(self._epoch, table.marks.epoch + 1), False

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from lakefold_table.entry import Committed
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lakefold_committer.binding import Acceptance
-    from lakefold_table.entry import LogId, Position
+    from lakefold_table.entry import LogId, Outcome, Position
     from lakefold_table.owner import Owner
 
 
@@ -37,6 +39,19 @@ class Witness(Protocol):
         """
         ...
 
+    def last_committed(self, uri: str) -> Told | None:
+        """Of all that was ever reported of the line at root `uri`, the last one that was committed.
+
+        Whatever table lay there then; also what was `heard`. Asked where nothing is there, which anybody may
+        bring about who sends a name: an answer costs nothing but the first time. Raises `RetryError` where it
+        can't be told now.
+        """
+        ...
+
+    def heard(self, uri: str, told: Told) -> None:
+        """Takes in what this committer has put itself: all that is reported from now on."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
@@ -57,3 +72,12 @@ class Proofs:
     outcomes_offset: Callable[[], int] | None = None
     read_back_from: int | None = None
     owner: Owner | None = None
+
+    def tell(self, uri: str, outcomes: Sequence[Outcome]) -> None:
+        """Has the witness know what was put into the line at `uri`, so that it needn't read it."""
+        if self.witness is None:
+            return
+        for one in reversed(outcomes):
+            if isinstance(one.result, Committed):
+                self.witness.heard(uri, Told(one.result.version, one.position, one.table_id))
+                return

@@ -1,13 +1,15 @@
-"""What the outcomes topic tells of a table: the newest version that was reported.
+"""What the outcomes topic tells of a table: the newest version that was reported, and that there was one.
 
-A table that was set back to a backup looks like any other. Only the outcomes, which lie elsewhere, know that
-it had been further. Each outcome is read once for all tables, and only as far back as a table asks for.
+A table that was set back to a backup looks like any other, and one whose store is away like none. Only the
+outcomes, which lie elsewhere, know that it had been further. Each outcome is read once for all tables, and
+only as far back as a table asks for; to the topic's start once, where there is no table.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from lakefold_committer.lines import root_of
@@ -15,7 +17,9 @@ from lakefold_committer.proofs import Told
 from lakefold_log.outcomes import read_outcomes
 from lakefold_log.topics import describe, watermarks
 from lakefold_table.entry import Committed
+from lakefold_table.errors import RetryError
 from lakefold_table.lance.refs.names import TREE
+from lakefold_table.uri import place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -23,8 +27,11 @@ if TYPE_CHECKING:
     from lakefold_log.admin import Admin, KafkaConfig
     from lakefold_log.topics import Topics
     from lakefold_table.entry import Outcome
+    from lakefold_table.uri import Place
 
 ANYBODY = ""
+LONGEST_WAIT_S = 0.5
+"""So long a question waits for the answer to another one, before it is put off."""
 
 
 @dataclass
@@ -61,6 +68,36 @@ class Reported:
         return next((told for offset, told in heights if offset >= since), None)
 
 
+class LastCommitted:
+    """Of each line the last proposal that was reported committed. Grows with the lines that there were.
+
+    Not with the names that are asked for: nothing is kept of a line that never was.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[Place, Told] = {}
+
+    def add(self, outcome: Outcome) -> None:
+        """Takes in an outcome that lies behind all others."""
+        if isinstance(outcome.result, Committed):
+            told = Told(outcome.result.version, outcome.position, outcome.table_id)
+            self._last[_line(outcome.table, outcome.branch)] = told
+
+    def hear(self, uri: str, told: Told) -> None:
+        """Takes in what will be reported behind all others."""
+        self._last[_line(uri, "")] = told
+
+    def of(self, uri: str) -> Told | None:
+        """What is known of the line at this root."""
+        return self._last.get(_line(uri, ""))
+
+
+@lru_cache(4096)
+def _line(table: str, branch: str) -> Place:
+    """One place may be spelled in two ways."""
+    return place(root_of(table, branch))
+
+
 class OutcomesWitness:
     """The witness of one partition (`proofs.Witness`), for any thread."""
 
@@ -70,6 +107,10 @@ class OutcomesWitness:
         self._reported = Reported()
         self._topic_id = ""
         self._low = self._high = -1
+        self._reading_all = threading.Lock()
+        self._told, self._heard = LastCommitted(), LastCommitted()
+        self._told_below = 0
+        self._all_told = False
 
     def newest_committed(self, uri: str, table_id: str, since: int) -> Told | None:
         """See `proofs.Witness`. Raises `RetryError` where no broker answers."""
@@ -78,6 +119,38 @@ class OutcomesWitness:
         with self._lock:
             self._read(since)
             return self._reported.newest(uri, table_id, since)
+
+    def last_committed(self, uri: str) -> Told | None:
+        """See `proofs.Witness`. The first time all outcomes are read; where that is cut short, on from there.
+
+        Nobody else reports in this partition any more, so that what is heard is all that comes after them.
+        """
+        heard = self._heard.of(uri)
+        if heard is not None:
+            return heard
+        if not self._all_told:
+            # Others' tasks must not all wait here, whatever names somebody sends.
+            if not self._reading_all.acquire(timeout=LONGEST_WAIT_S):
+                where = f"{self._topics.outcomes}/{self._partition}"
+                raise RetryError("its outcomes are being read", where=where, hint="this ends by itself")
+            try:
+                self._read_all()
+            finally:
+                self._reading_all.release()
+        return self._told.of(uri)
+
+    def heard(self, uri: str, told: Told) -> None:
+        """See `proofs.Witness`."""
+        self._heard.hear(uri, told)
+
+    def _read_all(self) -> None:
+        if self._all_told:
+            return
+        start = watermarks(self._admin, self._topics.outcomes, self._partition).start
+        for offset, outcome in self.outcomes(max(self._told_below, start)):
+            self._told.add(outcome)
+            self._told_below = offset + 1
+        self._all_told = True
 
     def _newest_of_any(self, uri: str, since: int) -> Told | None:
         """Of whatever lay there. Asked of tables without marks only, so nothing is kept for the next one."""

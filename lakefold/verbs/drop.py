@@ -2,85 +2,110 @@
 
 from __future__ import annotations
 
-import shutil
-import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from lakefold.options import STORE, examples, json_option, settings_options
+from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.output import print_json
 from lakefold_table.errors import InvalidError, NotATableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lakefold.settings import Settings
+    from lakefold_table.dropped import Dropped, Line
 
 
 @click.command(
-    epilog=examples("lakefold drop /data/flights", "lakefold drop /data/flights --yes --json"),
+    epilog=examples(
+        "lakefold drop /data/flights",
+        "lakefold drop s3://lake/flights --yes --json",
+        "lakefold drop /data/deleted-by-hand --bootstrap-servers broker-1:9092",
+    ),
 )
 @click.argument("table")
 @click.option("--yes", is_flag=True, help="Don't ask: delete it.")
-@settings_options(*STORE)
+@settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
 def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None:
-    """Delete TABLE: its folder with all versions, branches and data files. Nothing brings it back.
+    """Delete TABLE: all versions, branches and data files below its root. Nothing brings it back.
 
     Refuses while it, or a branch of it, is bound to a log (`lakefold detach` ends that), so no committer puts
-    a version where it lay. Asks for the table's name, unless --yes is given. It vanishes at once; its files
-    are removed after that, and where that is cut short they lie in a folder beside it whose name ends in
-    `.dropped`.
+    a version where it lay. Asks for the table's name, unless --yes is given.
+
+    A note stays beside it, in `.lakefold-dropped/`: by that committers know that the table isn't just away,
+    and answer Invalid to what comes late for it. Where the table was deleted by other means, only the note is
+    written; the brokers are asked what was reported of it.
+
+    On a local disk it vanishes at once; where removing its files is cut short they lie in a folder beside it
+    whose name ends in `.dropped`. In a bucket its newest version vanishes when all others have, then its
+    other files; where that is cut short, the same command goes on.
     """
+    from lakefold.dropping import known_dropped, lines_there, note, remove
     from lakefold_table.uri import canonical
 
-    uri = canonical(table)
-    path = _folder(uri)
-    newest = _check_free(uri, settings.storage_options)
-    if not yes:
-        typed = click.prompt(f"{uri}, version {newest:,}, will be deleted. Type its last name", err=True)
-        if typed != path.name:
-            raise InvalidError("that is not its name: nothing was deleted", where=uri)
-    aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.dropped")
+    uri, options = canonical(table), settings.storage_options
     try:
-        path.rename(aside)
-    except OSError as error:
-        raise InvalidError(f"its folder can't be moved aside: {error.strerror}", where=uri) from error
-    shutil.rmtree(aside)
+        lines = lines_there(uri, options)
+    except NotATableError as nothing:
+        known = known_dropped(uri, options)
+        if known is None or not known.removing:
+            _drop_deleted(settings, uri, nothing, known, yes=yes, as_json=as_json)
+            return
+        lines = known.lines
+    newest = _version(lines)
+    _ask(uri, f"version {newest:,}, will be deleted", yes=yes)
+    note(uri, lines, options, removing=True)
+    remove(uri, [one.branch for one in lines if one.branch], options, _told)
+    note(uri, lines, options, removing=False)
     if as_json:
         print_json({"table": uri, "version": newest})
     else:
         click.echo(f"{uri}: dropped, its last version was {newest:,}")
 
 
-def _folder(uri: str) -> Path:
-    from lakefold_table.uri import local_path
+def _drop_deleted(
+    settings: Settings, uri: str, nothing: NotATableError, known: Dropped | None, *, yes: bool, as_json: bool
+) -> None:
+    """Notes that a table that isn't there any more was dropped."""
+    from lakefold.dropping import lines_reported, note
+    from lakefold.verbs.adopt import cluster_of
 
-    if not uri.startswith("file://"):
-        raise InvalidError("only tables on local disks can be dropped", where=uri, hint="delete its folder")
-    return Path(local_path(uri))
+    try:
+        cluster = cluster_of(settings)
+    except InvalidError:
+        hint = "where it was deleted by other means: name the brokers, who know what was folded into it"
+        raise NotATableError(nothing.message, where=uri, hint=hint) from nothing
+    lines = lines_reported(uri, cluster.kafka, cluster.topics)
+    if not lines:
+        raise NotATableError(
+            f"{nothing.message}, and nothing was ever reported of one", where=uri, hint=nothing.hint
+        ) from nothing
+    newest = _version(lines)
+    if not (known and all(known.covers(one.branch, each) for one in lines for each in one.positions)):
+        _ask(
+            uri, f"of which version {newest:,} was reported, is not there. It will count as dropped", yes=yes
+        )
+        note(uri, lines, settings.storage_options, removing=False)
+    if as_json:
+        print_json({"table": uri, "version": newest})
+    else:
+        click.echo(f"{uri}: counts as dropped, its last version that was reported is {newest:,}")
 
 
-def _check_free(uri: str, storage_options: Mapping[str, str]) -> int:
-    """The newest version of the main line. Raises `InvalidError` while any line is bound to a log."""
-    from lakefold.moving import lines_of
-    from lakefold_committer.lines import versions_of
-    from lakefold_committer.opening import open_table
-    from lakefold_table.lance.table import LanceFormat
+def _ask(uri: str, what: str, *, yes: bool) -> None:
+    from lakefold_table.uri import place
 
-    newest = 0
-    for branch, root in lines_of(uri, storage_options).items():
-        table = open_table(LanceFormat(), versions_of(uri, branch, storage_options), root)
-        bound = table.marks.position
-        if bound is not None:
-            raise InvalidError(
-                f"it is bound to {bound}: a committer may fold it at any time",
-                where=root,
-                hint="`lakefold detach` first",
-            )
-        newest = table.version
-    if not newest:
-        raise NotATableError("there is no table here", where=uri)
-    return newest
+    if yes:
+        return
+    found = place(uri)
+    typed = click.prompt(f"{uri}, {what}. Type its last name", err=True)
+    if typed != (found.segments[-1] if found.segments else found.authority):
+        raise InvalidError("that is not its name: nothing was deleted", where=uri)
+
+
+def _version(lines: tuple[Line, ...]) -> int:
+    return next((one.version for one in lines if not one.branch), 0)
+
+
+def _told(removed: int) -> None:
+    click.echo(f"{removed:,} objects removed", err=True)

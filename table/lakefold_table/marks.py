@@ -251,7 +251,7 @@ class Marks:
             "branch": self.branch,
             "epoch": self.epoch,
             "rules": self.rules,
-            "log": _position_json(position),
+            "log": position_json(position),
             "operations_since": self.operations_since,
             "operations": dict(sorted(self.operations.items())),
         }
@@ -310,7 +310,7 @@ def _decoded(metadata: Mapping[str, str]) -> Marks:
         version=_whole(mark["version"]),
         epoch=_whole(mark["epoch"]),
         rules=_whole(mark["rules"]),
-        position=_position_of(log),
+        position=position_from(log),
         moves=tuple(_move_of(move) for move in json.loads(metadata.get(MOVES, "[]"))),
         operations_since=_whole(mark["operations_since"]),
         operations={kind: _whole(version) for kind, version in mark["operations"].items()},
@@ -352,18 +352,19 @@ def _text(value: object) -> str:
 def _move_json(move: Move) -> dict[str, Any]:
     return {
         "why": move.why,
-        "before": _position_json(move.before),
-        "after": _position_json(move.after),
+        "before": position_json(move.before),
+        "after": position_json(move.after),
         "time_us": move.time_us,
     }
 
 
 def _move_of(value: Mapping[str, Any]) -> Move:
-    before, after = _position_of(value["before"]), _position_of(value["after"])
+    before, after = position_from(value["before"]), position_from(value["after"])
     return Move(Why(value["why"]), before, after, _whole(value["time_us"]))
 
 
-def _position_json(position: Position | None) -> dict[str, Any] | None:
+def position_json(position: Position | None) -> dict[str, Any] | None:
+    """A position as what JSON holds."""
     if position is None:
         return None
     return {
@@ -375,7 +376,8 @@ def _position_json(position: Position | None) -> dict[str, Any] | None:
     }
 
 
-def _position_of(value: Mapping[str, Any] | None) -> Position | None:
+def position_from(value: Mapping[str, Any] | None) -> Position | None:
+    """The position whose `position_json` this is. Raises `KeyError` or `TypeError` otherwise."""
     if value is None:
         return None
     log = LogId(_text(value["cluster_id"]), _text(value["topic_id"]), _whole(value["partition"]))

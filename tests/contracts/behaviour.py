@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_table.errors import InvalidError
-from lakefold_table.storage.base import ChecksConditions, Listed, ListsInOrder, Put, ReplacesKnown
+from lakefold_table.storage.base import (
+    ChecksConditions,
+    Listed,
+    ListsAll,
+    ListsInOrder,
+    Put,
+    ReplacesKnown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,6 +240,21 @@ def test_the_root_is_empty_until_something_lies_below_it(store: Storage) -> None
     assert not store.anything_at_root(besides={"a"})
     store.put("top", [b""])
     assert store.anything_at_root(besides={"a"})
+
+
+def test_a_store_without_folders_names_all_that_lies_below_its_root(store: Storage, site: Site) -> None:
+    if not isinstance(store, ListsAll):
+        assert store.cheap_size, "a folder is moved away in one step"
+        return
+    assert [*store.everything()] == []
+    paths = {"top", "a/b", "a/b2/c/d e", "a/é", "tree/b/v/1", *(f"many/{number}" for number in range(1200))}
+    for path in paths:
+        store.put(path, [b"x"])
+    site.open("x").put("beside", [b"x"])
+    found = [*store.everything()]
+    assert len(found) == len(paths)
+    assert {*found} == paths
+    assert {*site.open("/tree/b").everything()} == {"v/1"}  # type: ignore[attr-defined]
 
 
 def test_delete_removes_one_object(store: Storage) -> None:

@@ -87,6 +87,12 @@ class MemoryManifests:
             versions = sorted(one for of, one in self.items if of == base and one < DETACHED_BIT)
         return (self.items[base, version] for version in reversed(versions))
 
+    def forget(self, base: str) -> None:
+        """See `ManifestStore.forget`."""
+        with self._lock:
+            for one in [one for one in self.items if one[0] == base]:
+                del self.items[one]
+
     def deliver(self) -> None:
         """Do what was on its way."""
         for base, recorded in self._late:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
+from lakefold_committer.proofs import Told
 from lakefold_committer.witness import OutcomesWitness
-from tests.integration.own_log import TABLE, OwnLog
+from lakefold_table.entry import Invalid
+from lakefold_table.errors import RetryError
+from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -63,3 +70,95 @@ def test_it_reads_what_it_does_not_know_yet(bootstrap: str, topic_names: TopicNa
         assert (len(witness.read), len(set(witness.read))) == (8, 6)
         assert version(0, table_id="") == 6
         assert version(10_000) is None
+
+
+def test_all_of_them_are_read_once_for_tables_that_are_not_there(
+    bootstrap: str, topic_names: TopicNames
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    with own.reporter() as reporter:
+
+        def report(first: int, *outcomes: Outcome) -> None:
+            reporter.report([*outcomes], [], first + len(outcomes), own.stamp(first + len(outcomes)))
+            own.answers()
+
+        once = replace(own.committed(0, 9), table_id="once")
+        refused = replace(own.committed(1, 4), table="memory://lake/refused", result=Invalid("no"))
+        branch = replace(own.committed(2, 3), branch="b")
+        report(0, once, refused, branch, replace(own.committed(3, 1), table_id="again"))
+        witness = Counting(own)
+
+        def last(uri: str) -> tuple[int, str, int] | None:
+            found = witness.last_committed(uri)
+            return None if found is None else (found.version, found.table_id, found.position.offset)
+
+        for _ in range(3):
+            assert last(TABLE) == (1, "again", 3), "the last one, not the highest"
+            assert last(f"{TABLE}/tree/b") == (3, "", 2)
+            assert last("memory://lake/refused") is None
+            assert last("memory://lake/never") is None
+        assert len(witness.read) == 4
+        report(4, own.committed(4, 2))
+        told = Told(2, own.committed(4, 2).position, "again")
+        witness.heard(TABLE, told)
+        witness.heard("memory://lake/new%2Dtable", told)
+        assert last(TABLE) == last("memory://lake/new-table") == (2, "again", 4)
+        assert last("memory://lake/never") is None
+        assert len(witness.read) == 4, "what it was told it doesn't read"
+
+
+class Stumbling(Counting):
+    """Loses the brokers once."""
+
+    left = 2
+
+    def outcomes(self, first: int, tables: Collection[str] | None = None) -> Iterator[tuple[int, Outcome]]:
+        """See `OutcomesWitness.outcomes`."""
+        for one in super().outcomes(first, tables):
+            if self.left == 0:
+                self.left = -1
+                raise RetryError("no broker answers")
+            self.left -= 1
+            yield one
+
+
+def test_where_reading_is_cut_short_it_goes_on_from_there(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    with own.reporter() as reporter:
+        made = [own.committed(number, number + 1) for number in range(5)]
+        reporter.report(made, [], 5, own.stamp(5))
+        own.answers()
+    witness = Stumbling(own)
+    with pytest.raises(RetryError):
+        witness.last_committed(TABLE)
+    found = witness.last_committed(TABLE)
+    assert found is not None
+    assert found.version == 5
+    assert witness.read == [0, 1, 2, 2, 3, 4]
+
+
+def test_questions_do_not_pile_up_behind_the_one_that_reads(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    with own.reporter() as reporter:
+        reporter.report([own.committed(0, 1)], [], 1, own.stamp(1))
+        own.answers()
+    reached, release = threading.Event(), threading.Event()
+
+    class Slow(Counting):
+        def outcomes(
+            self, first: int, tables: Collection[str] | None = None
+        ) -> Iterator[tuple[int, Outcome]]:
+            """See `OutcomesWitness.outcomes`."""
+            reached.set()
+            assert release.wait(PATIENCE_S)
+            return super().outcomes(first, tables)
+
+    witness = Slow(own)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(witness.last_committed, "memory://lake/never")
+        assert reached.wait(PATIENCE_S)
+        with pytest.raises(RetryError, match="its outcomes are being read"):
+            witness.last_committed(TABLE)
+        release.set()
+        assert first.result(PATIENCE_S) is None
+    assert witness.last_committed(TABLE) is not None

@@ -11,7 +11,7 @@ from lakefold_log.producer import Proposer
 from lakefold_log.topics import ensure_topics
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.disks import FailingDisk, small_disk
-from tests.integration.ledger import ROWS, Ledger
+from tests.integration.ledger import ROWS, Ledger, each_position_has_one_outcome
 from tests.proposals import ids_in
 from tests.waiting import until
 
@@ -191,3 +191,45 @@ def test_a_table_that_is_away_holds_up_no_other_of_its_partition(
         assert committer.stop() == 0
     for one in ledgers:
         one.audit()
+
+
+def test_a_table_that_is_away_when_a_committer_starts_is_waited_for(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    """It sees no version there; that there was one the outcomes tell. Others of its partition go on."""
+    away, other = ledgers = [Ledger(bootstrap, topic_names, tmp_path, f"t{number}") for number in range(2)]
+    never = Ledger(bootstrap, topic_names, tmp_path, "never")
+    ensure_topics(Admin(away.config), away.topics)
+
+    def answered(some: list[Ledger]) -> bool:
+        return all(one.expected.keys() <= {at.position for at in one.outcomes()} for one in some)
+
+    with Proposer(away.config, away.topics) as proposer:
+        for one in ledgers:
+            one.create(proposer)
+        fold_to_the_end(bootstrap, topic_names, tmp_path)
+        batches = [
+            (one, *one.batch("app", number, 10 * number)) for number in range(ROUND) for one in ledgers
+        ]
+        stray, _ = away.batch("stray", 0, 0)
+        stray.table = never.uri
+        (tmp_path / "t0").rename(tmp_path / "away")
+        for one, envelope, ids in batches:
+            one.send(proposer, envelope, "committed", ids)
+        never.send(proposer, stray, "invalid")
+        with running_committer(bootstrap, topic_names, tmp_path) as committer:
+            committer.wait_until_ready()
+            until(lambda: answered([other, never]), "the other tables' answers", seconds=60)
+            until(lambda: "its store is away, or it was deleted" in committer.log.read_text(), "a word of it")
+            assert 'lakefold_parked_tables{partition="0"} 1.0' in committer.get("/metrics")[1]
+            assert "t0" in committer.get("/readyz")[1]
+            assert len(away.outcomes()) == 1, "only its creation"
+            assert not (tmp_path / "t0").exists(), "nothing is begun in its place"
+            (tmp_path / "away").rename(tmp_path / "t0")
+            until(lambda: answered(ledgers), "all answers", seconds=90)
+            until(lambda: "unparked" in committer.log.read_text(), "a word that it goes on")
+            assert 'lakefold_parked_tables{partition="0"} 0.0' in committer.get("/metrics")[1]
+            assert committer.stop() == 0
+    for one in ledgers:
+        one.audit()
+    each_position_has_one_outcome(never.outcomes(), never.expected)

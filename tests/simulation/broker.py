@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.witness import Reported
+from lakefold_committer.witness import LastCommitted, Reported
 from lakefold_table.entry import LogId
 from lakefold_table.errors import FencedError, GapError, RetryError
 from lakefold_table.owner import Owner
@@ -183,6 +183,19 @@ class Witness:
             if offset >= since:
                 reported.add(offset, outcome)
         return reported.newest(uri, table_id, since)
+
+    def last_committed(self, uri: str) -> Told | None:
+        """See `proofs.Witness`."""
+        broker = self._broker
+        broker.hub.step(broker.hub.random.random() * LEG_S)
+        broker.check(broker.refuse)
+        last = LastCommitted()
+        for outcome in broker.outcomes:
+            last.add(outcome)
+        return last.of(uri)
+
+    def heard(self, uri: str, told: Told) -> None:
+        """See `proofs.Witness`. All outcomes are looked at each time."""
 
 
 class Reporter:

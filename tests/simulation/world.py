@@ -16,6 +16,7 @@ from lakefold_committer.owned import OwnedTable
 from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Pace, Tables
 from lakefold_committer.proofs import Proofs
+from lakefold_table.dropped import Dropped, Line, write_dropped
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import RetryError, StopError
 from lakefold_table.lance.invariants import Step, faults
@@ -111,6 +112,10 @@ class World:
     def drop(self, uri: str) -> None:
         """The table is removed with all that is in it, while nobody folds it and nothing is on its way."""
         storage = MemoryStorage(uri)
+        marks = self.ledger.line(uri).marks
+        if marks is not None and marks.position is not None:
+            # As the verb notes it.
+            write_dropped(uri, Dropped(0, (Line("", marks.table_id, marks.version, (marks.position,)),)))
         for folder in ("_versions", "data", "_deletions", "_transactions"):
             for one in list(storage.list(folder)):
                 storage.delete(one.path)

@@ -1,7 +1,7 @@
 """What the outcomes tell of a table, and a table that is behind it: set back to a backup, or wiped."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lakefold_committer.fold import Table
 from lakefold_committer.opening import open_table
 from lakefold_committer.owned import OwnedTable
-from lakefold_committer.proofs import Proofs, Told
+from lakefold_committer.proofs import Proofs
 from lakefold_committer.stored import own_properties
 from lakefold_committer.witness import ANYBODY, Reported
 from lakefold_log.record import OUTCOMES
@@ -19,29 +19,11 @@ from lakefold_table.errors import StopError
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, versions_at
 from tests.foreign import commit, wipe
+from tests.reported import Outcomes
 
 NAME = "witness"
 HERE = f"memory://{NAME}/t"
 AT = Position(LOG, 0, "transactions")
-
-
-@dataclass
-class Outcomes:
-    """An outcomes topic in memory, with a message before each outcome that is none."""
-
-    reported: Reported = field(default_factory=Reported)
-    end: int = 0
-    asked: list[int] = field(default_factory=list)
-
-    def report(self, outcomes: list[Outcome]) -> None:
-        for outcome in outcomes:
-            self.reported.add(self.end + 1, outcome)
-            self.end += 2
-
-    def newest_committed(self, uri: str, table_id: str, since: int) -> Told | None:
-        """See `lakefold_committer.proofs.Witness`."""
-        self.asked.append(since)
-        return self.reported.newest(uri, table_id, since)
 
 
 @pytest.fixture

@@ -198,3 +198,24 @@ class ChecksConditions(Protocol):
         process. `RetryError` where it can't be told now.
         """
         ...
+
+
+@runtime_checkable
+class ListsAll(Protocol):
+    """A store of objects without folders, which can name all below its root: for who removes a table."""
+
+    def everything(self) -> Iterator[str]:
+        """The paths of all objects below the root, however deep, in any order."""
+        ...
+
+
+@runtime_checkable
+class RecordsElsewhere(Protocol):
+    """A store whose versions another store records."""
+
+    def forget_versions(self) -> None:
+        """Remove what is recorded of the versions of the table at the root, its branches excepted.
+
+        The newest last. What lies in its place counts as a version without it.
+        """
+        ...

@@ -11,6 +11,7 @@ import os
 import shlex
 import threading
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore import exceptions as aws
@@ -21,7 +22,8 @@ from lakefold_table.storage.aws import NEVER_SENT, aws_options, dynamodb_client,
 from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.storage.external import ExternalManifests
 from lakefold_table.storage.manifest_stores import Recorded
-from lakefold_table.storage.s3 import S3Storage
+from lakefold_table.storage.s3 import AT_ONE_TIME, S3Storage
+from lakefold_table.storage.together import together
 from lakefold_table.uri import canonical, place
 
 if TYPE_CHECKING:
@@ -40,13 +42,16 @@ PAGE: Final = 8
 
 _ABSENT: Final = "attribute_not_exists(base_uri) AND attribute_not_exists(version)"
 _THERE: Final = "attribute_exists(base_uri) AND attribute_exists(version)"
+_OF_BASE: Final = "base_uri = :base_uri"
 _BELOW: Final = "base_uri = :base_uri AND version < :detached"
 _ENDPOINT: Final = "dynamodb_endpoint"
 
 _CREDENTIALS: Final = "check the key, its secret and the session token, and the region"
 _CLOCK: Final = "set this machine's clock: it differs from DynamoDB's by minutes"
 _SKEWED: Final = ("Signature expired", "Signature not yet current")
-_RIGHTS: Final = "allow dynamodb:DescribeTable, GetItem, PutItem and Query on this table"
+_RIGHTS: Final = (
+    "allow dynamodb:DescribeTable, GetItem, PutItem and Query on this table, to drop one DeleteItem"
+)
 _MEND: Final = {
     "AccessDeniedException": _RIGHTS,
     "UnrecognizedClientException": _CREDENTIALS,
@@ -152,6 +157,31 @@ class DynamoManifests:
             if "LastEvaluatedKey" not in page:
                 return
             asked["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
+    def forget(self, base: str) -> None:
+        """See `ManifestStore.forget`. A request for each item, several at one time."""
+        asked: dict[str, Any] = {
+            "TableName": self._table,
+            "KeyConditionExpression": _OF_BASE,
+            "ExpressionAttributeValues": {":base_uri": {"S": base}},
+            "ConsistentRead": True,
+        }
+        versions: list[int] = []
+        while True:
+            with self._told(base):
+                page = self._patient.query(**asked)
+            versions += [self._recorded(base, item).version for item in page["Items"]]
+            if "LastEvaluatedKey" not in page:
+                break
+            asked["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+        newest = max((one for one in versions if one < DETACHED_BIT), default=0)
+        together(partial(self._delete, base), [one for one in versions if one != newest], AT_ONE_TIME)
+        if newest:
+            self._delete(base, newest)
+
+    def _delete(self, base: str, version: int) -> None:
+        with self._told(base):
+            self._patient.delete_item(TableName=self._table, Key=_key(base, version))
 
     def _check_table(self) -> None:
         """Raises unless the table has the keys that Lance clients ask for; they check the same."""

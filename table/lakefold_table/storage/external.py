@@ -24,8 +24,15 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, TypeVar
 
 from lakefold_table.errors import InvalidError, LakefoldError, PlaceError, RetryError
-from lakefold_table.lance.manifests.naming import is_detached
-from lakefold_table.storage.base import DoubtfulPutError, ListsInOrder, Put, PutsTogether, ReplacesKnown
+from lakefold_table.lance.manifests.naming import VERSIONS, is_detached
+from lakefold_table.storage.base import (
+    DoubtfulPutError,
+    ListsAll,
+    ListsInOrder,
+    Put,
+    PutsTogether,
+    ReplacesKnown,
+)
 from lakefold_table.storage.manifest_stores import Recorded
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path
 from lakefold_table.storage.staged import Finishing, Leftovers
@@ -192,6 +199,17 @@ class ExternalManifests:
         check_path(path)
         self._completed(path)
         self._objects.delete(path)
+
+    def everything(self) -> Iterator[str]:
+        """See `ListsAll`: as the objects do."""
+        if not isinstance(self._objects, ListsAll):
+            raise InvalidError("this store can't list all that it holds", where=self._uri)
+        return self._objects.everything()
+
+    def forget_versions(self) -> None:
+        """See `RecordsElsewhere`; what is committed and not finished is finished first."""
+        self._finish_in(VERSIONS)
+        self._manifests.forget(self._finishing.from_bucket("").rstrip("/"))
 
     def make_durable(self, paths: Iterable[str]) -> None:
         """See `Storage.make_durable`."""

@@ -57,3 +57,7 @@ class ManifestStore(Protocol):
     def newest(self, base: str) -> Iterator[Recorded]:
         """What is recorded of the table's versions, the newest first; without detached ones."""
         ...
+
+    def forget(self, base: str) -> None:
+        """Remove all that is recorded of the table, detached versions too; the others' newest last."""
+        ...

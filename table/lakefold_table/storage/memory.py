@@ -230,6 +230,12 @@ class MemoryStorage:
             below = [key[len(self._below) :] for key in self._shared.objects if key.startswith(self._below)]
         return any(key.partition("/")[0] not in besides for key in below)
 
+    def everything(self) -> Iterator[str]:
+        """See `ListsAll`."""
+        with self._shared.lock:
+            keys = [key for key in self._shared.objects if key.startswith(self._below)]
+        return (key[len(self._below) :] for key in keys)
+
     def delete(self, path: str) -> None:
         """See `Storage.delete`."""
         check_path(path)

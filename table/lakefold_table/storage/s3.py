@@ -219,6 +219,12 @@ class S3Storage:
                 return True
         return False
 
+    def everything(self) -> Iterator[str]:
+        """See `ListsAll`. One request for each thousand objects, as the iterator goes on."""
+        for page in self._pages(self._below, delimiter=""):
+            keys = (one["Key"][len(self._below) :] for one in page.get("Contents", ()))
+            yield from (key for key in keys if key and not key.endswith("/"))
+
     def delete(self, path: str) -> None:
         """See `Storage.delete`."""
         check_path(path)
@@ -289,9 +295,11 @@ class S3Storage:
         total = answer.get("ContentRange", "").rpartition("/")[2]
         return _Body(data, int(total) if total.isdigit() else len(data), answer.get("ETag", ""))
 
-    def _pages(self, below: str, size: int = 1000) -> Iterator[Any]:
+    def _pages(self, below: str, size: int = 1000, delimiter: str = "/") -> Iterator[Any]:
         """The pages of what lies directly below a key prefix that ends at a slash."""
-        asked: dict[str, Any] = {**self._all, "Prefix": below, "Delimiter": "/", "MaxKeys": size}
+        asked: dict[str, Any] = {**self._all, "Prefix": below, "MaxKeys": size}
+        if delimiter:
+            asked["Delimiter"] = delimiter
         where = f"s3://{self._bucket}/{below}"
         while True:
             with told(where):

@@ -1,0 +1,40 @@
+"""What was reported, without a broker: the witness that tests of a table hand to a committer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakefold_committer.witness import LastCommitted, Reported
+
+if TYPE_CHECKING:
+    from lakefold_committer.proofs import Told
+    from lakefold_table.entry import Outcome
+
+
+@dataclass
+class Outcomes:
+    """An outcomes topic in memory, with a message before each outcome that is none."""
+
+    reported: Reported = field(default_factory=Reported)
+    last: LastCommitted = field(default_factory=LastCommitted)
+    end: int = 0
+    asked: list[int] = field(default_factory=list)
+
+    def report(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            self.reported.add(self.end + 1, outcome)
+            self.last.add(outcome)
+            self.end += 2
+
+    def newest_committed(self, uri: str, table_id: str, since: int) -> Told | None:
+        """See `lakefold_committer.proofs.Witness`."""
+        self.asked.append(since)
+        return self.reported.newest(uri, table_id, since)
+
+    def last_committed(self, uri: str) -> Told | None:
+        """See `lakefold_committer.proofs.Witness`."""
+        return self.last.of(uri)
+
+    def heard(self, uri: str, told: Told) -> None:
+        """See `lakefold_committer.proofs.Witness`. What is put here is reported at once."""

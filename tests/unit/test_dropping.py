@@ -1,0 +1,242 @@
+"""`lakefold drop`: what it removes in which order, what it leaves behind, and where it is cut short."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold.cli import run
+from lakefold_committer.lines import open_line
+from lakefold_table.dropped import Dropped, Line, read_dropped, write_dropped
+from lakefold_table.entry import Committed, Position
+from lakefold_table.errors import RetryError
+from lakefold_table.lance.manifests.naming import VERSIONS, detect
+from lakefold_table.removing import remove_line, remove_rest
+from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.uri import canonical
+from lakefold_table.versions import Versions
+from tests.contracts.manifest_stores import Kept
+from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, opened, versions_at
+from tests.foreign import commit
+from tests.proposals import creation as create
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+NAME = "dropping"
+HERE = f"memory://{NAME}/lake/t"
+NEWEST = 4
+
+
+def named(envelope: Envelope) -> Envelope:
+    return changed(envelope, lambda it: setattr(it, "table", HERE))
+
+
+@pytest.fixture
+def store() -> Iterator[MemoryStorage]:
+    """A table of four versions, the last of which follows no log; a branch of it, with a file."""
+    fold_at(opened(HERE), [named(creation())], 0)
+    for offset in (1, 2):
+        fold_at(opened(HERE), [named(append(f"f{offset}"))], offset)
+    storage = MemoryStorage(HERE)
+    for path in ("data/f1-0.lance", "data/f2-0.lance", "_refs/tags/x.json", "_lakefold/claims/x"):
+        storage.put(path, [b"x"])
+    assert drop("detach", "--unanswered")[0] == 0
+    yield storage
+    MemoryStorage.forget(NAME)
+
+
+def drop(verb: str, *options: str) -> tuple[int, str]:
+    """Its exit code and all that it prints."""
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(out):
+        code = run([verb, HERE, *options])
+    return code, out.getvalue()
+
+
+def with_branch(storage: MemoryStorage) -> None:
+    """A branch that was folded up to offset 7, as `branching` leaves it."""
+    for one in list(storage.list("_versions")):
+        storage.put(f"tree/b/{one.path}", [storage.get(one.path)])
+    storage.put("_refs/branches/b.json", [b'{"parentVersion":2,"createAt":1,"manifestSize":1}'])
+
+
+def test_nothing_is_left_but_the_note(store: MemoryStorage) -> None:
+    with_branch(store)
+    code, told = drop("drop", "--yes")
+    assert (code, "dropped, its last version was 4" in told) == (0, True), told
+    assert not store.anything_at_root()
+    assert [*MemoryStorage(f"memory://{NAME}").everything()] == ["lake/.lakefold-dropped/t"]
+    dropped = read_dropped(HERE)
+    assert dropped is not None
+    assert not dropped.removing
+    assert [(one.branch, one.version) for one in dropped.lines] == [("b", NEWEST), ("", NEWEST)]
+    assert dropped.covers("", Position(LOG, 2))
+    assert not dropped.covers("", Position(LOG, 3))
+
+
+def test_a_table_that_is_bound_stays(store: MemoryStorage) -> None:
+    before = [*store.everything()]
+    MemoryStorage(HERE).delete(versions_at(HERE).path(NEWEST))
+    code, told = drop("drop", "--yes")
+    assert (code, "`lakefold detach` first" in told) == (2, True)
+    assert len([*store.everything()]) == len(before) - 1
+    assert read_dropped(HERE) is None
+
+
+def test_a_note_of_before_is_kept(store: MemoryStorage) -> None:
+    write_dropped(HERE, Dropped(0, (Line("old", "id", 3, (Position(LOG, 9),)),)))
+    assert drop("drop", "--yes")[0] == 0
+    dropped = read_dropped(HERE)
+    assert dropped is not None
+    assert dropped.covers("old", Position(LOG, 9))
+    assert store.size("_versions/x") is None
+
+
+def test_a_note_that_can_not_be_read_is_written_anew(store: MemoryStorage) -> None:
+    MemoryStorage(f"memory://{NAME}/lake").put(".lakefold-dropped/t", [b"x"])
+    assert drop("drop", "--yes")[0] == 0
+    assert not store.anything_at_root()
+
+
+@pytest.mark.usefixtures("store")
+def test_another_name_than_the_table_s_drops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("x\n"))
+    code, told = drop("drop")
+    assert (code, "nothing was deleted" in told) == (2, True)
+    assert versions_at(HERE).latest() == NEWEST
+    monkeypatch.setattr("sys.stdin", io.StringIO("t\n"))
+    assert drop("drop")[0] == 0
+    assert versions_at(HERE).latest() == 0
+
+
+class Watched(MemoryStorage):
+    """Fails after so many removals, and looks at the table after each."""
+
+    left = 10**9
+
+    def delete(self, path: str) -> None:
+        if self.left == 0:
+            raise RetryError("the store went away")
+        self.left -= 1
+        super().delete(path)
+        check_whole()
+
+
+def check_whole() -> None:
+    """The table is at its newest version with all files of it, or it is gone."""
+    numbers = versions_at(HERE).numbers()
+    if numbers:
+        assert numbers[-1] == NEWEST
+        files = {one.path for one in MemoryStorage(HERE).list("data")}
+        assert {"data/f1-0.lance", "data/f2-0.lance"} <= files
+
+
+def watched(left: int = 10**9) -> Watched:
+    storage = Watched(HERE)
+    storage.left = left
+    return storage
+
+
+@pytest.mark.usefixtures("store")
+def test_the_newest_version_goes_last_and_files_after_it() -> None:
+    storage = watched()
+    remove_line(Versions(storage, FORMAT.folder, FORMAT.detect))
+    assert versions_at(HERE).numbers() == []
+    told: list[int] = []
+    assert remove_rest(storage, told.append, besides={"data/f1-0.lance"}) == 3
+    assert told == [3]
+    assert [*storage.everything()] == ["data/f1-0.lance"]
+
+
+@pytest.mark.parametrize("left", range(9))
+def test_where_it_is_cut_short_it_is_whole_or_gone(store: MemoryStorage, left: int) -> None:
+    """And the same command goes on."""
+    write_dropped(HERE, Dropped(0, (Line("", "id", NEWEST, ()),), removing=True))
+    storage = watched(left)
+    try:
+        remove_line(Versions(storage, FORMAT.folder, FORMAT.detect))
+        remove_rest(storage, lambda _: None)
+    except RetryError:
+        assert left < 8
+    check_whole()
+    code, told = drop("drop", "--yes")
+    assert code == 0, told
+    assert not store.anything_at_root()
+    dropped = read_dropped(HERE)
+    assert dropped is not None
+    assert not dropped.removing
+
+
+def test_versions_that_others_put_meanwhile_go_as_well(store: MemoryStorage) -> None:
+    class Busy(MemoryStorage):
+        more = 2
+
+        def delete(self, path: str) -> None:
+            if self.more:
+                self.more -= 1
+                commit(HERE, "delete")
+            super().delete(path)
+
+    busy = Busy(HERE)
+    remove_line(Versions(busy, FORMAT.folder, FORMAT.detect))
+    assert store.names("_versions") == []
+    assert busy.more == 0
+
+
+def test_who_never_stops_putting_versions_is_told_of(store: MemoryStorage) -> None:
+    class Endless(MemoryStorage):
+        def delete(self, path: str) -> None:
+            commit(HERE, "delete")
+            super().delete(path)
+
+    with pytest.raises(RetryError, match="versions are being put while they are removed"):
+        remove_line(Versions(Endless(HERE), FORMAT.folder, FORMAT.detect))
+    assert store.names("_versions")
+
+
+def test_versions_that_a_manifest_store_records_are_forgotten_there() -> None:
+    kept = Kept("dropping-kept")
+    storage = kept.open()
+    for number in (1, 2, 3):
+        storage.put_if_absent(f"{VERSIONS}/{2**64 - 1 - number:020}.manifest", [b"x"])
+    assert len(kept.manifests.items) == 3
+    remove_line(Versions(storage, VERSIONS, detect))
+    assert kept.manifests.items == {}
+    assert not storage.anything_at_root()
+    assert storage.put_if_absent(f"{VERSIONS}/{2**64 - 2:020}.manifest", [b"y"]).value == "stored"
+    kept.close()
+
+
+def test_a_folder_on_a_local_disk(tmp_path: Path) -> None:
+    path = tmp_path / "lake" / "flights"
+    uri = canonical(path)
+    table = open_line(uri, "", None)
+    assert isinstance(fold_at(table, [create(uri)], 0)[0].result, Committed)
+    assert run(["detach", str(path), "--unanswered"]) == 0
+    left = path.with_name("flights.0123abcd.dropped")
+    other = path.with_name("flights.0123abcd.dropped.mine")
+    left.mkdir()
+    other.mkdir()
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert run(["drop", str(path), "--yes", "--json"]) == 0
+    assert json.loads(out.getvalue()) == {"table": uri, "version": 2}
+    assert {one.name for one in path.parent.iterdir()} == {".lakefold-dropped", other.name}
+
+
+def test_where_nothing_is_and_no_broker_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAKEFOLD_BOOTSTRAP_SERVERS", raising=False)
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(out):
+        assert run(["drop", str(tmp_path / "none"), "--yes"]) == 2
+    assert "there is no table here" in out.getvalue()
+    assert "name the brokers" in out.getvalue()
