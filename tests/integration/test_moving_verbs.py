@@ -16,6 +16,7 @@ from lakefold.cli import run
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import StopError
 from lakefold_table.marks import Why
+from tests.folding import append
 from tests.integration.own_log import OwnLog
 from tests.integration.stage import Stage, folding
 from tests.proposals import creation, ids_in, rows
@@ -95,13 +96,12 @@ def test_a_table_is_detached_adopted_and_dropped(stage: Stage, verbs: Verbs) -> 
     stage.send(stage.batch(2, read=5), stage.batch(1))
     assert stage.fold() == {"duplicate": 1, "committed": 1, "versions": 1}
     assert ids_in(stage.uri) == [1, 2]
+    late = stage.batch(3)
     verbs("detach")
     (told,) = verbs("drop", "--yes")
     assert told["version"] == 7
     assert not stage.path.exists()
     assert not list(stage.root.glob("*.dropped"))
-    late = stage.batch(3)
-    shutil.rmtree(stage.path)
     stage.send(late, creation(stage.uri))
     assert stage.fold() == {"invalid": 1, "committed": 1, "versions": 1}
 
@@ -135,9 +135,10 @@ def test_a_table_that_was_deleted_by_hand_counts_as_dropped_once_that_is_said(
 
 def test_a_name_that_never_was_a_table_can_not_be_dropped(stage: Stage, verbs: Verbs) -> None:
     assert "nothing was ever reported of one" in verbs.refused("drop", "--yes")
-    stage.send(stage.batch(1))
+    stray = append("f1")
+    stray.table = stage.uri
+    stage.send(stray)
     assert stage.fold() == {"invalid": 1}
-    shutil.rmtree(stage.path)
     assert "nothing was ever reported of one" in verbs.refused("drop", "--yes")
     assert not (stage.root / ".lakefold-dropped").exists()
 
