@@ -111,6 +111,12 @@ class Recording:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - hands on any call
         value = getattr(self._storage, name)
-        if callable(value):
+        if not callable(value):
+            return value
+
+        def recorded(*given: object, **named: object) -> object:
+            # Only now: whether a store has a call is asked, too.
             self.calls.append(name)
-        return value
+            return value(*given, **named)
+
+        return recorded

@@ -370,21 +370,3 @@ def test_an_object_is_replaced_only_while_it_is_the_one_that_was_read(store: Sto
     assert (store.size("a/b"), store.size("nowhere/b")) == (None, None)
     with pytest.raises(FileNotFoundError):
         store.get_marked("a/b")
-
-
-def test_of_many_who_replace_what_all_have_read_one_does(site: Site) -> None:
-    stores = [site.open() for _ in range(THREADS // 4)]
-    with ThreadPoolExecutor(len(stores)) as pool:
-        for number in range(site.rounds // 20):
-            stores[0].put("a/b", [str(number).encode()])
-            (read,) = {one.get_marked("a/b") for one in stores if isinstance(one, ReplacesKnown)}
-            begin = threading.Barrier(len(stores))
-
-            def act(who: int, mark: str = read[1], begin: threading.Barrier = begin) -> bool:
-                store = stores[who]
-                begin.wait(30)
-                return isinstance(store, ReplacesKnown) and store.replace("a/b", mark, [b"by %d" % who])
-
-            won = list(pool.map(act, range(len(stores))))
-            assert won.count(True) == 1
-            assert stores[0].get("a/b") == b"by %d" % won.index(True)

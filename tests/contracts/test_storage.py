@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage import open_storage
+from lakefold_table.storage.base import ReplacesKnown
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import MemoryStorage
 from tests.contracts.behaviour import *  # noqa: F403 - the tests that all kinds of store have in common
@@ -49,3 +52,22 @@ def test_a_store_refuses_the_uri_of_another_kind() -> None:
         MemoryStorage("s3://lake/t")
     with pytest.raises(InvalidError):
         LocalStorage("s3://lake/t")
+
+
+def test_of_many_who_replace_what_all_have_read_one_does(site: LocalSite) -> None:
+    """S3 promises it, too; s3proxy, on which our tests run, knows the condition and holds it in no race."""
+    stores = [site.open() for _ in range(8)]
+    with ThreadPoolExecutor(len(stores)) as pool:
+        for number in range(site.rounds // 20):
+            stores[0].put("a/b", [str(number).encode()])
+            (read,) = {one.get_marked("a/b") for one in stores if isinstance(one, ReplacesKnown)}
+            begin = threading.Barrier(len(stores))
+
+            def act(who: int, mark: str = read[1], begin: threading.Barrier = begin) -> bool:
+                store = stores[who]
+                begin.wait(30)
+                return isinstance(store, ReplacesKnown) and store.replace("a/b", mark, [b"by %d" % who])
+
+            won = list(pool.map(act, range(len(stores))))
+            assert won.count(True) == 1
+            assert stores[0].get("a/b") == b"by %d" % won.index(True)
