@@ -44,10 +44,14 @@ Exit codes:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb before it is loaded: where its command lies, and what `--help` says of it."""
+    """A verb before it is loaded: where its command lies, and what `--help` says of it.
+
+    `runs_on`: it ends when it is told to stop, and sees to that by itself once it has begun.
+    """
 
     target: str
     summary: str
+    runs_on: bool = False
 
     def load(self) -> click.Command:
         """Import its module and give its command."""
@@ -61,7 +65,9 @@ VERBS: Final = {
     "down": Verb("lakefold.verbs.down:command", "Stop the local Kafka broker."),
     "status": Verb("lakefold.verbs.status:command", "Show brokers, topics, lag and tables."),
     "demo": Verb("lakefold.verbs.demo:command", "Run the whole way on real events."),
-    "committer": Verb("lakefold.verbs.committer:command", "Fold the log into versions of the tables."),
+    "committer": Verb(
+        "lakefold.verbs.committer:command", "Fold the log into versions of the tables.", runs_on=True
+    ),
     "propose": Verb("lakefold.verbs.propose:command", "Send one transaction to the log."),
     "fold": Verb("lakefold.verbs.fold:command", "Fold a file of envelopes into a table, without Kafka."),
     "show": Verb("lakefold.verbs.show:command", "Show one version of a table."),
@@ -227,10 +233,20 @@ def _terminate(number: int, _: object) -> NoReturn:
     raise SystemExit(128 + number)
 
 
+def _leave(_: int, __: object) -> NoReturn:
+    """End at once: nothing is begun yet that would have to be stopped.
+
+    An exception that is raised just anywhere may get lost or be taken for another fault; settings were found
+    wrong that weren't.
+    """
+    os._exit(0)
+
+
 def main() -> NoReturn:
     """Run the command line of this process."""
     # What stdout's encoding has no form for, and names that are no UTF-8, are told escaped.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    signal.signal(signal.SIGTERM, _terminate)
+    verb = VERBS.get(next((word for word in sys.argv[1:] if not word.startswith("-")), ""))
+    signal.signal(signal.SIGTERM, _leave if verb is not None and verb.runs_on else _terminate)
     sys.exit(run(sys.argv[1:]))
