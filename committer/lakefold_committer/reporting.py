@@ -8,6 +8,7 @@ answers had come at each report.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.metrics import Metrics
     from lakefold_committer.parts import LogReader, OutcomeReporter, Runtime, Stop
-    from lakefold_committer.tracing import Traces
+    from lakefold_committer.tracing import Answer, Traces
     from lakefold_log.consumer import Message
     from lakefold_table.entry import Entry, Outcome, Undecodable
 
@@ -59,6 +60,15 @@ class Checkpoints:
         return self._reports[0][1]
 
 
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """A report that was begun at this time, by the runtime's clock: what it answers, and the call."""
+
+    answers: Sequence[Answer]
+    begun_at: float
+    call: Callable[[], int]
+
+
 class Reporting:
     """The answers of one partition that are not reported yet, and the report of them."""
 
@@ -77,7 +87,8 @@ class Reporting:
         self._metrics = metrics
         self._traces = traces
         self._checkpoints = checkpoints
-        self._waiting: list[tuple[Message, Entry | Undecodable, Outcome]] = []
+        self._waiting: list[Answer] = []
+        self._begun: _Report | None = None
         self.reported_at = runtime.now()
         self.trouble = ""
 
@@ -101,30 +112,55 @@ class Reporting:
         """Reports all that waits; every entry below `low_watermark` is answered then.
 
         Returns what was reported, in the log's order; None if told to stop while no broker was reachable.
-        Raises `FencedError` where another process reports about this partition now.
+        Raises `FencedError` where another process reports about this partition now. A report that was begun
+        and whose end isn't known is made again as it was, before any other: it may be there already.
         """
-        started = self._runtime.now()
-        waiting = sorted(self._waiting, key=_offset)
-        outcomes = [outcome for _, _, outcome in waiting]
-        reads = [read for _, read, _ in waiting]
-        letters = dead_letters([message for message, _, _ in waiting], outcomes)
+        answers: list[Answer] = []
+        if self._begun is not None:
+            if not self._made(self._begun, stop):
+                return None
+            answers += self._settled(self._begun)
+        if self._waiting or not answers:
+            self._begun = self._begin(low_watermark)
+            if not self._made(self._begun, stop):
+                return None
+            answers += self._settled(self._begun)
+        return [read for _, read, _ in answers], [outcome for _, _, outcome in answers]
+
+    def _begin(self, low_watermark: int) -> _Report:
+        """The report of all that waits."""
+        answers = sorted(self._waiting, key=_offset)
+        outcomes = [outcome for _, _, outcome in answers]
+        letters = dead_letters([message for message, _, _ in answers], outcomes)
         from_offset = self._checkpoints.before(low_watermark)
-        owner = self._reporter.owner
         log = self._reader.log
-        stamp = Stamp(log.cluster_id, log.topic_id, low_watermark, from_offset, owner)
-        end = self._sent(partial(self._reporter.report, outcomes, letters, low_watermark, stamp), stop)
+        stamp = Stamp(log.cluster_id, log.topic_id, low_watermark, from_offset, self._reporter.owner)
+        call = partial(self._reporter.report, outcomes, letters, low_watermark, stamp)
+        return _Report(answers, self._runtime.now(), call)
+
+    def _made(self, report: _Report, stop: Stop) -> bool:
+        """Makes it; False if told to stop while no broker was reachable."""
+        end = self._sent(report.call, stop)
         if end is None:
-            return None
+            return False
         self.trouble = ""
-        self._checkpoints.reported(outcomes[-1].position.offset if outcomes else -1, end)
-        self._waiting.clear()
+        last = report.answers[-1][2].position.offset if report.answers else -1
+        self._checkpoints.reported(last, end)
+        return True
+
+    def _settled(self, report: _Report) -> Sequence[Answer]:
+        """Notes that a report was made; what it answered."""
+        self._begun = None
+        # What came since stands behind.
+        del self._waiting[: len(report.answers)]
         self.reported_at = self._runtime.now()
-        seconds = self.reported_at - started
+        seconds = self.reported_at - report.begun_at
+        outcomes = [outcome for _, _, outcome in report.answers]
         self._metrics.report_seconds.observe(seconds)
-        self._metrics.answered(zip(reads, outcomes, strict=True))
-        self._traces.answered(waiting, seconds)
+        self._metrics.answered((read, outcome) for _, read, outcome in report.answers)
+        self._traces.answered(report.answers, seconds)
         tell_refusals(outcomes)
-        return reads, outcomes
+        return report.answers
 
     def _sent(self, report: Callable[[], int], stop: Stop) -> int | None:
         """Makes the same report again until the brokers take it; None if told to stop meanwhile."""
@@ -142,5 +178,5 @@ class Reporting:
             self._runtime.pause(backoff.pause(), stop)
 
 
-def _offset(waiting: tuple[Message, Entry | Undecodable, Outcome]) -> int:
-    return waiting[1].position.offset
+def _offset(answer: Answer) -> int:
+    return answer[1].position.offset
