@@ -12,12 +12,13 @@ import os
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
 from lakefold_committer.backoff import Backoff
-from lakefold_table.errors import InvalidError, LakefoldError, PlaceError
+from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import ChecksConditions
 from lakefold_table.storage.failures import failure
@@ -104,23 +105,28 @@ def _look_of(root: str, storage_options: Mapping[str, str] | None) -> _Look:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A root on a local disk."""
+    """A root on a local disk. One that isn't there is made with its first table."""
 
     path: str
 
     def __call__(self) -> None:
         try:
-            with os.scandir(self.path) as found:
-                folders = [self.path, *(one.path for one in found if one.is_dir())]
-        except FileNotFoundError:
-            hint = "make it, mount it, or mend the root's name"
-            raise PlaceError("there is no such folder", where=self.path, hint=hint) from None
+            folders = self._folders()
         except OSError as error:
             raise failure(error, self.path) from error
         if not any(os.access(one, os.W_OK, effective_ids=_EFFECTIVE) for one in folders):
             message = "this process may write neither here nor in a folder below"
             hint = "give this user write permission there; is it mounted read-only?"
             raise InvalidError(message, where=self.path, hint=hint)
+
+    def _folders(self) -> list[str]:
+        """Where tables or their folders may be made."""
+        try:
+            with os.scandir(self.path) as found:
+                return [self.path, *(one.path for one in found if one.is_dir())]
+        except FileNotFoundError:
+            LOG.warning("root", root=self.path, error="it isn't there yet: its first table makes it")
+        return [next(str(above) for above in Path(self.path).parents if os.path.lexists(above))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def options(s3: S3Server, **more: str) -> list[str]:
             5,
             "can't be reached",
         ),
-        ("/no/such/folder", {}, 2, "make it, mount it, or mend the root's name"),
+        ("not-there-yet", {}, 0, "it isn't there yet"),
         ("/dev/null", {}, 2, "a part of this path is a file"),
     ],
 )
@@ -56,7 +56,10 @@ def test_work_that_has_an_end_needs_its_roots(
     told: str,
     topic_names: TopicNames,
     bootstrap: str,
+    tmp_path: Path,
 ) -> None:
+    if root == "not-there-yet":
+        root = str(tmp_path / root)
     command = committer_arguments(bootstrap, topic_names, root)
     command += ["--http-port", "0", "--until-caught-up", "--json", *options(s3, **more)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from lakefold_committer import stores
 from lakefold_committer.stores import Roots
@@ -30,8 +31,10 @@ def test_roots_that_are_there_are_no_trouble(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_or_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(PlaceError, match=r"none: there is no such folder \(make it"):
-        Roots([canonical(tmp_path / "none")]).look()
+    with capture_logs() as logs:
+        Roots([canonical(tmp_path / "none" / "below")]).look()
+    assert [line["root"] for line in logs] == [str(tmp_path / "none" / "below")]
+    assert not (tmp_path / "none").exists()
     with pytest.raises(PlaceError, match=r"file: Not a directory"):
         Roots([canonical(tmp_path / "file")]).look()
 
@@ -53,8 +56,9 @@ def test_a_folder_that_may_not_be_written() -> None:
         root, table = Path(folder), Path(folder) / "table"
         table.mkdir(0o555)
         root.chmod(0o555)
-        with pytest.raises(InvalidError, match="may write neither here nor in a folder below"):
-            Roots([canonical(root)]).look()
+        for forbidden in (root, root / "none"):
+            with pytest.raises(InvalidError, match="may write neither here nor in a folder below"):
+                Roots([canonical(forbidden)]).look()
         table.chmod(0o755)
         Roots([canonical(root)]).look()
         root.chmod(0o000)
@@ -74,10 +78,12 @@ def test_a_root_that_comes_later_is_found_and_holds_up_no_other(
 ) -> None:
     monkeypatch.setattr(stores, "FIRST_PAUSE_SECONDS", 0.01)
     late = tmp_path / "late"
+    late.write_text("something else")
     roots = Roots([canonical(late), canonical(tmp_path)])
     with roots.looked_after():
-        until(lambda: "there is no such folder" in roots.trouble, "the missing root to be told")
+        until(lambda: "Not a directory" in roots.trouble, "the root that is none to be told")
         until(lambda: len(roots._pending) == 1, "the other root to be found")
         assert roots.trouble.startswith(f"root {canonical(late)}: ")
+        late.unlink()
         late.mkdir()
         until(lambda: not roots.trouble, "the root to be found")
