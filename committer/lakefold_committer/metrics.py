@@ -130,7 +130,9 @@ class Metrics:
             "lakefold_group_member",
             "1 while this process is a member of the group that shares the partitions",
         )
-        self.ready = self._gauge("lakefold_ready", "1 while every partition is connected and folding")
+        self.ready = self._gauge(
+            "lakefold_ready", "1 while every partition is folded and every root was found well"
+        )
         self._begin_at_zero()
         self._standings = _Standings()
         self.registry.register(self._standings)

@@ -16,6 +16,7 @@ from lakefold.outcomes import print_outcome
 from lakefold.output import print_json
 from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import InvalidError
+from lakefold_table.storage.failures import failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -170,11 +171,11 @@ def _write(envelope: Envelope, file: Path) -> int:
     except FileNotFoundError as error:
         hint = "make it first, or name another"
         raise InvalidError("there is no such folder", where=str(file.parent), hint=hint) from error
-    except OSError:
+    except OSError as error:
         # Half an envelope would spoil those before it.
         with suppress(OSError):
             os.truncate(file, size)
-        raise
+        raise failure(error, str(file)) from error
     return offset
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -201,3 +202,35 @@ def test_the_fragment_reuse_index_of_a_compaction(tmp_path: Path, capsys: pytest
     (envelope,) = envelopes(log)
     assert envelope.fragment_reuse_index == made
     assert envelope.lance == version.transaction
+
+
+def test_a_transaction_without_an_operation_is_not_sent(
+    delete: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, _ = delete
+    (tmp_path / "empty.txn").touch()
+    for into in (["--into", tmp_path / "x"], ["--bootstrap-servers", "127.0.0.1:1"]):
+        by_hand = ("propose", table, "--transaction", tmp_path / "empty.txn")
+        (answer,) = told(capsys, *by_hand, *into, code=2)
+        assert "names no operation" in answer["error"]["message"]
+    assert not (tmp_path / "x").exists()
+
+
+def test_where_the_file_log_can_not_grow_it_stays_whole(
+    delete: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, transaction = delete
+    log = tmp_path / "log.bin"
+    by_hand = ("propose", table, "--transaction", transaction, "--into")
+    told(capsys, *by_hand, log)
+    before = log.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, hard))
+    try:
+        (answer,) = told(capsys, *by_hand, log, code=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert answer["error"]["where"] == str(log)
+    assert log.read_bytes() == before
+    (answer,) = told(capsys, *by_hand, tmp_path / "none" / "log.bin", code=2)
+    assert "no such folder" in answer["error"]["message"]
