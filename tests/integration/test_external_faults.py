@@ -184,10 +184,11 @@ CALLS: list[Callable[[DynamoManifests], object]] = [
     lambda manifests: manifests.put_if_absent("b", recorded(1)),
     lambda manifests: manifests.put_if_there("b", recorded(1)),
     lambda manifests: list(manifests.newest("b")),
+    lambda manifests: manifests.forget("b"),
 ]
 
 
-@pytest.mark.parametrize("call", CALLS, ids=["get", "put_if_absent", "put_if_there", "newest"])
+@pytest.mark.parametrize("call", CALLS, ids=["get", "put_if_absent", "put_if_there", "newest", "forget"])
 def test_each_refusal_says_what_to_do(
     manifests: DynamoManifests, proxy: FaultProxy, call: Callable[[DynamoManifests], object]
 ) -> None:

@@ -150,13 +150,7 @@ class DynamoManifests:
             "ConsistentRead": True,
             "Limit": PAGE,
         }
-        while True:
-            with self._told(base):
-                page = self._patient.query(**asked)
-            yield from (self._recorded(base, item) for item in page["Items"])
-            if "LastEvaluatedKey" not in page:
-                return
-            asked["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+        return (self._recorded(base, item) for item in self._items(base, asked))
 
     def forget(self, base: str) -> None:
         """See `ManifestStore.forget`. A request for each item, several at one time."""
@@ -166,18 +160,20 @@ class DynamoManifests:
             "ExpressionAttributeValues": {":base_uri": {"S": base}},
             "ConsistentRead": True,
         }
-        versions: list[int] = []
-        while True:
-            with self._told(base):
-                page = self._patient.query(**asked)
-            versions += [self._recorded(base, item).version for item in page["Items"]]
-            if "LastEvaluatedKey" not in page:
-                break
-            asked["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+        versions = [self._recorded(base, item).version for item in self._items(base, asked)]
         newest = max((one for one in versions if one < DETACHED_BIT), default=0)
         together(partial(self._delete, base), [one for one in versions if one != newest], AT_ONE_TIME)
         if newest:
             self._delete(base, newest)
+
+    def _items(self, base: str, asked: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
+        while True:
+            with self._told(base):
+                page = self._patient.query(**asked)
+            yield from page["Items"]
+            if "LastEvaluatedKey" not in page:
+                return
+            asked["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
     def _delete(self, base: str, version: int) -> None:
         with self._told(base):
