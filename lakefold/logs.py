@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import sys
 from typing import TextIO
 
@@ -22,6 +23,10 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(
 )
 
 
+# Line ends stay: the renderer quotes a text that has any.
+_CONTROL = re.compile(r"[^\n\r\t\x20-\x7e\xa1-\U0010ffff]|[\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
 def configure(level: str = "info", stream: TextIO | None = None, form: str = "auto") -> None:
     """Log from `level` (debug, info, warning, error) on, for every `structlog.get_logger()`.
 
@@ -32,7 +37,7 @@ def configure(level: str = "info", stream: TextIO | None = None, form: str = "au
     text = terminal if form == "auto" else form == "text"
     time = structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if terminal else "iso", utc=not terminal)
     ending: list[structlog.typing.Processor] = (
-        [mask_line, _as_text(colours=terminal and "NO_COLOR" not in os.environ)]
+        [mask_line, _shown, _as_text(colours=terminal and "NO_COLOR" not in os.environ)]
         if text
         else [_TRACEBACKS, mask_line, structlog.processors.JSONRenderer(ensure_ascii=False)]
     )
@@ -49,6 +54,14 @@ def configure(level: str = "info", stream: TextIO | None = None, form: str = "au
         cache_logger_on_first_use=False,
     )
     _adopt_standard_logging([*shared, structlog.stdlib.ExtraAdder()], ending, number, stream)
+
+
+def _shown(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """What a message calls itself may not move a terminal's cursor: control characters are told escaped."""
+    for name, value in line.items():
+        if isinstance(value, str) and not value.isprintable():
+            line[name] = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], value)
+    return line
 
 
 def _as_text(*, colours: bool) -> structlog.typing.Processor:

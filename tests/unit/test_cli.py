@@ -255,6 +255,21 @@ def test_no_line_shows_a_secret(form: str) -> None:
         assert [json.loads(line)["event"] for line in told.splitlines()] == ["a", "b", "c", "d"]
 
 
+def test_no_name_in_a_log_line_for_people_moves_their_cursor() -> None:
+    code = (
+        "import structlog\n"
+        "from lakefold.logs import configure\n"
+        "configure('info', form='text')\n"
+        "said = dict(app_id='\\x1b[2Jx', table='\\x9b2J', uuid='1\\n2', text='é\\u202e')\n"
+        "structlog.get_logger().info('a', **said)\n"
+    )
+    told = run_python(code).stderr
+    assert told.count("\n") == 1
+    assert told.strip().isprintable()
+    for shown in (r"app_id=\x1b[2Jx", r"table=\x9b2J", r"uuid='1\n2'", r"text=é\u202e"):
+        assert shown in told
+
+
 def test_a_reader_that_goes_away_is_no_fault() -> None:
     code = "from lakefold.cli import main; main()"
     command = f"{sys.executable} -c '{code}' --help | true; exit ${{PIPESTATUS[0]}}"
