@@ -136,10 +136,22 @@ class Explanation:
         if self.outcome is not None and isinstance(self.outcome.result, Invalid):
             return self.outcome.result.hint or "mend the proposal and send it under the same key"
         if self.state == WAITING:
-            return WAIT
+            return self._stray or WAIT
         if self.state == UNTOLD:
             return "`lakefold redrive` lists the refused proposals; sending it again is safe, it has its key"
         return "nothing"
+
+    @property
+    def _stray(self) -> str:
+        """What to do about one that waits where the table isn't bound; empty where it is."""
+        marks = None if self.finding is None else self.finding.marks
+        bound = None if marks is None else marks.position
+        if bound is None or self.proposal is None or self.proposal.position.log == bound.log:
+            return ""
+        return (
+            f"it will be Invalid, as the table is bound to {bound.topic}/{bound.log.partition} now: start "
+            "its writer again, which looks that up, and send it there under the same key"
+        )
 
     def add(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
         """Takes in outcomes that were reported; gives back those that weren't known."""

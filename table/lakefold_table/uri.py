@@ -79,6 +79,9 @@ def canonical(text: str | os.PathLike[str]) -> str:
     """
     if isinstance(text, os.PathLike):
         return _of_path(os.fspath(text))
+    if not isinstance(text, str):
+        hint = "give a text or a pathlib.Path"  # type: ignore[unreachable] # by callers that check types
+        raise InvalidError(f"{text!r} is no table's name", hint=hint)
     if not text:
         raise InvalidError("the table's name is empty", hint="give a path or a URI such as s3://lake/flights")
     if uri := _URI.fullmatch(text):

@@ -96,6 +96,12 @@ def test_a_path_object_is_never_read_as_a_uri(tmp_path: Path, monkeypatch: pytes
     assert canonical(Odd()) == f"file://{tmp_path}/s3:/lake/t"
 
 
+@pytest.mark.parametrize("other", [None, 5, b"/lake", ["/lake"]])
+def test_what_is_no_text_is_refused_as_such(other: object) -> None:
+    with pytest.raises(InvalidError, match=r"is no table's name \(give a text or a pathlib\.Path"):
+        canonical(other)  # type: ignore[arg-type] # that is the question
+
+
 def test_a_current_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

@@ -74,6 +74,7 @@ def test_proposals_of_partitions_that_a_table_left(stage: Stage, verbs: Verbs) -
     stage.send(stage.batch(4, read=4))
     told = explained(verbs, "app:4", "waiting")
     assert (told["position"]["partition"], told["before_it"]) == (0, 0)
+    assert f"the table is bound to {topic}/1 now" in told["advice"]
     (error,) = verbs("explain", "app:9", fails=2)
     for place in (f"{topic}/0, from offset 4", f"{topic}/1, from offset 1"):
         assert place in error["error"]["hint"]
