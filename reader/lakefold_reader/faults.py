@@ -3,7 +3,8 @@
 Whoever reads must know what to do next: the file is gone, stored bytes are not what they should be, the store
 can't be reached or refuses, or what was asked for is wrong. The words tell, and the place in Lance's source
 that they end with: what its crates for files, encodings and tables complain of is stored; the rest is asked.
-Damage can also end in a panic, which is no `Exception` in Python.
+Damage can also end in a panic, which is no `Exception` in Python; where that ends another of Lance's threads,
+the stream that this one feeds is said to be terminated.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _DENIED: Final = re.compile(
 _AWAY: Final = re.compile(r"HTTP error|status code: |error sending request|dispatch failure|timed? ?out")
 _OS: Final = re.compile(r"\(os error (\d+)\)")
 _STORED: Final = re.compile(
-    r"rust/lance-(?:file|encoding|io|table)/|LanceError\(IO\)|invalid magic|corrupt|Invalid range|panicked"
+    r"rust/lance-(?:file|encoding|io|table)/|LanceError\(IO\)|invalid magic|corrupt|Invalid range|panicked|"
+    r"reader producer terminated"
 )
 # Of a scan it would be a ValueError; `count_rows` and `take_blobs` raise others (tried).
 _ASKED: Final = re.compile(

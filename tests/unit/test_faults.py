@@ -37,6 +37,10 @@ SAID: list[tuple[Exception, type[Exception]]] = [
     ),
     (RuntimeError("Task was aborted"), DamagedError),
     (
+        pa.ArrowInvalid("External error: Lance reader producer terminated before end of stream"),
+        DamagedError,
+    ),
+    (
         OSError(
             "Invalid user input: Error parsing function: Error during planning: Invalid function 'foo'.\n"
             f"Did you mean 'pow'?, {LANCE}/lance-datafusion/src/planner.rs:584:26"

@@ -141,9 +141,13 @@ class _Layouts:
         alike = self._known.get(len(data), ())
         if len(data) > LONGEST_KNOWN or len(self._known) >= MOST_LENGTHS or len(alike) >= MOST_ALIKE:
             return
+        numbers = column.astype("<u4").tobytes()
+        if numbers not in data:
+            # Packed, and so as unlike any other as its numbers are.
+            return
         start = _place_of_numbers(_Flat(data, ""))
         end = start + column.nbytes
-        if start and data[start:end] == column.astype("<u4").tobytes():
+        if start and data[start:end] == numbers:
             self._known[len(data)] = (*alike, _Layout(data[:start], data[end:], column.size))
 
 
@@ -155,19 +159,21 @@ class _Flat:
 
     def __init__(self, data: bytes, where: str) -> None:
         self._data = data
+        self._size = len(data)
         self._where = where
 
     def __len__(self) -> int:
-        return len(self._data)
+        return self._size
 
     def damaged(self, message: str) -> DamagedError:
         return damaged(message, self._where)
 
     def number(self, at: int, size: int, *, signed: bool = True) -> int:
         """The number of `size` bytes that stands at a place."""
-        if not 0 <= at <= len(self._data) - size:
+        end = at + size
+        if at < 0 or end > self._size:
             raise self.damaged("it points outside of itself")
-        return int.from_bytes(self._data[at : at + size], "little", signed=signed)
+        return int.from_bytes(self._data[at:end], "little", signed=signed)
 
     def follow(self, at: int) -> int:
         """The place that a pointer leads to."""
