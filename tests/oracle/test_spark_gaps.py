@@ -7,6 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import lance
+import pyarrow as pa
 import pytest
 
 from lakefold_table.errors import InvalidError, VersionExpiredError
@@ -147,3 +148,33 @@ def test_columns_are_followed_over_a_gap(table: Folded) -> None:
     assert without(table, 3) == [3, 7]
     query.start()
     assert query.batch() == expected
+
+
+def test_one_batch_with_rows_on_both_sides_of_a_gap(table: Folded) -> None:
+    query = read_up_to(table, 2, maxVersionsPerTrigger="1")
+    query.options["maxVersionsPerTrigger"] = "9"
+    query.start()
+    for one in (50, 60):
+        table.append_ids([one])
+    assert query.ids() == [[20, 30, 40, 50, 60]]
+    lance.dataset(table.uri).tags.create("too", 6)
+    assert without(table, 3) == [3, 6, 7]
+    query.start()
+    assert [row["id"] for row in query.last()] == [20, 60]
+
+
+def test_over_a_gap_a_column_is_known_by_its_name(tmp_path: Path) -> None:
+    """An Overwrite in it gave the ids to other columns of the same type."""
+    uri = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"id": [1], "other": [2]}), uri)
+    lance.write_dataset(pa.table({"id": [3], "other": [4]}), uri, mode="append")
+    query = Query(uri, startingVersion=1, maxVersionsPerTrigger=1, failOnDataLoss="false")
+    query.batch()
+    lance.write_dataset(pa.table({"other": [6], "id": [5]}), uri, mode="overwrite")
+    lance.write_dataset(pa.table({"other": [8], "id": [7]}), uri, mode="append")
+    dataset = lance.dataset(uri)
+    dataset.tags.create("kept", 2)
+    dataset.cleanup_old_versions(dt.timedelta(0), error_if_tagged_old_versions=False)
+    assert [one["version"] for one in dataset.versions()] == [2, 4]
+    query.start()
+    assert query.batch() == [{"other": 4, "id": 3}]

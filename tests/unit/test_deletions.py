@@ -12,6 +12,7 @@ from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.rows.bitmaps import Bitmap, bitmap_of, encode_bitmap
 from lakefold_table.lance.rows.deletion_arrays import (
+    BLOCK_BODY,
     FOOTER_BATCHES,
     MOST_ROWS,
     TAIL,
@@ -175,6 +176,18 @@ def test_a_footer_of_another_version_or_with_dictionaries_is_refused() -> None:
     with_dictionaries[batches - 2 : batches] = data[batches : batches + 2]
     with pytest.raises(DamagedError, match="or dictionaries"):
         decode(bytes(with_dictionaries))
+
+
+@pytest.mark.parametrize(("place", "size"), [(BLOCK_BODY, 2**40), (BLOCK_BODY, -1), (0, 2**40), (0, -8)])
+def test_a_batch_that_says_it_lies_outside_of_the_file_is_refused(place: int, size: int) -> None:
+    """Lance makes the memory that the footer tells, before it reads anything."""
+    data = arrow([1])
+    flat = _Flat(data, "")
+    _, block = flat.vector(flat.follow(len(data) - TAIL - flat.number(len(data) - TAIL, 4)), FOOTER_BATCHES)
+    at = block + place
+    spoilt = data[:at] + size.to_bytes(8, "little", signed=True) + data[at + 8 :]
+    with pytest.raises(DamagedError, match="reaches beyond its place"):
+        _check_sizes(_Flat(spoilt, ""), 9)
 
 
 @pytest.mark.parametrize("place", [-1, -8, 5, 2**40])
