@@ -84,7 +84,7 @@ class Mixture:
             operator_s=random.choice([0.2, 1.0, 5.0, 30.0]),
             foreign_s=random.choice([0.3, 2.0, 20.0, 1e9]),
             upgrade=random.random() < 1 / 5,
-            harsh=random.random() < 1 / 5,
+            harsh=random.random() < 4 / 5,
             branches=random.random() < 1 / 4,
             drops=random.random() < 1 / 8,
             late_files=random.choice([0.0, 0.05, 0.5]),

@@ -13,7 +13,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.lance.indexing.indices import SIFTING, coverage, without_idle
 from lakefold_table.lance.indexing.reuse import remapped
 from lakefold_table.lance.manifests.features import has_stable_row_ids
-from lakefold_table.lance.manifests.fragments import Fragments, Numbered
+from lakefold_table.lance.manifests.fragments import PORTION, Fragments, Numbered
 from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deletions import deletion_path
 from lakefold_table.lance.rows.numbering import Numbering
@@ -23,7 +23,7 @@ from lakefold_table.lance.schemas.fragment_files import twice_fault
 from lakefold_table.lance.validity import file_fault, new_fragment_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_table.format import NewFile, Observed
@@ -104,6 +104,19 @@ class Working:
             known.update(self._opened.get(asked))
         wanted = [number for number in ids if number not in self._removed and number in known]
         return {number: self._replaced.get(number) or known[number] for number in wanted}
+
+    def there(self, ids: Collection[int]) -> set[int]:
+        """The ids of those that `get` would give; nothing is decoded for it."""
+        return self._live.taken(ids) - self._removed
+
+    def each(self, ids: Iterable[int]) -> Iterator[DataFragment]:
+        """As `get`, ascending, one after the other: for any number of ids, and not to be kept."""
+        wanted = sorted(set(ids) - self._removed)
+        if len(wanted) <= PORTION:
+            yield from self.get(wanted).values()
+            return
+        for one in self._opened.each(wanted):
+            yield self._replaced.get(one.id, one)
 
     def taken(self, ids: Collection[int]) -> set[int]:
         """Those of the ids that fragments bear, as the entries so far left them, new ones among them."""

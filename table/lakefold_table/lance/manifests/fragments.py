@@ -34,10 +34,13 @@ from lakefold_table.lance.manifests.chunks import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["CHUNK_BYTES", "MAX_CHUNK_BYTES", "Fragments", "Gathering", "Numbered", "fragments_of"]
+__all__ = ["CHUNK_BYTES", "MAX_CHUNK_BYTES", "PORTION", "Fragments", "Gathering", "Numbered", "fragments_of"]
 
 SEARCH_COST = 64
 """Looking one id up takes as long as walking by so many."""
+
+PORTION = 1024
+"""So many fragments are decoded at once where very many are looked at: each takes two kilobytes."""
 
 _last_id = attrgetter("last_id")
 _encoded = attrgetter("encoded")
@@ -130,6 +133,12 @@ class Fragments:
     def get(self, ids: Collection[int]) -> dict[int, DataFragment]:
         """The fragments with these ids; an id that no fragment bears is left out. Decodes no others."""
         return {number: DataFragment.FromString(data) for number, data in self.records(ids).items()}
+
+    def each(self, ids: Iterable[int]) -> Iterator[DataFragment]:
+        """As `get`, ascending, for any number of ids: decoded in portions, so not to be kept."""
+        wanted = sorted(set(ids))
+        for start in range(0, len(wanted), PORTION):
+            yield from self.get(wanted[start : start + PORTION]).values()
 
     def added(self, fragments: Sequence[Numbered]) -> Fragments:
         """With these fragments, ascending among themselves; ids below the last one are put in their place.

@@ -6,6 +6,7 @@ The proposed deletion file is read, and the one that the fragment has in the tab
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
@@ -35,20 +36,21 @@ def needs_of(
     """
     if state is None:
         return Needs()
-    there = state.fragments.get({*removed, *(one.id for one in updated)})
-    wanted = [
-        (one.id, file, there[one.id].physical_rows)
-        for one in updated
-        if one.id in there
-        for file in (one.deletion_file, there[one.id].deletion_file)
-    ]
-    wanted += [
-        (number, there[number].deletion_file, there[number].physical_rows)
-        for number in removed
-        if number in there and (all_rows or not there[number].deletion_file.num_deleted_rows)
-    ]
+    there = state.fragments.get({one.id for one in updated})
     contents: dict[str, int] = {}
-    for number, file, rows in wanted:
+    for number, file, rows in chain(
+        (
+            (one.id, file, there[one.id].physical_rows)
+            for one in updated
+            if one.id in there
+            for file in (one.deletion_file, there[one.id].deletion_file)
+        ),
+        (
+            (one.id, one.deletion_file, one.physical_rows)
+            for one in state.fragments.each(removed)
+            if all_rows or not one.deletion_file.num_deleted_rows
+        ),
+    ):
         place = place_of(state.head, number, file)
         if place:
             contents[place] = max(contents.get(place, 0), most_bytes(file, rows))

@@ -94,15 +94,15 @@ def deletions_of(
     fragments are for the caller to look at; here they stay as they are.
     """
     gone = frozenset(removed)
-    there = table.get(gone.union(one.id for one in updated))
-    touched = _touched_fault(updated, gone, there, proposal.affected_rows)
+    touched = _touched_fault(table, updated, gone, proposal.affected_rows)
     if touched is not None:
         return touched
     joining = _Joining(table, proposal.rebase.merges, proposal.affected_rows, which=which)
-    for number in sorted(gone):
-        fault = joining.remove(there[number])
+    for one in table.each(gone):
+        fault = joining.remove(one)
         if fault is not None:
             return fault
+    there = table.get({one.id for one in updated})
     for one in updated:
         fault = None if one.id in gone else joining.update(there[one.id], one)
         if fault is not None:
@@ -120,9 +120,9 @@ def deletions_of(
 
 
 def _touched_fault(
+    table: Working,
     updated: Iterable[DataFragment],
     removed: Collection[int],
-    there: Mapping[int, DataFragment],
     affected: Mapping[int, Bitmap] | None,
 ) -> Invalid | None:
     """Why the fragments that are touched can't be, or aren't those whose rows are said to be affected."""
@@ -130,7 +130,7 @@ def _touched_fault(
     touched = {*ids, *removed}
     if len(set(ids)) < len(ids):
         return Invalid("a fragment is updated twice in one transaction", "list each fragment once")
-    missing = touched - there.keys()
+    missing = touched - table.there(touched)
     if missing:
         return Invalid(
             f"fragments {some(missing)} are not in the table", "name fragments of the version that was read"
@@ -141,11 +141,8 @@ def _touched_fault(
             f"affected rows are given for fragments {some(others)}, which the transaction leaves alone",
             "give those of updated and removed fragments",
         )
-    beyond = [
-        number
-        for number, rows in (affected or {}).items()
-        if rows and rows.max() >= there[number].physical_rows
-    ]
+    counts = {one.id: one.physical_rows for one in table.each(affected or ())}
+    beyond = [number for number, rows in (affected or {}).items() if rows and rows.max() >= counts[number]]
     if beyond:
         return Invalid(
             f"affected rows of fragments {some(beyond)} lie beyond their last row",
