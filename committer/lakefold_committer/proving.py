@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from lakefold_table.errors import GapError
 if TYPE_CHECKING:
     from lakefold_log.admin import Admin
     from lakefold_log.stamp import Stamp
+    from lakefold_log.topics import Watermarks
     from lakefold_table.entry import LogId
 
 
@@ -31,27 +33,54 @@ def prove(admin: Admin, group: str, topic: str, log: LogId, *, accept_new_log: b
     as it is. Raises `RetryError` where no broker answers.
     """
     found = stamps.read(admin, group, topic, log.partition)
-    start, end = watermarks(admin, topic, log.partition, read_committed=False)
-    lost = 0
+    reach = watermarks(admin, topic, log.partition, read_committed=False)
+    begin = beginning(found, reach, group, log, topic, accept_new_log=accept_new_log)
+    accept = None
+    if accept_new_log:
+        accept = Acceptance(log, topic, begin.lost, partial(_home, describe(admin, topic).partitions))
+    end = partial(_end_of, admin, topic, log.partition)
+    return Proofs(log, end, begin.answered, accept, read_back_from=begin.read_back_from)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a partition is begun: every entry below `answered` has its outcome, or is gone.
+
+    `read_back_from`: where outcomes of later ones stand in their topic (None: nowhere). `lost`: below this
+    offset entries are gone that may have had none (0: none are).
+    """
+
+    answered: int
+    read_back_from: int | None
+    lost: int = 0
+
+
+def beginning(
+    found: tuple[int, Stamp] | None,
+    reach: Watermarks,
+    group: str,
+    log: LogId,
+    topic: str,
+    *,
+    accept_new_log: bool,
+) -> Beginning:
+    """Where to begin by the group's stamped offset, `found`, in a log that can be read as far as `reach`.
+
+    Raises `GapError` as `prove` does.
+    """
     read_back_from = None if found is None else found[1].outcomes_offset
     try:
-        offset = _proven(found, start, end, group, log, f"{topic}/{log.partition}")
+        return Beginning(_proven(found, *reach, group, log, f"{topic}/{log.partition}"), read_back_from)
     except GapError as gap:
         if not accept_new_log:
             raise
         LOG.warning("accepting another log than the proven one", gap=str(gap), partition=log.partition)
-        # From the start, also where the log's end is gone: nothing tells which of its entries are other ones
-        # now, the outcomes of those that stood there least of all. What a table holds already its marks tell.
-        is_short = found is not None and _is_for(found[1], log) and found[0] > end
-        offset, lost = start, 0 if is_short else start
-        if found is None or not _is_for(found[1], log) or is_short:
-            read_back_from = None
-    accept = None
-    if accept_new_log:
-        accept = Acceptance(log, topic, lost, partial(_home, describe(admin, topic).partitions))
-    return Proofs(
-        log, partial(_end_of, admin, topic, log.partition), offset, accept, read_back_from=read_back_from
-    )
+    # From the start, also where the log's end is gone: nothing tells which of its entries are other ones
+    # now, the outcomes of those that stood there least of all. What a table holds already its marks tell.
+    is_short = found is not None and _is_for(found[1], log) and found[0] > reach.end
+    if found is None or not _is_for(found[1], log) or is_short:
+        read_back_from = None
+    return Beginning(reach.start, read_back_from, 0 if is_short else reach.start)
 
 
 def _home(partitions: int, uri: str, before: int) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -23,7 +24,7 @@ from lakefold_table.errors import InvalidError, LakefoldError, StopError
 from lakefold_table.storage import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Claim
     from lakefold_table.entry import Outcome
@@ -37,10 +38,18 @@ _AGAIN: Final = "send the proposal again: nothing of it was folded"
 
 
 class Claims:
-    """The claims of one partition, or of one file. Several threads may bring and clean up at once."""
+    """The claims of one partition, or of one file. Several threads may bring and clean up at once.
 
-    def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
-        self._storage_options = storage_options
+    `store`: opens the store of a table by its URI; without it, by `storage_options`.
+    """
+
+    def __init__(
+        self,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        store: Callable[[str], Storage] | None = None,
+    ) -> None:
+        self._store = store or partial(open_storage, storage_options=storage_options)
         self._redeemed: set[int] = set()
         self._swept: dict[str, float] = {}
 
@@ -74,7 +83,7 @@ class Claims:
                 self._sweep(table, min(reads[-1].time_us, time.time_ns() // 1000) - KEPT_US)
 
     def _brought(self, entry: Entry) -> Entry:
-        storage = open_storage(entry.envelope.table, self._storage_options)
+        storage = self._store(entry.envelope.table)
         found = _redeemed(entry, storage)
         if isinstance(found, Invalid):
             return replace(entry, fault=found)
@@ -83,7 +92,7 @@ class Claims:
 
     def _remove(self, table: str, path: str) -> None:
         try:
-            open_storage(table, self._storage_options).delete(path)
+            self._store(table).delete(path)
         except LakefoldError as error:
             LOG.warning("a claim's file stays for a later clean-up", table=table, path=path, error=str(error))
 
@@ -93,7 +102,7 @@ class Claims:
         Messages are sent within minutes of their files, and all messages up to a week after were answered.
         """
         try:
-            storage = open_storage(table, self._storage_options)
+            storage = self._store(table)
             for one in list(storage.list(FOLDER)):
                 stored_us = storage.stored_at(one.path)
                 if stored_us is not None and stored_us < before_us:

@@ -1,7 +1,8 @@
-"""The log that simulated processes use: one partition, its outcomes, its group's stamped offset.
+"""The log that simulated processes use: a partition of it, its outcomes, its group's stamped offset.
 
 A report is one Kafka transaction: outcomes, dead letters and offset appear together or not at all. The
-newest reporter fences those before it. An answer may be lost, with the transaction decided either way.
+newest reporter fences those before it. An answer may be lost, with the transaction decided either way. Both
+topics may lose their beginning.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from lakefold_committer.proving import beginning
 from lakefold_committer.witness import LastCommitted, Reported
-from lakefold_table.entry import LogId
+from lakefold_log.topics import Watermarks
 from lakefold_table.errors import FencedError, GapError, RetryError
 from lakefold_table.owner import Owner
 from tests.simulation.runtime import START_S, Event
@@ -19,13 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_committer.proofs import Told
+    from lakefold_committer.proving import Beginning
     from lakefold_log.dead_letters import DeadLetter
     from lakefold_log.stamp import Stamp
-    from lakefold_table.entry import Outcome
+    from lakefold_table.entry import LogId, Outcome
     from tests.simulation.runtime import Hub, Process
 
-LOG: Final = LogId("cluster", "topic-id", 0)
 TOPIC: Final = "transactions"
+GROUP: Final = "lakefold"
 LEG_S: Final = 0.003
 
 
@@ -52,14 +55,20 @@ class Report:
 
 @dataclass
 class Broker:
-    """`reported` hears of each report once it is decided. `lose`, `refuse`: how often, as probabilities."""
+    """One partition. `reported` hears of each report once it is decided.
+
+    `start`, `outcomes_start`: what is before these offsets of either topic was removed. `lose`, `refuse`: how
+    often reports are lost and requests refused, as probabilities.
+    """
 
     hub: Hub
+    log: LogId
     reported: Callable[[Report, Process], None]
     messages: list[Message] = field(default_factory=list)
     end: int = 0
     start: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
+    outcomes_start: int = 0
     stamped: tuple[int, Stamp] | None = None
     away_until: float = 0.0
     lose: float = 0.0
@@ -90,9 +99,39 @@ class Broker:
         """A control marker takes an offset, and no reader gets to see it."""
         self.end += 1
 
+    @property
+    def proven(self) -> int:
+        """Up to which offset everything was answered, by the stamp."""
+        return 0 if self.stamped is None else self.stamped[0]
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether entries were removed of which nothing proves that they were answered."""
+        return self.start > self.proven
+
     def trim(self, offset: int) -> None:
         """Retention removes what stands before `offset`."""
         self.start = max(self.start, offset)
+        self.hub.tell("log", f"{self.log.partition} loses its beginning, up to {self.start}")
+
+    def trim_outcomes(self, offset: int) -> list[int]:
+        """Retention removes outcomes that stand before `offset`; returns the entries that they answered."""
+        gone = self.outcomes[self.outcomes_start : offset]
+        self.outcomes_start = max(self.outcomes_start, offset)
+        self.hub.tell("log", f"outcomes of {self.log.partition} lose their beginning, up to {offset}")
+        return [one.position.offset for one in gone]
+
+    def beginning(self, *, accept_new_log: bool) -> Beginning:
+        """Where a committer begins. Raises `GapError`."""
+        reach = Watermarks(self.start, self.end)
+        return beginning(self.stamped, reach, GROUP, self.log, TOPIC, accept_new_log=accept_new_log)
+
+    def answered(self, begin: Beginning) -> list[int]:
+        """What the outcomes topic says of entries from there on, as far as it holds them."""
+        if begin.read_back_from is None:
+            return []
+        told = self.outcomes[max(self.outcomes_start, begin.read_back_from) :]
+        return sorted({one.position.offset for one in told if one.position.offset >= begin.answered})
 
     def check(self, chance: float) -> None:
         """Raises `RetryError` while the broker is away, or with this probability."""
@@ -110,7 +149,7 @@ class Reader:
     """A `LogReader` for one process."""
 
     def __init__(self, broker: Broker, start: int) -> None:
-        self.log = LOG
+        self.log = broker.log
         self.topic = TOPIC
         self.position = start
         self._broker = broker
@@ -180,7 +219,7 @@ class Witness:
         broker.check(broker.refuse)
         reported = Reported()
         for offset, outcome in enumerate(broker.outcomes):
-            if offset >= since:
+            if offset >= max(since, broker.outcomes_start):
                 reported.add(offset, outcome)
         return reported.newest(uri, table_id, since)
 
@@ -190,7 +229,7 @@ class Witness:
         broker.hub.step(broker.hub.random.random() * LEG_S)
         broker.check(broker.refuse)
         last = LastCommitted()
-        for outcome in broker.outcomes:
+        for outcome in broker.outcomes[broker.outcomes_start :]:
             last.add(outcome)
         return last.of(uri)
 

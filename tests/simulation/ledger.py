@@ -15,7 +15,6 @@ from lakefold_table.entry import Committed, Duplicate, Outcome, Result
 from lakefold_table.lance.invariants import Step, faults
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT
-from tests.simulation.broker import LOG
 from tests.simulation.model import BRANCHES, OUTSIDE, Sent
 from tests.simulation.rows import Live, MissingRowsError, Rows, added, count, deletions_of, rows_of, without
 from tests.simulation.runtime import BrokenError
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakefold_log.record import Record
+    from lakefold_table.entry import LogId
     from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
     from lakefold_table.marks import Marks
@@ -68,13 +68,29 @@ class Line:
 
 @dataclass
 class Ledger:
-    """All that lasts. `sent` is the log as its producers meant it, by offset."""
+    """All that lasts of one partition. `sent` is the log as its producers meant it, by offset.
 
+    `claims`: who claims a file. `lost`: entries that were removed without an answer, as somebody accepted it.
+    `forgotten`: those whose outcomes were removed, `twice`: and then given again. `harsh`: lines to which
+    something happened that the log doesn't tell of.
+    """
+
+    log: LogId
     sent: dict[int, Sent] = field(default_factory=dict)
     lines: dict[str, Line] = field(default_factory=dict)
     reported: dict[int, Outcome] = field(default_factory=dict)
     stamped: int = 0
     by_line: dict[str, list[int]] = field(default_factory=dict)
+    claims: dict[str, list[int]] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
+    forgotten: set[int] = field(default_factory=set)
+    twice: set[int] = field(default_factory=set)
+    harsh: set[str] = field(default_factory=set)
+
+    @property
+    def unanswered(self) -> list[int]:
+        """The offsets that have no outcome, and shall have one."""
+        return [one for one in self.sent if one not in self.reported and one not in self.lost]
 
     def line(self, uri: str) -> Line:
         """What is known of one table."""
@@ -83,6 +99,8 @@ class Ledger:
     def add(self, sent: Sent) -> None:
         """A message of the log."""
         self.sent[sent.offset] = sent
+        if sent.claim:
+            self.claims.setdefault(f"{sent.envelope.table}/{sent.claim_path}", []).append(sent.offset)
         if sent.kind not in OUTSIDE:
             self.by_line.setdefault(sent.uri, []).append(sent.offset)
 
@@ -122,6 +140,17 @@ class Ledger:
         if path.startswith(VERSIONS):
             self.line(uri).tried.setdefault(process, {})[path] = data
 
+    def removed(self, uri: str, path: str) -> None:
+        """A committer removed this: the file of a claim, of which nobody will ask again."""
+        offsets = self.claims.get(f"{uri}/{path}", ())
+        told = [self.reported[one].result for one in offsets if one in self.reported]
+        lost = sum(one in self.lost for one in offsets)
+        demand(
+            len(told) + lost >= len(offsets) or any(isinstance(one, Committed | Duplicate) for one in told),
+            "every-entry-answered",
+            f"{path} of {uri} is removed, answered is {told} of {offsets}",
+        )
+
     def gone(self, uri: str) -> None:
         """The table was dropped: what comes to lie there is another."""
         self.lines.pop(uri, None)
@@ -144,7 +173,7 @@ class Ledger:
         )
         for offset in self._covered(line, line.marks, marks):
             demand(
-                record.answer(offset) is not None or offset in self.reported,
+                record.answer(offset) is not None or offset in self.reported or offset in self.lost,
                 "position-travels",
                 f"{name} covers {offset}, and nothing tells its answer",
             )
@@ -168,7 +197,11 @@ class Ledger:
             "fold-is-a-function",
             f"{name}: rules {marks.rules}, {last.rules} before",
         )
-        demand(marks.offset_of(LOG) >= last.offset_of(LOG), "positions-grow", f"{name}: {marks.position}")
+        demand(
+            marks.offset_of(self.log) >= last.offset_of(self.log),
+            "positions-grow",
+            f"{name}: {marks.position}",
+        )
         for app_id, mark in last.apps.items():
             now = marks.apps.get(app_id)
             held = {number for first, end in mark.intervals for number in range(first, end + 1)}
@@ -179,8 +212,8 @@ class Ledger:
             )
 
     def _covered(self, line: Line, last: Marks | None, now: Marks) -> Iterable[int]:
-        first = -1 if last is None else last.offset_of(LOG)
-        return [one for one in self.by_line.get(line.uri, ()) if first < one <= now.offset_of(LOG)]
+        first = -1 if last is None else last.offset_of(self.log)
+        return [one for one in self.by_line.get(line.uri, ()) if first < one <= now.offset_of(self.log)]
 
     def _check_committed(self, line: Line, offset: int, answer: Committed, name: str) -> None:
         sent = self.sent[offset]
@@ -202,7 +235,7 @@ class Ledger:
         """What a version records of an entry, held against what was recorded or reported before."""
         known = line.answers.setdefault(offset, answer)
         demand(known == answer, "every-entry-answered", f"{name} says {answer} of {offset}, it was {known}")
-        if offset in self.reported:
+        if offset in self.reported and offset not in self.forgotten:
             told = self.reported[offset].result
             demand(
                 type(told) is type(answer),
@@ -247,13 +280,15 @@ class Ledger:
             self._reported(outcome, process)
         stamp = report.stamp
         demand(
-            (stamp.cluster_id, stamp.topic_id) == (LOG.cluster_id, LOG.topic_id), "no-silent-gap", "the stamp"
+            (stamp.cluster_id, stamp.topic_id) == (self.log.cluster_id, self.log.topic_id),
+            "no-silent-gap",
+            "the stamp",
         )
         low = stamp.low_watermark
         demand(low >= self.stamped, "no-silent-gap", f"the stamp goes back from {self.stamped} to {low}")
         for offset in range(self.stamped, low):
             demand(
-                offset not in self.sent or offset in self.reported,
+                offset not in self.sent or offset in self.reported or offset in self.lost,
                 "no-silent-gap",
                 f"the stamp says {low}, {offset} has no answer",
             )
@@ -263,11 +298,7 @@ class Ledger:
         offset, result = outcome.position.offset, outcome.result
         demand(offset in self.sent, "every-entry-answered", f"{offset} was never sent")
         sent = self.sent[offset]
-        demand(
-            offset not in self.reported,
-            "every-entry-answered",
-            f"{offset} is answered twice: {self.reported.get(offset)}, {outcome}",
-        )
+        self._check_answered_again(sent, outcome)
         self.reported[offset] = outcome
         if sent.kind in OUTSIDE:
             return
@@ -288,9 +319,21 @@ class Ledger:
                 f"{process.name} reports {offset} of {sent.uri} and has not published a version of it",
             )
 
+    def _check_answered_again(self, sent: Sent, outcome: Outcome) -> None:
+        """Nobody is answered twice, unless the first answer was forgotten; what was folded stays folded."""
+        before = self.reported.get(sent.offset)
+        if before is None:
+            return
+        what = f"{sent.offset} is answered twice: {before}, {outcome}"
+        demand(sent.offset in self.forgotten, "every-entry-answered", what)
+        self.forgotten.discard(sent.offset)
+        self.twice.add(sent.offset)
+        if isinstance(before.result, Committed) and sent.uri not in self.harsh:
+            demand(before.result == outcome.result, "every-entry-answered", what)
+
     def check_unchanged(self) -> None:
         """No version that is still there has other bytes than it had when it appeared."""
-        for line in self.lines.values():
+        for line in (one for one in self.lines.values() if one.newest):
             storage = MemoryStorage(line.uri)
             for listed in storage.list(FORMAT.folder):
                 demand(

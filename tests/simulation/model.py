@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.entry import Committed
+from lakefold_log.claims import path_of
+from lakefold_table.entry import Committed, Duplicate
+from tests.simulation.claiming import LATE, NOTHING
 from tests.simulation.rows import Live, Rows, added, without
 
 if TYPE_CHECKING:
@@ -25,8 +27,8 @@ REJECTED: Final = "Rejected"
 INVALID: Final = "Invalid"
 WRONG: Final = frozenset({"bad", "future", "missing", "nowhere"})
 """Kinds that are wrong in themselves, where there is a table."""
-OUTSIDE: Final = frozenset({"garbage", "bad branch", "wrong key"})
-"""Kinds that never reach a table."""
+OUTSIDE: Final = frozenset({"garbage", "bad branch", "wrong key", "stray"})
+"""Kinds that never reach a table; a stray stands in another partition than its table's."""
 BRANCHES: Final = frozenset({"branch", "early branch"})
 """Kinds that begin a branch."""
 DELETING: Final = frozenset({"delete", "blind delete", "update", "lost deletes"})
@@ -38,6 +40,7 @@ class Sent:
     """One message of the log as its producer meant it.
 
     `uri`: the root of the table or branch it is for. `deletes`: the rows that it deletes, by fragment.
+    `claim`: what became of the file in which the envelope lies, and `message` what stands in the log then.
     """
 
     offset: int
@@ -45,6 +48,13 @@ class Sent:
     uri: str
     envelope: Envelope
     deletes: dict[int, Live] = field(default_factory=dict)
+    claim: str = ""
+    message: Envelope | None = None
+
+    @property
+    def claim_path(self) -> str:
+        """Where the envelope lies, below the table's root; empty where it stands in the log."""
+        return path_of(self.message.claim) if self.message is not None else ""
 
     @property
     def key(self) -> object:
@@ -75,9 +85,10 @@ class Table:
 
 @dataclass
 class Model:
-    """All tables, by URI."""
+    """All tables, by URI. `used`: files of claims that were answered, and may be removed."""
 
     tables: dict[str, Table] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
 
     def table(self, uri: str) -> Table:
         """One table."""
@@ -90,6 +101,15 @@ class Model:
             table = self.tables[sent.uri] = Table(harsh=True)
         if sent.kind in OUTSIDE:
             return {INVALID}
+        if sent.claim and not (sent.envelope.app_id and sent.key in table.committed):
+            # Its message tells no key but an app's.
+            if sent.claim in NOTHING:
+                return {INVALID}
+            if sent.claim == LATE or sent.claim_path in self.used:
+                return {INVALID} | self._of_envelope(table, sent)
+        return self._of_envelope(table, sent)
+
+    def _of_envelope(self, table: Table, sent: Sent) -> set[str]:
         if sent.key is not None and sent.key in table.committed:
             return {DUPLICATE}
         if sent.kind == "create":
@@ -109,6 +129,8 @@ class Model:
     def take(self, sent: Sent, answer: Result) -> None:
         """What was answered, so that what follows can be told."""
         table = self.table(sent.uri)
+        if sent.claim and isinstance(answer, Committed | Duplicate):
+            self.used.add(sent.claim_path)
         if not isinstance(answer, Committed):
             return
         table.exists = True

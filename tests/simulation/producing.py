@@ -6,6 +6,7 @@ of the newest versions, as a writer sees it that was slow.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,12 +18,14 @@ from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.deletions import deletion_path, encode_deletions, kind_for
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import add_fragment, append, creation, reserve
-from tests.simulation.model import BRANCHES, DELETING, Sent
+from tests.simulation.claiming import FATES, THERE
+from tests.simulation.model import BRANCHES, DELETING, OUTSIDE, Sent
 from tests.simulation.rows import Live, new_fragments
 
 if TYPE_CHECKING:
     from lakefold_table.lance.state import LanceState
     from tests.simulation.broker import Broker
+    from tests.simulation.claiming import Claimer
     from tests.simulation.ledger import Ledger, Line
     from tests.simulation.runtime import Hub
 
@@ -37,11 +40,14 @@ class Producer:
     """Sends proposals. `late_s`: how late the files of a `late file` come, at most.
 
     `removes`: whether whole fragments are removed by their ids, which mean nothing to a table made anew.
+    `claims`: how often an envelope lies beside its table.
     """
 
-    def __init__(self, hub: Hub, ledger: Ledger, broker: Broker) -> None:
+    def __init__(self, hub: Hub, ledger: Ledger, broker: Broker, claimer: Claimer) -> None:
         self.late_s = 4.0
         self.removes = True
+        self.claims = 0.0
+        self._claimer = claimer
         self._hub = hub
         self._ledger = ledger
         self._broker = broker
@@ -79,11 +85,16 @@ class Producer:
             )
         elif kind != "missing":
             self.write_files(line, envelope)
-        return self._append(kind, line, envelope, deletes)
+        claim = ""
+        if kind not in OUTSIDE and self.claims and self._hub.random.random() < self.claims:
+            claim = self._hub.random.choice(FATES)
+        return self._append(Sent(0, kind, line, envelope, deletes), claim)
 
     def send_again(self, sent: Sent) -> Sent:
-        """Append the same once more."""
-        return self._append(sent.kind, sent.uri, sent.envelope, sent.deletes)
+        """Append the same once more: as a writer does, or the very message."""
+        if sent.claim and self._hub.random.random() < 1 / 2:
+            return self._append(sent, THERE)
+        return self._append(sent)
 
     def write_files(self, uri: str, envelope: Envelope) -> None:
         """The data files that an entry names."""
@@ -92,23 +103,32 @@ class Producer:
             for file in fragment.files:
                 storage.put(f"data/{file.path}", [FILE])
 
-    def _append(self, kind: str, uri: str, envelope: Envelope, deletes: dict[int, Live]) -> Sent:
-        key, value = envelope.table.encode(), encode(envelope)
-        if kind == "garbage":
+    @property
+    def _name(self) -> str:
+        """Of what is sent now: no other producer gives it."""
+        return f"p{self._broker.log.partition}n{self._names}"
+
+    def _append(self, one: Sent, claim: str = "") -> Sent:
+        """Append it, by a claim of this fate where one is given."""
+        if claim:
+            one = replace(one, claim=claim, message=self._claimer.claim(one.envelope, claim))
+        key, value = one.envelope.table.encode(), encode(one.message or one.envelope)
+        if one.kind == "garbage":
             value = b"\xff\xff\xff"
-        elif kind == "wrong key":
+        elif one.kind == "wrong key":
             key = b"memory://elsewhere/t"
-        sent = Sent(self._broker.end, kind, uri, envelope, deletes)
+        sent = replace(one, offset=self._broker.end)
         self._ledger.add(sent)
         self._broker.append(key, value)
-        rows = "".join(f", {sorted(one.rows)} of {number}" for number, one in deletes.items())
-        what = f"{sent.offset}: {kind} for {uri.rpartition('/')[2]}, key {sent.key}{rows}"
+        rows = "".join(f", {sorted(gone.rows)} of {number}" for number, gone in sent.deletes.items())
+        claimed = f", claim {sent.claim}" if sent.claim else ""
+        what = f"{sent.offset}: {sent.kind} for {sent.uri.rpartition('/')[2]}, key {sent.key}{rows}{claimed}"
         self._hub.tell("log", what)
         return sent
 
     def _envelope(self, kind: str, uri: str, app: str, batch: int | None) -> Envelope:
         read = max(1, self._ledger.line(uri).newest)
-        name = f"n{self._names}"
+        name = self._name
         if kind == "create":
             envelope = creation(uuid=name)
         elif kind == "reserve":
@@ -161,13 +181,13 @@ class Producer:
         """A Delete of rows, or an Update that brings as many new ones, built on the version `read`."""
         envelope = Envelope()
         lance = envelope.lance
-        lance.uuid, lance.read_version = f"n{self._names}", read
+        lance.uuid, lance.read_version = self._name, read
         state, rows = line.states[read], line.rows[read]
         updated, removed = lance.delete.updated_fragments, lance.delete.deleted_fragment_ids
         if kind == "update":
             updated, removed = lance.update.updated_fragments, lance.update.removed_fragment_ids
             number = sum(len(one.rows) for one in deletes.values())
-            add_fragment(lance.update.new_fragments.add(), f"n{self._names}-0", number)
+            add_fragment(lance.update.new_fragments.add(), f"{self._name}-0", number)
         else:
             lance.delete.predicate = "some"
         for number, gone in deletes.items():

@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Final
 from lakefold_committer.grouping import Limits
 from lakefold_committer.lines import root_of
 from lakefold_committer.parts import Pace
+from lakefold_table.errors import GapError
 from lakefold_table.marks import RULES
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import versions_at
 from tests.simulation import foreign
+from tests.simulation.ending import MOST_STEPS
 from tests.simulation.model import OUTSIDE
 from tests.simulation.store import LATEST_PUT_S, LONGEST_PAUSE_S, Troubles
-from tests.simulation.world import MOST_STEPS, World, transcript
+from tests.simulation.world import World, transcript
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.simulation.partition import Partition
     from tests.simulation.runtime import Process
 
 MOST_FOREIGN: Final = 40
@@ -35,6 +38,16 @@ KINDS: Final = (
     *["tagged", "reserve", "create", "empty"],
     *["garbage", "bad branch", "wrong key"],
 )
+ACTS: Final = (
+    *["kill"] * 2,
+    "pause",
+    "stop",
+    *["hand over"] * 2,
+    *["rebalance"] * 2,
+    "broker",
+    "store",
+    "full",
+)
 DELETES: Final = (*["delete"] * 4, *["update"] * 3, *["blind delete"] * 2, "lost deletes")
 
 
@@ -45,10 +58,12 @@ class Mixture:
     `most`: committers at once. `again`: how often a producer sends an old entry again. `gap_s`, `operator_s`,
     `foreign_s`: how long producers, the operator and foreign clients pause at most. `late_files`: how often a
     data file is there only `late_s` seconds after its proposal, at most. `deletes`: how often an entry
-    deletes rows, where there are any.
+    deletes rows, where there are any. `claims`: how often an envelope lies beside its table.
+    `retention`: the topics lose their beginnings; `loses`: some of it before it was answered.
     """
 
     tables: int
+    partitions: int
     entries: int
     most: int
     again: float
@@ -62,6 +77,9 @@ class Mixture:
     late_files: float
     late_s: float
     deletes: float
+    claims: float
+    retention: bool
+    loses: bool
     cheap_size: bool
     troubles: Troubles
     lose_reports: float
@@ -77,6 +95,7 @@ class Mixture:
 
         return cls(
             tables=random.choice([1, 1, 2, 3]),
+            partitions=random.choice([1, 1, 2]),
             entries=random.randint(8, 45),
             most=random.choice([1, 2, 2, 3]),
             again=random.choice([0.0, 0.1, 0.4]),
@@ -90,6 +109,9 @@ class Mixture:
             late_files=random.choice([0.0, 0.05, 0.5]),
             late_s=random.choice([0.2, 2.0, 20.0]),
             deletes=random.choice([0.0, 0.3, 0.8]),
+            claims=random.choice([0.0, 0.0, 0.2, 0.8]),
+            retention=random.random() < 1 / 3,
+            loses=random.random() < 1 / 4,
             cheap_size=random.random() < 1 / 2,
             troubles=Troubles(
                 refuse=some(),
@@ -115,7 +137,11 @@ class Scenario:
         self.random = Random(seed)
         self.mixture = Mixture.drawn(self.random)
         self.world = World(
-            f"simulation-{seed}", self.random, tables=self.mixture.tables, pace=self.mixture.pace
+            f"simulation-{seed}",
+            self.random,
+            tables=self.mixture.tables,
+            partitions=self.mixture.partitions,
+            pace=self.mixture.pace,
         )
         self.hub = self.world.hub
         self.actors: list[Process] = []
@@ -128,17 +154,26 @@ class Scenario:
         with world.begun():
             self.hub.tell("world", str(mixture))
             if mixture.branches:
-                world.harsh.update(root_of(uri, "b") for uri in world.uris)
+                for uri in world.uris:
+                    world.home(uri).ledger.harsh.add(root_of(uri, "b"))
             world.store.troubles, world.store.cheap_size = mixture.troubles, mixture.cheap_size
-            world.producer.late_s, world.producer.removes = mixture.late_s, not mixture.drops
-            world.has_witness = not mixture.drops
-            world.broker.lose = world.broker.refuse = mixture.lose_reports
+            world.claimer.late_s, world.has_witness = mixture.late_s, not mixture.drops
+            for one in world.partitions:
+                one.producer.late_s, one.producer.removes = mixture.late_s, not mixture.drops
+                one.producer.claims = mixture.claims
+                one.broker.lose = one.broker.refuse = mixture.lose_reports
             self._begin("producer", self._produce)
             self._begin("operator", self._operate)
             self._begin("foreign", self._interfere)
+            if mixture.retention:
+                self._begin("retention", self._retain)
             self.hub.run(lambda: self.unsent <= 0, MOST_STEPS)
             for actor in self.actors:
                 actor.kill()
+            if mixture.retention:
+                world.kill_all()
+                for partition in world.partitions:
+                    self._lose_beginnings(partition)
             world.finish(self.newest_rules)
 
     def _begin(self, name: str, act: Callable[[Process], None]) -> None:
@@ -156,21 +191,26 @@ class Scenario:
                 self._send_one(batches)
                 self.unsent -= 1
             if random.random() < 1 / 8:
-                world.broker.mark()
+                random.choice(world.partitions).broker.mark()
 
     def _send_one(self, batches: dict[str, int]) -> None:
         random, world = self.random, self.world
-        sent = list(world.ledger.sent.values())
+        uri = random.choice(world.uris)
+        home = world.home(uri)
+        sent = list(home.ledger.sent.values())
         if sent and random.random() < self.mixture.again:
             one = random.choice(sent[-12:])
             if one.kind not in OUTSIDE:
-                world.producer.send_again(one)
+                home.producer.send_again(one)
                 return
-        uri = random.choice(world.uris)
-        there = world.ledger.line(uri).newest > 0
+        others = [one for one in world.partitions if one is not home]
+        if others and random.random() < 1 / 15:
+            random.choice(others).producer.send("stray", uri)
+            return
+        there = home.ledger.line(uri).newest > 0
         branch = "b" if self.mixture.branches and there and random.random() < 1 / 3 else ""
         if branch and random.random() < 1 / 4:
-            world.producer.send("branch", uri, branch=branch)
+            home.producer.send("branch", uri, branch=branch)
             return
         tried = any(one.kind == "create" and one.uri == uri for one in sent)
         kind = random.choice(KINDS) if tried or random.random() < 1 / 4 else "create"
@@ -181,9 +221,9 @@ class Scenario:
             kind = "late file"
         keyless = ("keyless", "nameless", "tagged", "create", "reserve")
         if kind in keyless or (kind in DELETES and random.random() < 1 / 4):
-            world.producer.send(kind, uri, branch=branch)
+            home.producer.send(kind, uri, branch=branch)
             return
-        world.producer.send(kind, uri, app, batches[app], branch)
+        home.producer.send(kind, uri, app, batches[app], branch)
         batches[app] += random.choice([1, 1, 1, 2])
 
     def _operate(self, process: Process) -> None:
@@ -195,17 +235,39 @@ class Scenario:
             self.hub.rest(random.random() * self.mixture.operator_s)
             running = world.running()
             if len(running) < self.mixture.most and (not running or random.random() < 1 / 3):
-                world.start(rules=self._rules())
+                self._start()
                 continue
             if self.mixture.drops and not self.mixture.branches and random.random() < 1 / 10:
                 self._drop(random.choice(world.uris))
                 continue
-            self._act(
-                random.choice(["kill", "kill", "pause", "stop", "hand over", "broker", "store", "full"])
-            )
+            self._act(random.choice(ACTS))
+
+    def _start(self) -> None:
+        """One more committer; where the last one met a gap, maybe one that accepts it."""
+        world = self.world
+        met = any(isinstance(one.ended_by, GapError) and one.broker.has_gap for one in world.partitions)
+        accepts = met and self.random.random() < 1 / 4
+        few = world.partitions if self.random.random() < 1 / 2 else [self.random.choice(world.partitions)]
+        world.start(rules=self._rules(), partitions=few, accepts=accepts)
+
+    def _rebalance(self, partition: Partition) -> None:
+        """The group gives a partition to another; who had it is told so, or is taken for dead."""
+        random, world, number = self.random, self.world, partition.number
+        if random.random() < 1 / 2:
+            for one in world.holders(number):
+                one.stops[number].set()
+        others = [one for one in world.running() if number not in one.stops]
+        if others and random.random() < 2 / 3:
+            taker = random.choice(others)
+            self.hub.tell("operator", f"gives {number} to {taker.process.name}")
+            taker.begin(partition)
+        else:
+            world.start(rules=self._rules(), partitions=[partition])
 
     def _act(self, what: str) -> None:
         random, world = self.random, self.world
+        if not world.running():
+            return
         one = random.choice(world.running())
         until = self.hub.now + random.random() * random.choice([0.5, 5.0, 20.0])
         uri = random.choice(world.uris)
@@ -216,12 +278,15 @@ class Scenario:
         elif what == "pause":
             one.process.pause(random.random() * random.choice([0.1, 2.0, LONGEST_PAUSE_S]))
         elif what == "stop":
-            one.stop.set()
+            one.stop()
         elif what == "hand over":
-            one.stop.set()
+            one.stop()
             world.start(rules=self._rules())
+        elif what == "rebalance":
+            self._rebalance(random.choice(world.partitions))
         elif what == "broker":
-            world.broker.away_until = until
+            for partition in world.partitions:
+                partition.broker.away_until = until
         elif what == "store":
             world.store.away[uri] = until
         else:
@@ -234,7 +299,25 @@ class Scenario:
         self.hub.rest(LATEST_PUT_S + 1)
         self.hub.tell("operator", f"drops {uri.rpartition('/')[2]}")
         self.world.drop(uri)
-        self.world.producer.send("create", uri)
+        self.world.home(uri).producer.send("create", uri)
+
+    def _retain(self, process: Process) -> None:
+        """Removes what is old, again and again."""
+        del process
+        while True:
+            self.hub.rest(self.random.random() * 4 * self.mixture.gap_s)
+            self._lose_beginnings(self.random.choice(self.world.partitions))
+
+    def _lose_beginnings(self, partition: Partition) -> None:
+        """Retention removes what was answered, and outcomes; now and then more than that."""
+        random, broker = self.random, partition.broker
+        broker.trim(random.randint(0, broker.proven))
+        if random.random() < 1 / 2:
+            partition.forget_outcomes(random.randint(0, len(broker.outcomes)))
+        if self.mixture.loses and broker.end > broker.proven and random.random() < 1 / 4:
+            for uri in partition.uris:
+                partition.ledger.harsh.update([uri, root_of(uri, "b")])
+            broker.trim(random.randint(broker.proven, broker.end))
 
     def _rules(self) -> int:
         """Of a rolling upgrade: older releases are started too."""
@@ -257,7 +340,7 @@ class Scenario:
             acts = ["commit", "commit", "config", "wipe", "roll back", "delete"]
             if self.mixture.harsh:
                 acts += ["restore", "clean up", "clean up"]
-            line = world.ledger.line(uri)
+            line = world.line(uri)
             # Marks whose own version is gone count only where nobody has touched them since.
             unproven = line.marks is not None and line.marks.version not in numbers
             what = "commit" if unproven else random.choice(acts)
@@ -267,24 +350,24 @@ class Scenario:
             older = random.choice(numbers)
             version = foreign.ACTS[what](uri, older)
             if what == "restore":
-                world.harsh.add(uri)
+                world.home(uri).ledger.harsh.add(uri)
             if what not in ("commit", "delete"):
                 line.touched = True
             self.hub.tell(
                 "foreign", f"{what} (of {older}) makes version {version} of {uri.rpartition('/')[2]}"
             )
-            world._stored(uri, versions_at(uri).path(version), None)
+            world.stored(uri, versions_at(uri).path(version), None)
 
     def _clean_up(self, uri: str, numbers: list[int]) -> None:
         """Removes old versions, but those with answers that were not reported, and what proves the marks."""
-        world = self.world
-        line = world.ledger.line(uri)
+        ledger = self.world.home(uri).ledger
+        line = ledger.line(uri)
         if line.marks is None:
             return
         open_ones = [
             version
             for version, offsets in line.recorded.items()
-            if any(offset not in world.ledger.reported for offset in offsets)
+            if any(offset not in ledger.reported for offset in offsets)
         ]
         keep = min([line.marks.version if line.touched else line.newest, *open_ones])
         storage, versions = MemoryStorage(uri), versions_at(uri)
@@ -293,7 +376,7 @@ class Scenario:
             storage.delete(versions.path(number))
             line.removed.add(versions.path(number))
         if gone:
-            world.harsh.add(uri)
+            ledger.harsh.add(uri)
             self.hub.tell("foreign", f"cleans up {gone} of {uri.rpartition('/')[2]}")
 
 

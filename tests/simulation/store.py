@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from lakefold_table.errors import RetryError
 from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.storage.memory import MemoryStorage
-from tests.simulation.runtime import Killed
+from tests.simulation.runtime import START_S, Killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -48,7 +48,8 @@ class Troubles:
 class Store:
     """All tables' objects.
 
-    `stored` hears of each object once it is there, with who sent it; `tried` of each put before it is sent.
+    `stored` hears of each object once it is there, with who sent it; `tried` of each put before it is sent;
+    `removed` of each object that is removed. `times`: when objects were stored, in µs since 1970.
     `away`: until when the table of a URI can't be reached; `full`: until when it takes no
     puts.
     """
@@ -56,8 +57,10 @@ class Store:
     hub: Hub
     stored: Callable[[str, str, Process | None], None]
     tried: Callable[[str, str, bytes, Process], None]
+    removed: Callable[[str, str], None]
     troubles: Troubles = field(default_factory=Troubles)
     cheap_size: bool = True
+    times: dict[str, int] = field(default_factory=dict)
     away: dict[str, float] = field(default_factory=dict)
     full: dict[str, float] = field(default_factory=dict)
 
@@ -70,6 +73,10 @@ class Store:
         self.troubles = Troubles()
         self.away.clear()
         self.full.clear()
+
+    def note(self, uri: str, path: str) -> None:
+        """Remembers when the object was stored: now."""
+        self.times[f"{uri}/{path}"] = int((START_S + self.hub.now) * 1e6)
 
     def leg(self) -> None:
         """One way between a process and the store."""
@@ -128,7 +135,7 @@ class SimulatedStorage:
 
     def stored_at(self, path: str) -> int | None:
         """See `Storage.stored_at`."""
-        return self._memory.stored_at(path)
+        return self._call("stored_at", path, lambda: self._store.times.get(f"{self.uri}/{path}"))
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """See `Storage.list`."""
@@ -144,7 +151,12 @@ class SimulatedStorage:
 
     def delete(self, path: str) -> None:
         """See `Storage.delete`."""
-        self._call("delete", path, lambda: self._memory.delete(path))
+
+        def removed() -> None:
+            self._memory.delete(path)
+            self._store.removed(self.uri, path)
+
+        self._call("delete", path, removed)
 
     def make_durable(self, paths: Iterable[str]) -> None:
         """See `Storage.make_durable`."""

@@ -6,12 +6,14 @@ put that was on its way.
 
 from __future__ import annotations
 
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.simulation.world import MOST_STEPS, World
+from tests.simulation.ending import MOST_STEPS
+from tests.simulation.world import World
 
 if TYPE_CHECKING:
     from tests.simulation.runtime import Process
@@ -29,7 +31,7 @@ def begin(world: World) -> None:
     world.producer.send("bad", one, "a", 2)
     world.producer.send("create", two)
     world.producer.send("garbage", two)
-    world.broker.mark()
+    world.partitions[0].broker.mark()
     world.producer.send_again(first)
     world.producer.send("missing", two, "b", 3)
     world.producer.send("tagged", two)
@@ -52,8 +54,7 @@ def live_and_sleep(world: World, sleep_at: int) -> Process:
 
 
 def answered(world: World) -> bool:
-    stamped = world.broker.stamped
-    return stamped is not None and stamped[0] >= world.broker.end
+    return all(partition.is_answered for partition in world.partitions)
 
 
 def live(world: World, kill_at: int | None) -> int:
@@ -89,6 +90,31 @@ def test_killed_at_each_step(again: int) -> None:
             for _ in range(again):
                 live(world, random.randint(1, STEPS))
             world.finish()
+
+
+def begin_deleting(world: World) -> None:
+    """A table with rows, and then entries that delete them, some beside the table."""
+    uri = world.uris[0]
+    world.producer.send("create", uri)
+    for number in range(3):
+        world.producer.send("new", uri, "a", number)
+    live(world, None)
+    world.kill_all()
+    world.producer.claims = 1 / 2
+    for kind in ("delete", "new", "update", "delete", "blind delete", "update", "lost deletes", "delete"):
+        world.producer.send(kind, uri, "a", len(world.ledger.sent))
+    world.producer.send_again(world.producer.send("update", uri, "b", 0))
+
+
+def test_killed_at_each_step_while_rows_are_deleted() -> None:
+    for number in count(1):
+        world = World("simulation-step", Random(number))
+        with world.begun():
+            begin_deleting(world)
+            steps = live(world, number)
+            world.finish()
+        if steps < number:
+            break
 
 
 def test_asleep_at_each_step() -> None:

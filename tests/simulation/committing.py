@@ -1,0 +1,122 @@
+"""Committer processes of the simulated world: production's own code for each partition that one has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from lakefold_committer.backoff import Backoff
+from lakefold_committer.binding import Acceptance
+from lakefold_committer.lines import root_of
+from lakefold_committer.metrics import Metrics
+from lakefold_committer.owned import OwnedTable
+from lakefold_committer.partition import PartitionCommitter
+from lakefold_committer.parts import Tables
+from lakefold_committer.proofs import Proofs
+from lakefold_committer.redeeming import Claims
+from lakefold_table.errors import FencedError, RetryError, StopError
+from lakefold_table.versions import Versions
+from tests.folding import FORMAT
+from tests.simulation.broker import TOPIC, Reader, Reporter, Witness
+from tests.simulation.runtime import Event, Process, Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold_committer.parts import Pace
+    from tests.simulation.partition import Partition
+    from tests.simulation.store import Store
+
+METRICS: Final = Metrics()
+
+
+@dataclass(eq=False)
+class Running:
+    """A committer process, and how it is told to stop what it has: by partition.
+
+    `accepts`: it was told to accept the log as it is. `has_witness`: it asks what was reported of a table.
+    """
+
+    process: Process
+    store: Store
+    pace: Pace
+    accepts: bool = False
+    has_witness: bool = True
+    stops: dict[int, Event] = field(default_factory=dict)
+
+    def stop(self) -> None:
+        """Told to leave."""
+        for stop in self.stops.values():
+            stop.set()
+
+    def begin(self, partition: Partition) -> None:
+        """Is given a partition, which it hasn't."""
+        stop = self.stops[partition.number] = Event(self.process.hub)
+        self.process.start(partial(self._hold, partition, stop))
+
+    def _hold(self, partition: Partition, stop: Event) -> None:
+        hub, process = self.process.hub, self.process
+        partition.ended_by = None
+        try:
+            self._commit(partition, stop)
+            hub.tell(process.name, f"ends {partition.number}")
+        except StopError as error:
+            hub.tell(process.name, f"stops {partition.number}: {error}")
+            partition.ended_by = error
+            if not isinstance(error, FencedError):
+                self.stop()
+        del self.stops[partition.number]
+
+    def _commit(self, partition: Partition, stop: Event) -> None:
+        broker = partition.broker
+        reporter = _persist(stop, partial(Reporter, broker, self.process))
+        if reporter is None:
+            return
+        if self.accepts:
+            partition.accept_loss()
+        begin = broker.beginning(accept_new_log=self.accepts)
+        reader = Reader(broker, begin.answered)
+        proofs = Proofs(
+            broker.log,
+            reader.end_offset,
+            begin.answered,
+            accept=Acceptance(broker.log, TOPIC, begin.lost, _home) if self.accepts else None,
+            witness=Witness(broker) if self.has_witness else None,
+            outcomes_offset=lambda: reporter.outcomes_offset,
+            read_back_from=begin.read_back_from,
+            owner=reporter.owner,
+        )
+        claims = Claims(store=partial(self.store.of, self.process))
+        committer = PartitionCommitter(
+            reader,  # type: ignore[arg-type]
+            reporter,
+            Tables(FORMAT, lambda _: None, partial(self._open, proofs), claims),
+            self.pace,
+            METRICS,
+            runtime=Tasks(self.process),
+            answered=broker.answered(begin),
+            read_back_from=begin.read_back_from,
+        )
+        committer.run(stop)
+
+    def _open(self, proofs: Proofs, uri: str, branch: str) -> OwnedTable:
+        line = root_of(uri, branch)
+        storage, clock = self.store.of(self.process, line), self.process.hub.clock
+        versions = Versions(storage, FORMAT.folder, FORMAT.detect, is_branch=bool(branch), clock=clock)
+        return OwnedTable(FORMAT, versions, line, check_sizes=True, proofs=proofs)
+
+
+def _home(_: str, before: int) -> int:
+    """No table comes to another partition of the same topic."""
+    return before
+
+
+def _persist(stop: Event, attempt: Callable[[], Reporter]) -> Reporter | None:
+    backoff = Backoff()
+    while not stop.is_set():
+        try:
+            return attempt()
+        except RetryError:
+            stop.wait(backoff.pause())
+    return None

@@ -1,0 +1,204 @@
+"""How a history ends: faults off, everything answered, and all that lasts looked at once more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakefold_committer.opening import open_table
+from lakefold_log.claims import FOLDER
+from lakefold_table.entry import Committed, Duplicate
+from lakefold_table.errors import GapError
+from lakefold_table.lance.invariants import Step, faults
+from lakefold_table.lance.state import LanceState
+from lakefold_table.storage.memory import MemoryStorage
+from tests.folding import FORMAT, versions_at
+from tests.simulation import foreign
+from tests.simulation.claiming import THERE
+from tests.simulation.ledger import demand
+from tests.simulation.model import DUPLICATE, INVALID, OUTSIDE, REJECTED, Model
+from tests.simulation.rows import new_fragments, without
+from tests.simulation.store import LATEST_PUT_S
+
+if TYPE_CHECKING:
+    from lakefold_table.entry import Result
+    from tests.simulation.partition import Partition
+    from tests.simulation.world import World
+
+MOST_STEPS: Final = 60_000
+"""A history that needs more steps than this goes round in circles."""
+AFTERWARDS_S: Final = LATEST_PUT_S + 10
+"""How long is waited at the end for what is still on its way."""
+LATER_S: Final = 8 * 24 * 3600.0
+"""When the files of claims go, whatever became of them."""
+
+
+class Ending:
+    """The end of a world. `rules`: those of the newest release that was started."""
+
+    def __init__(self, world: World, rules: int) -> None:
+        self._world = world
+        self._rules = rules
+
+    def play(self) -> None:
+        """Lets committers run until all is answered, and looks at everything."""
+        world, hub = self._world, self._world.hub
+        world.store.calm_down()
+        for partition in world.partitions:
+            partition.broker.calm_down()
+        hub.tell("world", "calms down")
+        world.kill_all()
+        done = hub.run(self._all_answered, MOST_STEPS)
+        demand(done, "every-entry-answered", f"unanswered: {self._unanswered()}")
+        self._go_on_beside_others()
+        self._let_pass(AFTERWARDS_S)
+        if any(partition.ledger.claims for partition in world.partitions):
+            self._clean_up_claims()
+        self.check()
+
+    def _all_answered(self) -> bool:
+        """Whether all is; starts who is missing for that."""
+        world = self._world
+        free = [one for one in world.partitions if not world.holders(one.number)]
+        if free:
+            few = free if world.hub.random.random() < 1 / 2 else free[:1]
+            # It was tried without: where entries are gone, nobody goes on by himself.
+            accepts = all(isinstance(one.ended_by, GapError) and one.broker.has_gap for one in few)
+            world.start(rules=self._rules, partitions=few, accepts=accepts)
+        return not free and all(partition.is_answered for partition in world.partitions)
+
+    def _let_pass(self, seconds: float) -> None:
+        hub = self._world.hub
+        end = hub.now + seconds
+        hub.later(seconds + 0.001, lambda: None)
+        hub.run(lambda: hub.now > end, MOST_STEPS)
+
+    def _go_on_beside_others(self) -> None:
+        """Another client commits to each table, and one more entry comes: nobody is started for that."""
+        world, claims = self._world, set[str]()
+        for partition, uri in self._tables():
+            version = foreign.ACTS["commit"](uri, 0)
+            world.stored(uri, versions_at(uri).path(version), None)
+            sent = partition.producer.send("keyless", uri)
+            if sent.claim == THERE:
+                claims.add(f"{uri}/{sent.claim_path}")
+        done = world.hub.run(
+            lambda: not self._unanswered() and not claims.intersection(self._claims_left()), MOST_STEPS
+        )
+        demand(done, "every-entry-answered", f"beside others: {self._unanswered()}")
+
+    def _tables(self) -> list[tuple[Partition, str]]:
+        """The main lines that are there."""
+        every = ((one, uri) for one in self._world.partitions for uri in one.uris)
+        return [(one, uri) for one, uri in every if one.ledger.line(uri).newest]
+
+    def _claims_left(self) -> list[str]:
+        """Files of claims that lie beside tables that are there."""
+        return [f"{uri}/{one.path}" for _, uri in self._tables() for one in MemoryStorage(uri).list(FOLDER)]
+
+    def _clean_up_claims(self) -> None:
+        """More than a week later the files of all claims go, whatever became of them."""
+        world = self._world
+        world.kill_all()
+        self._let_pass(LATER_S)
+        world.hub.tell("world", "goes on more than a week later")
+        world.start(rules=self._rules)
+        for partition, uri in self._tables():
+            partition.producer.claims = 0.0
+            partition.producer.send("keyless", uri)
+        world.hub.run(lambda: not self._claims_left() and not self._unanswered(), MOST_STEPS)
+        demand(not self._claims_left(), "the files of claims go", f"left: {self._claims_left()}")
+
+    def _unanswered(self) -> list[tuple[int, int]]:
+        """Partition and offset of entries that have no outcome."""
+        return [(one.number, offset) for one in self._world.partitions for offset in one.ledger.unanswered]
+
+    def check(self) -> None:
+        """Everything is answered as the model says, and the tables hold what was answered."""
+        demand(not self._unanswered(), "every-entry-answered", f"unanswered: {self._unanswered()[:10]}")
+        for partition in self._world.partitions:
+            partition.ledger.check_unchanged()
+            _check_model(partition)
+            for uri, line in partition.ledger.lines.items():
+                if line.newest:
+                    _check_table(partition, uri)
+
+
+def _check_model(partition: Partition) -> None:
+    ledger, model = partition.ledger, _model_of(partition)
+    for offset, sent in sorted(ledger.sent.items()):
+        right = model.right(sent)
+        told = ledger.reported.get(offset)
+        if told is not None:
+            # Where the first answer was forgotten, what refused it then may be told in another way now.
+            again = {DUPLICATE, REJECTED, INVALID} if offset in ledger.twice else set[str]()
+            name = type(told.result).__name__
+            what = f"{offset} ({sent.kind}) is {told.result}, right is {right}"
+            demand(name in right | again, "the model", what)
+            if isinstance(told.result, Duplicate) and not again:
+                _check_duplicate(partition, model.table(sent.uri).committed[sent.key], offset)
+        # Where nobody was told, or is told now what was not told then, its table may hold it.
+        folded = ledger.line(sent.uri).answers.get(offset) if sent.kind not in OUTSIDE else None
+        if isinstance(folded, Committed):
+            model.take(sent, folded)
+        elif told is not None:
+            model.take(sent, told.result)
+    _check_rows(partition, model)
+
+
+def _model_of(partition: Partition) -> Model:
+    """A model that knows what the log doesn't tell."""
+    ledger, model = partition.ledger, Model()
+    for uri in ledger.harsh:
+        model.table(uri).harsh = True
+    for uri, offset in partition.dropped.items():
+        model.table(uri).dropped = offset
+    for uri, line in ledger.lines.items():
+        model.table(uri).undone = line.undone
+    return model
+
+
+def _check_rows(partition: Partition, model: Model) -> None:
+    """The newest versions hold the rows that the log says."""
+    for uri, table in model.tables.items():
+        line = partition.ledger.line(uri)
+        if line.newest and not table.harsh:
+            rows, now = without(table.rows, line.undone), line.rows[line.newest]
+            demand(now == rows, "the model", f"{uri} holds {now}, not {rows}")
+
+
+def _check_duplicate(partition: Partition, first: int, offset: int) -> None:
+    """It names the version of the first one."""
+    ledger, sent = partition.ledger, partition.ledger.sent[offset]
+    result = ledger.reported[offset].result
+    before: Result | None = ledger.line(sent.uri).answers.get(first)
+    if first in ledger.reported:
+        before = ledger.reported[first].result
+    demand(
+        isinstance(before, Committed)
+        and isinstance(result, Duplicate)
+        and result.version in (0, before.version),
+        "at-most-once-per-key",
+        f"{offset} is {result}, the first was {before}",
+    )
+
+
+def _check_table(partition: Partition, uri: str) -> None:
+    table = open_table(FORMAT, versions_at(uri), uri)
+    line = partition.ledger.line(uri)
+    demand(table.version == line.newest, "one-commit-point", f"{uri} is at {table.version}")
+    if line.marks is not None:
+        demand(table.marks == line.marks, "positions-grow", f"{uri} opens with {table.marks}")
+    if isinstance(table.state, LanceState):
+        found = [
+            f"{one.name}: {fault}" for one, fault in faults(Step.whole(None, table.state, line.deletions))
+        ]
+        demand(not found, "the table's own invariants", f"{uri}: {found}")
+        sent = partition.ledger.sent.values()
+        nameless = {
+            fragment.files[0].path
+            for one in sent
+            if one.key is None
+            for fragment in new_fragments(one.envelope)
+        }
+        files = [live.file for live in line.rows[line.newest].values() if live.file not in nameless]
+        demand(len(files) == len(set(files)), "at-most-once-per-key", f"{uri}: {files}")

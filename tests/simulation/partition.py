@@ -1,0 +1,63 @@
+"""One partition of the simulated world: its log, who sends to it, and what must hold of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_table.entry import LogId
+from tests.simulation.broker import Broker
+from tests.simulation.ledger import Ledger
+from tests.simulation.producing import Producer
+
+if TYPE_CHECKING:
+    from lakefold_table.errors import StopError
+    from tests.simulation.broker import Report
+    from tests.simulation.claiming import Claimer
+    from tests.simulation.runtime import Hub, Process
+
+
+class Partition:
+    """One partition. `uris`: the tables that are bound to it; `dropped`: at which offset one was gone.
+
+    `ended_by`: what ended the committer that had it last, None where that was told to stop, or was killed.
+    """
+
+    def __init__(self, number: int, hub: Hub, claimer: Claimer) -> None:
+        self.number = number
+        self.log = LogId("cluster", "topic-id", number)
+        self.ledger = Ledger(self.log)
+        self.broker = Broker(hub, self.log, self._reported)
+        self.producer = Producer(hub, self.ledger, self.broker, claimer)
+        self.uris: list[str] = []
+        self.dropped: dict[str, int] = {}
+        self.ended_by: StopError | None = None
+        self._hub = hub
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether all that stands in the log was answered, by the stamp."""
+        broker = self.broker
+        return not broker.messages or broker.proven > broker.messages[-1].offset
+
+    def removed(self, uri: str, path: str) -> None:
+        """A committer removed an object."""
+        with self._hub.watched():
+            self.ledger.removed(uri, path)
+
+    def stored(self, uri: str, path: str, process: Process | None) -> None:
+        """An object is there; `process` None: a foreign client put it."""
+        with self._hub.watched():
+            self.ledger.stored(uri, path, process)
+
+    def forget_outcomes(self, offset: int) -> None:
+        """The outcomes topic loses its beginning."""
+        self.ledger.forgotten.update(self.broker.trim_outcomes(offset))
+
+    def accept_loss(self) -> None:
+        """Somebody takes it that the log lost entries: those have no answer, or one that nobody was told."""
+        lost = (one for one in self.ledger.unanswered if one < self.broker.start)
+        self.ledger.lost.update(lost)
+
+    def _reported(self, report: Report, process: Process) -> None:
+        with self._hub.watched():
+            self.ledger.report(report, process)
