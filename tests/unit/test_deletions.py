@@ -17,6 +17,7 @@ from lakefold_table.lance.rows.deletion_arrays import (
     MOST_ROWS,
     TAIL,
     VERSION,
+    _batch,
     _check_sizes,
     _Flat,
 )
@@ -188,6 +189,15 @@ def test_a_batch_that_says_it_lies_outside_of_the_file_is_refused(place: int, si
     spoilt = data[:at] + size.to_bytes(8, "little", signed=True) + data[at + 8 :]
     with pytest.raises(DamagedError, match="reaches beyond its place"):
         _check_sizes(_Flat(spoilt, ""), 9)
+
+
+def test_a_column_that_says_it_has_more_buffers_is_refused() -> None:
+    """Lance panics over one; it takes one byte, since a table's fields are told by a directory."""
+    data = bytearray(arrow([1], compression="zstd"))
+    batch = _batch(_Flat(bytes(data), ""))
+    data[batch.table - int.from_bytes(data[batch.table : batch.table + 4], "little", signed=True)] = 14
+    with pytest.raises(DamagedError):
+        _check_sizes(_Flat(bytes(data), ""), 9)
 
 
 @pytest.mark.parametrize("place", [-1, -8, 5, 2**40])

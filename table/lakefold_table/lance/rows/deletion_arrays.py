@@ -39,7 +39,8 @@ VERSION, V5 = 0, 4
 Arrow writes it into each footer, whatever version the messages have; pylance wants both to be the same.
 """
 MESSAGE_HEADER, MESSAGE_BODY = 2, 3
-BATCH_ROWS, BATCH_NODES, BATCH_BUFFERS, BATCH_COMPRESSION, BUFFER_BYTES = 0, 1, 2, 3, 16
+BATCH_ROWS, BATCH_NODES, BATCH_BUFFERS, BATCH_COMPRESSION, BATCH_COUNTS = 0, 1, 2, 3, 4
+BUFFER_BYTES = 16
 BLOCK_LENGTH, BLOCK_BODY = 8, 16
 """Where the footer's block has the lengths of the batch's description and of its buffers."""
 BUFFERS, RAW_BYTES = 2, 8
@@ -265,8 +266,8 @@ def _check_batch(file: _Flat, batch: _Batch, most_rows: int) -> None:
     if nodes != 1 or file.number(node, 8) != rows:
         raise file.damaged(f"it says {nodes} columns, or another number of rows in one")
     count, first = file.vector(batch.table, BATCH_BUFFERS)
-    if count != BUFFERS:
-        raise file.damaged(f"it says {count} buffers")
+    if count != BUFFERS or file.vector(batch.table, BATCH_COUNTS)[0]:
+        raise file.damaged(f"it says {count} buffers, or that some columns have others")
     packed = file.slot(batch.table, BATCH_COMPRESSION) is not None
     for place in range(first, first + count * BUFFER_BYTES, BUFFER_BYTES):
         start, size = file.number(place, 8), file.number(place + 8, 8)
