@@ -6,6 +6,7 @@ file whole. Of versions with very many files only the first are looked at.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.source import read_state
@@ -21,19 +22,32 @@ if TYPE_CHECKING:
     from lakefold_reader.source import Source
 
 MOST_FRAGMENTS: Final = 1_000
+CORRUPT: Final = re.compile(r"Encountered corrupt file (?:\S*/)?((?:_deletions|data)/[^/:\s]+):")
+"""How Lance names a file that it can't read: by its path from the root of the disk or bucket on."""
 
 
 def blamed(source: Source, version: int, error: DamagedError) -> DamagedError:
     """The error again, naming the file that is to blame; as it is where none is found."""
     try:
         fragments = list(read_state(source, version).fragments)[:MOST_FRAGMENTS]
-        found = next(_wrong_sizes(source, fragments), None) or next(_wrong_deletions(source, fragments), None)
+        found = (
+            next(_wrong_sizes(source, fragments), None)
+            or next(_wrong_deletions(source, fragments), None)
+            or _named(source, error)
+        )
     except (LakefoldError, FileNotFoundError):
         return error
     if found is None:
         return error
     path, what = found
-    return DamagedError(f"{what} ({error.message})", where=below(source.uri, path), hint=error.hint)
+    message = f"{what} ({error.message})" if what else error.message
+    return DamagedError(message, where=below(source.uri, path), hint=error.hint)
+
+
+def _named(source: Source, error: DamagedError) -> tuple[str, str] | None:
+    """The file that Lance names in its words, where that is one of the table itself."""
+    found = CORRUPT.search(error.message)
+    return (found[1], "") if found and source.storage.size(found[1]) is not None else None
 
 
 def _wrong_sizes(source: Source, fragments: Iterable[DataFragment]) -> Iterator[tuple[str, str]]:

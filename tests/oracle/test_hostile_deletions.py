@@ -23,6 +23,7 @@ from lakefold_reader import deletions
 from lakefold_reader.spark import LakefoldSource
 from lakefold_reader.tail import tail
 from lakefold_table.errors import DamagedError
+from lakefold_table.lance.rows.deletion_arrays import _batch, _Flat
 from tests.queries import Query
 
 if TYPE_CHECKING:
@@ -127,6 +128,18 @@ def test_every_way_of_reading_is_told(tmp_path: Path, way: str) -> None:
         lance.write_dataset(pa.table({"id": [1]}), uri, mode="overwrite")
     with pytest.raises(DamagedError) as caught:
         READS[way](uri)
+    assert caught.value.where == f"file://{file}"
+
+
+def test_what_only_lance_finds_names_the_file_too(tmp_path: Path) -> None:
+    """Arrow leaves a buffer of nulls alone where it is told that there are none; Lance unpacks it."""
+    uri, file = made(tmp_path, "packed")
+    data = file.read_bytes()
+    nulls = _batch(_Flat(data, "")).body
+    file.write_bytes(data[:nulls] + (15).to_bytes(8, "little") + data[nulls + 8 :])
+    deletions.forget()
+    with pytest.raises(DamagedError, match="corrupt file") as caught:
+        lakefold.open(uri).to_arrow()
     assert caught.value.where == f"file://{file}"
 
 

@@ -271,8 +271,8 @@ def _check_batch(file: _Flat, batch: _Batch, most_rows: int) -> None:
     packed = file.slot(batch.table, BATCH_COMPRESSION) is not None
     for place in range(first, first + count * BUFFER_BYTES, BUFFER_BYTES):
         start, size = file.number(place, 8), file.number(place + 8, 8)
-        if min(start, size) < 0 or start + size > batch.size:
-            raise file.damaged(f"a buffer of {size} bytes at {start} lies outside of {batch.size}")
+        if min(start, size) < 0 or start + size > batch.size or (packed and 0 < size < RAW_BYTES):
+            raise file.damaged(f"no buffer of {size} bytes can lie at {start} of {batch.size}")
         unpacked = file.number(batch.body + start, RAW_BYTES) if packed and size else RAW
         if not RAW <= unpacked <= 4 * rows + PADDING:
             raise file.damaged(f"a buffer says {unpacked} bytes for {rows} rows")
