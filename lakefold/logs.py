@@ -9,22 +9,18 @@ from __future__ import annotations
 import io
 import logging
 import os
-import re
 import sys
 from typing import TextIO
 
 import structlog
 
 from lakefold.masking import mask_line, masked
+from lakefold.output import shown
 
 # Without the local variables: they may hold a secret.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
-
-
-# Line ends stay: the renderer quotes a text that has any.
-_CONTROL = re.compile(r"[^\n\r\t\x20-\x7e\xa1-\U0010ffff]|[\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def configure(level: str = "info", stream: TextIO | None = None, form: str = "auto") -> None:
@@ -57,10 +53,9 @@ def configure(level: str = "info", stream: TextIO | None = None, form: str = "au
 
 
 def _shown(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """What a message calls itself may not move a terminal's cursor: control characters are told escaped."""
     for name, value in line.items():
-        if isinstance(value, str) and not value.isprintable():
-            line[name] = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], value)
+        if isinstance(value, str):
+            line[name] = shown(value)
     return line
 
 

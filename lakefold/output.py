@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+# Line ends stay: they are no danger, and whoever shows one on purpose means it.
+_CONTROL = re.compile(r"[^\n\r\t\x20-\x7e\xa1-\U0010ffff]|[\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def shown(text: str) -> str:
+    """The text for a terminal: what a message calls itself may not move the cursor, so that is escaped."""
+    return text if text.isprintable() else _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def print_json(value: object) -> None:
@@ -41,4 +51,4 @@ def operations_text(operation: str, operations: Mapping[str, int]) -> str:
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else shown(str(value))

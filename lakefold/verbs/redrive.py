@@ -10,7 +10,7 @@ import click
 
 from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.outcomes import result_text
-from lakefold.output import print_columns, print_json
+from lakefold.output import print_columns, print_json, shown
 from lakefold_table.entry import Entry
 from lakefold_table.uri import canonical
 
@@ -140,7 +140,7 @@ class _Told:
             }
             print_json({**_plain(sent.letter), "obstacle": sent.obstacle, **more})
         else:
-            click.echo(f"{sent.letter.position}  {_key(sent.letter)}  {text}")
+            click.echo(shown(f"{sent.letter.position}  {_key(sent.letter)}  {text}"))
 
 
 def _words(sent: SentAgain) -> tuple[str, str]:
@@ -181,7 +181,7 @@ def _print_dry(letter: Letter, *, as_json: bool) -> None:
         print_json({**_plain(letter), "would_send": not letter.obstacle})
         return
     what = f"can't be sent: {letter.obstacle}" if letter.obstacle else "would be sent"
-    click.echo(f"{letter.position}  {_key(letter)}  {what}")
+    click.echo(shown(f"{letter.position}  {_key(letter)}  {what}"))
 
 
 def _operation(letter: Letter) -> str | None:

@@ -302,6 +302,11 @@ def test_columns_are_as_wide_as_their_widest_cell(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == "topic    high  what\na       1,000  -\nlonger      7  x\n"
 
 
+def test_no_cell_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    print_columns(("app",), [("\x1b[2Jx",), ("é\u202e",)])
+    assert capsys.readouterr().out == "app\n\\x1b[2Jx\né\\u202e\n"
+
+
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("lakefold ")
