@@ -127,10 +127,17 @@ class Consumers:
     def forked(self) -> dict[int, str]:
         """The versions of this line that branches were made from, each with the name of one of them.
 
-        A branch that was made from another one needs files of the main line, too.
+        A branch that was made from another one needs files of the main line, too. Raises `InvalidError` where
+        a branch has no file and its first version doesn't tell what it was made from.
         """
         found: dict[int, str] = {}
-        for name, branch in self._refs.branches().items():
+        for name, branch in {**self._refs.unrecorded(), **self._refs.branches()}.items():
+            if branch is None:
+                raise InvalidError(
+                    f"what the branch {name} was made from can't be told: it has no file, nor its beginning",
+                    where=self._root.uri,
+                    hint="remove the folder of the branch, or clean up by pylance's cleanup_old_versions",
+                )
             if (branch.parent or MAIN) == (self.branch or MAIN):
                 found[branch.parent_version] = name
             elif branch.lineage and not self.branch:

@@ -20,6 +20,7 @@ from lakefold_table.lance.refs.names import (
     BRANCHES,
     MAIN,
     TAGS,
+    TREE,
     branch_path,
     branch_root,
     check_branch_name,
@@ -29,7 +30,7 @@ from lakefold_table.lance.refs.names import (
     tag_path,
 )
 from lakefold_table.roots import below
-from lakefold_table.storage.base import DoubtfulPutError, Put
+from lakefold_table.storage.base import DoubtfulPutError, ListsFolders, Put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
 
 T = TypeVar("T")
+DATA = "data"
 ID_DIGITS = 32
 """How long the id of a fork is in a branch's lineage."""
 
@@ -107,6 +109,27 @@ class Refs:
         if detect(names) is None:
             raise self._unknown("branch", name)
         return folder
+
+    def unrecorded(self) -> dict[str, Branch | None]:
+        """The branches that are there without a file, as their first versions tell; None where that can't.
+
+        Whoever made one died before its file, or removed that alone. Lists the folders of `tree/`, one after
+        the other, and reads a version of each such branch; none where the store lists no folders.
+        """
+        found: dict[str, Branch | None] = {}
+        if not isinstance(self._storage, ListsFolders):
+            return found
+        known, waiting = self.branches(), [TREE]
+        while waiting:
+            folder = waiting.pop()
+            inside = self._storage.folders(folder)
+            name, is_table = folder.removeprefix(TREE).lstrip("/"), VERSIONS in inside
+            waiting += [
+                f"{folder}/{one}" for one in inside if not (is_table and (one[0] == "_" or one == DATA))
+            ]
+            if is_table and name not in known and detect(self._storage.names(f"{folder}/{VERSIONS}")):
+                found[name] = self._begun(f"{folder}/", name)
+        return found
 
     def record_branch(self, name: str) -> bool:
         """Whether a branch has a file that describes it; writes it as the branch's first version tells.

@@ -19,6 +19,7 @@ from lakefold_table.storage.base import (
     ChecksConditions,
     Listed,
     ListsAll,
+    ListsFolders,
     ListsInOrder,
     Put,
     ReplacesKnown,
@@ -370,3 +371,11 @@ def test_an_object_is_replaced_only_while_it_is_the_one_that_was_read(store: Sto
     assert (store.size("a/b"), store.size("nowhere/b")) == (None, None)
     with pytest.raises(FileNotFoundError):
         store.get_marked("a/b")
+
+
+def test_folders_are_told_and_objects_are_not(store: Storage) -> None:
+    assert isinstance(store, ListsFolders)
+    for path in ("a/b/c", "a/d/e/f", "a/g", "h/i"):
+        store.put(path, [b"x"])
+    assert sorted(store.folders("a")) == ["b", "d"]
+    assert list(store.folders("a/d/e")) == list(store.folders("nowhere")) == []

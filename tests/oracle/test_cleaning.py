@@ -264,3 +264,19 @@ def test_a_line_whose_branch_lost_its_beginning_is_not_cleaned(uri: str) -> None
     source.storage.delete(source.versions.path(3))
     with pytest.raises(InvalidError, match="version 3, which the branch audit was made from, is gone"):
         plan(source, NONE)
+
+
+@pytest.mark.parametrize("name", ["audit", "a/b", "data"])
+def test_a_branch_that_no_file_tells_of_keeps_what_it_was_made_from(uri: str, name: str) -> None:
+    branch = lance.dataset(uri).create_branch(name, 3)
+    source = open_source(uri)
+    (file,) = source.storage.names("_refs/branches")
+    source.storage.delete(f"_refs/branches/{file}")
+    assert 3 not in cleaned(uri).versions
+    assert 3 in there(uri)
+    assert sorted(lance.dataset(branch.uri).to_table()["id"].to_pylist()) == [0, 1]
+    lance.write_dataset(rows([9]), branch.uri, mode="append")
+    on_branch = open_source(branch.uri)
+    on_branch.storage.delete(on_branch.versions.path(3))
+    with pytest.raises(InvalidError, match=f"what the branch {name} was made from can't be told"):
+        plan(source, NONE)

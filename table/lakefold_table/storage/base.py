@@ -174,6 +174,15 @@ class ReplacesKnown(Protocol):
 
 
 @runtime_checkable
+class ListsFolders(Protocol):
+    """A store that tells folders within a folder."""
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """The names of the folders directly inside the folder `prefix`, in any order; not that of a link."""
+        ...
+
+
+@runtime_checkable
 class ListsInOrder(Protocol):
     """A store that gives the first names of a folder without going through all of them."""
 

@@ -28,6 +28,7 @@ from lakefold_table.lance.manifests.naming import VERSIONS, is_detached
 from lakefold_table.storage.base import (
     DoubtfulPutError,
     ListsAll,
+    ListsFolders,
     ListsInOrder,
     Put,
     PutsTogether,
@@ -177,6 +178,10 @@ class ExternalManifests:
         """See `Storage.names`; what is committed and not finished is finished first."""
         self._finish_in(prefix)
         return self._objects.names(prefix)
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """See `ListsFolders`: as the objects have them."""
+        return self._objects.folders(prefix) if isinstance(self._objects, ListsFolders) else ()
 
     @property
     def lists_in_order(self) -> bool:

@@ -171,6 +171,12 @@ class LocalStorage:
 
         return self._scan(folder, is_object)
 
+    def folders(self, prefix: str) -> Sequence[str]:
+        """See `ListsFolders`."""
+        folder = check_folder(prefix)
+        self._admit(folder)
+        return self._scan(folder, lambda one: one.is_dir(follow_symlinks=False))
+
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`."""
         return any(name not in besides for name in self._scan(""))

@@ -224,6 +224,13 @@ class MemoryStorage:
         """See `Storage.names`."""
         return [listed.path.rpartition("/")[2] for listed in self.list(prefix)]
 
+    def folders(self, prefix: str) -> Sequence[str]:
+        """See `ListsFolders`."""
+        start = f"{self._below}{check_folder(prefix)}/"
+        with self._shared.lock:
+            below = [key[len(start) :] for key in self._shared.objects if key.startswith(start)]
+        return sorted({key.partition("/")[0] for key in below if "/" in key})
+
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`."""
         with self._shared.lock:

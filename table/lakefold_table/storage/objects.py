@@ -216,11 +216,9 @@ class ObjectStorage:
             obstore.put(self._clients.once, self._below + path, data, mode=known, use_multipart=False)
         except (said.PreconditionError, FileNotFoundError):
             return False
-        except said.AlreadyExistsError as error:
-            raise self._doubt(path, error) from error
         except _RAISED as error:
             told = self._telling(path, error, of_bucket=True)
-            if isinstance(told, InvalidError):
+            if isinstance(told, InvalidError) and not isinstance(error, said.AlreadyExistsError):
                 raise told from error
             raise self._doubt(path, error) from error
         return True
@@ -234,6 +232,10 @@ class ObjectStorage:
     def names(self, prefix: str) -> Sequence[str]:
         """See `Storage.names`."""
         return [one["path"].rpartition("/")[2] for one in self._listed(check_folder(prefix))[0]]
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """See `ListsFolders`."""
+        return [path.rpartition("/")[2] for path in self._listed(check_folder(prefix))[1]]
 
     @property
     def lists_in_order(self) -> bool:

@@ -197,6 +197,12 @@ class S3Storage:
         """See `Storage.names`. One request for each thousand objects."""
         return [listed.path.rpartition("/")[2] for listed in self.list(prefix)]
 
+    def folders(self, prefix: str) -> Sequence[str]:
+        """See `ListsFolders`. One request for each thousand objects or folders."""
+        below = self._folder(prefix)
+        found = [one["Prefix"] for page in self._pages(below) for one in page.get("CommonPrefixes", ())]
+        return [name[len(below) :].rstrip("/") for name in found]
+
     @property
     def lists_in_order(self) -> bool:
         """See `ListsInOrder`: all buckets but directory buckets."""
