@@ -340,7 +340,7 @@ def play(history: History, act: str, some: int, more: int) -> None:
         older = sorted(history.own)[-some:][0]
         change = {"carry": None, "wipe": wipe, "back": roll_back(metadata_of(uri, older))}[act]
         for _ in range(more):
-            commit(uri, change=change, metadata=act == "wipe")
+            commit(uri, "restore" if act == "back" else "delete", change=change, metadata=act == "wipe")
 
 
 def test_what_is_asked_is_told_shortly() -> None:
