@@ -18,7 +18,7 @@ from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.deletions import deletion_path, encode_deletions, kind_for
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import add_fragment, append, creation, reserve
-from tests.simulation.claiming import FATES, THERE
+from tests.simulation.claiming import FATES, LATE, THERE
 from tests.simulation.model import BRANCHES, DELETING, OUTSIDE, Sent
 from tests.simulation.rows import Live, new_fragments
 
@@ -85,9 +85,7 @@ class Producer:
             )
         elif kind != "missing":
             self.write_files(line, envelope)
-        claim = ""
-        if kind not in OUTSIDE and self.claims and self._hub.random.random() < self.claims:
-            claim = self._hub.random.choice(FATES)
+        claim = self._fate(kind)
         return self._append(Sent(0, kind, line, envelope, deletes), claim)
 
     def send_again(self, sent: Sent) -> Sent:
@@ -102,6 +100,15 @@ class Producer:
         for fragment in new_fragments(envelope):
             for file in fragment.files:
                 storage.put(f"data/{file.path}", [FILE])
+
+    def _fate(self, kind: str) -> str:
+        """What becomes of the claim of an entry; empty where it has none."""
+        if kind in OUTSIDE or not self.claims or self._hub.random.random() >= self.claims:
+            return ""
+        fate = self._hub.random.choice(FATES)
+        # Where no version is there yet, none keeps a committer that saw the file from making one, while
+        # another, which saw none, refuses.
+        return THERE if fate == LATE and (kind == "create" or kind in BRANCHES) else fate
 
     @property
     def _name(self) -> str:
