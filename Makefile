@@ -10,9 +10,8 @@ ROOTS := .:protos:table:log:ingest:committer:reader
 CORE := $(addprefix table/lakefold_table/,entry.py errors.py format.py marks.py owner.py roots.py values.py) \
 	$(addprefix log/lakefold_log/,answers.py record.py) \
 	$(addprefix committer/lakefold_committer/,binding.py fold.py grouping.py keys.py)
-# Tests without a broker that take longer: they play histories with pylance beside us.
-HISTORIES := $(addprefix tests/properties/,test_histories.py test_fuzz_proposals.py test_fuzz_hostile.py \
-	test_committers.py) tests/simulation/test_seeds.py
+# Tests without a broker that take longer: they play histories, or wait for what a store never answers.
+HISTORIES := tests/properties tests/scenarios tests/simulation tests/contracts/test_object_answers.py
 STEP = @printf '\n\033[1m== %s\033[0m\n'
 CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	echo 'Python 3.11 or newer is needed; $(PYTHON) is not. Name another: make PYTHON=python3.12' >&2; exit 1; }
@@ -46,11 +45,11 @@ types: setup ## mypy, strict, over packages and tests
 	$(STEP) 'types'
 	@$(BIN)/mypy
 
-test-fast: setup ## the tests that need no broker and no Spark (under a minute)
+test-fast: setup ## the tests that need no broker, no Spark and no long histories (under a minute)
 	$(STEP) 'fast tests'
 	@$(BIN)/pytest -q tests $(addprefix --ignore=tests/,integration oracle azure) $(addprefix --ignore=,$(HISTORIES)) -n 2
 
-test-oracle: setup ## the tests that hold our tables against pylance's, both ways; random histories
+test-oracle: setup ## the tests that hold our tables against pylance's, both ways; random and simulated histories
 	$(STEP) 'oracle tests'
 	@$(BIN)/pytest -q tests/oracle $(HISTORIES) -n 2
 
