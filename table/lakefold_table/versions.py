@@ -126,15 +126,17 @@ class Versions:
         if newest := self._first_listed():
             return newest
         numbers = self.numbers()
-        if numbers:
-            return numbers[-1]
-        if not self._is_branch and self.storage.anything_at_root(besides=BEFORE_A_TABLE):
+        if not numbers and not self._is_branch and self.storage.anything_at_root(besides=BEFORE_A_TABLE):
+            # What is there may have come with a table that another began since the versions were listed.
+            numbers = self.numbers()
+            if numbers:
+                return numbers[-1]
             raise NotATableError(
                 f"this folder holds files, but no version of a table in {self._folder}/",
                 where=self.storage.uri,
                 hint="name an empty or new place, or the table's own root",
             )
-        return 0
+        return numbers[-1] if numbers else 0
 
     def _first_listed(self) -> int | None:
         """The newest version, where a store gives the first names alone and newer ones come first; else None.

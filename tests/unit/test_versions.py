@@ -1,6 +1,6 @@
 """The version line: found, read, and published once whatever the store answers (one-commit-point)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -65,6 +65,22 @@ def test_a_folder_of_something_else_is_no_table(store: MemoryStorage, path: str)
         versions(store).latest()
     assert caught.value.where == URI
     assert caught.value.hint
+
+
+def test_a_table_that_another_begins_while_it_is_looked_for_is_one(
+    store: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = store.names
+
+    def names(prefix: str) -> Sequence[str]:
+        before = listed(prefix)
+        if not before:
+            versions(MemoryStorage(URI)).publish(publication(1))
+            store.put("tree/side/_versions/1.manifest", [b"a branch of it"])
+        return before
+
+    monkeypatch.setattr(store, "names", names)
+    assert versions(store).latest() == 1
 
 
 def test_two_schemes_are_damage(store: MemoryStorage) -> None:
