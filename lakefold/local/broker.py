@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -35,6 +36,9 @@ _JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-
 """A small and quick JVM; the second compiler costs more start-up than a local broker ever gives back."""
 
 _LOGGING = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
+
+_UNPACKED = "unpacked"
+"""Below the broker's folder: where Java unpacks native libraries. A broker that is killed leaves them."""
 
 _PROPERTIES = """\
 process.roles=broker,controller
@@ -120,7 +124,7 @@ class Broker:
         is killed then.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        java = [str(find_java()), *_JVM, *_LOGGING, "-cp", _class_path()]
+        java = [str(find_java()), *_JVM, *_LOGGING, f"-Djava.io.tmpdir={_UNPACKED}", "-cp", _class_path()]
         deadline = time.monotonic() + timeout
         with self._lock_file.open("w") as lock:
             # Where the lock is taken, the broker runs or another process is just starting it.
@@ -129,6 +133,8 @@ class Broker:
                     return self.bootstrap_servers
                 self._pause(deadline)
             self._pid_file.unlink(missing_ok=True)
+            shutil.rmtree(self.directory / _UNPACKED, ignore_errors=True)
+            (self.directory / _UNPACKED).mkdir(exist_ok=True)
             self._write_properties()
             self._format(java)
             self._spawn([*java, "kafka.Kafka", str(self._properties)], lock)

@@ -32,8 +32,9 @@ def make_topic(bootstrap: str, name: str) -> None:
     client.create_topics([NewTopic(name, 1, 1)])[name].result()
 
 
-def send(bootstrap: str, topic: str, *values: bytes) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0})
+def send(bootstrap: str, topic: str, *values: bytes, compression: str = "none") -> None:
+    options = {"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0}
+    producer = Producer({**options, "compression.type": compression})
     failures = []
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error))
@@ -71,6 +72,19 @@ def test_comes_back_after_sigkill_on_the_same_port_with_its_data(own_broker: Bro
     assert cluster_id(address, 30) == cluster
     send(address, "kept", b"after")
     assert read(address, "kept", 2) == [b"before", b"after"]
+
+
+def test_what_it_unpacks_lies_in_its_folder_and_goes_when_it_starts_again(own_broker: Broker) -> None:
+    """A killed one can't remove it."""
+    bootstrap = own_broker.start()
+    make_topic(bootstrap, "packed")
+    # Short batches aren't packed.
+    send(bootstrap, "packed", b"again " * 1000, compression="lz4")
+    unpacked = {*own_broker.directory.glob("*/liblz4*")}
+    assert unpacked
+    own_broker.kill()
+    own_broker.start()
+    assert not unpacked & {*own_broker.directory.glob("*/liblz4*")}
 
 
 def test_stop_leaves_no_process_and_no_port(own_broker: Broker) -> None:
