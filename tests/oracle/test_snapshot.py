@@ -208,7 +208,7 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     for version in (0, -1, "3"):
         with pytest.raises(InvalidError, match="is no version"):
             lakefold.open(uri, version)  # type: ignore[arg-type]
-    with pytest.raises(lakefold.UnknownRefError, match=r"there is no branch nope.*the table's branches"):
+    with pytest.raises(lakefold.UnknownRefError, match=r"there is no branch nope.*lakefold refs"):
         lakefold.open(uri, branch="nope")
     table = lakefold.open(uri, 1)
     lance.dataset(uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
