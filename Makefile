@@ -10,8 +10,9 @@ ROOTS := .:protos:table:log:ingest:committer:reader
 CORE := $(addprefix table/lakefold_table/,entry.py errors.py format.py marks.py owner.py roots.py values.py) \
 	$(addprefix log/lakefold_log/,answers.py record.py) \
 	$(addprefix committer/lakefold_committer/,binding.py fold.py grouping.py keys.py)
-# Tests without a broker that take longer: they play histories, or wait for what a store never answers.
-HISTORIES := tests/properties tests/scenarios tests/simulation tests/contracts/test_object_answers.py
+# Tests without a broker that take longer: they play histories, try every store, or start processes.
+LONGER := $(addprefix tests/,contracts properties scenarios simulation unit/test_cli.py unit/test_cost.py \
+	unit/test_expansion.py)
 STEP = @printf '\n\033[1m== %s\033[0m\n'
 CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	echo 'Python 3.11 or newer is needed; $(PYTHON) is not. Name another: make PYTHON=python3.12' >&2; exit 1; }
@@ -45,13 +46,13 @@ types: setup ## mypy, strict, over packages and tests
 	$(STEP) 'types'
 	@$(BIN)/mypy
 
-test-fast: setup ## the tests that need no broker, no Spark and no long histories (under a minute)
+test-fast: setup ## the tests that need no broker and no Spark, and take no time (under a minute)
 	$(STEP) 'fast tests'
-	@$(BIN)/pytest -q tests $(addprefix --ignore=tests/,integration oracle azure) $(addprefix --ignore=,$(HISTORIES)) -n 2
+	@$(BIN)/pytest -q tests $(addprefix --ignore=tests/,integration oracle azure) $(addprefix --ignore=,$(LONGER)) -n 2
 
-test-oracle: setup ## the tests that hold our tables against pylance's, both ways; random and simulated histories
+test-oracle: setup ## the tests that hold our tables against pylance's, both ways; stores; random and simulated histories
 	$(STEP) 'oracle tests'
-	@$(BIN)/pytest -q tests/oracle $(HISTORIES) -n 2
+	@$(BIN)/pytest -q tests/oracle $(LONGER) -n 2
 
 test-integration: .java setup ## the tests that start a real broker and Spark, on free ports
 	$(STEP) 'integration tests'
