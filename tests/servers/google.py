@@ -9,20 +9,28 @@ races.
 from __future__ import annotations
 
 import json
+import re
 
 from tests.servers.fault_proxy import Answered, FaultProxy, Handler, signed_without
 
-_CONDITION = "x-goog-if-generation-match"
+_CONDITION, _GENERATION = "x-goog-if-generation-match", "x-goog-generation"
+_HASH = re.compile("[0-9a-f]{32}")
 
 
 class _Translating(Handler):
     def ask(self, headers: dict[str, str], body: bytes) -> Answered:
         """The S3 server's answer to what Google would have been asked."""
         kept = {name: value for name, value in headers.items() if not name.lower().startswith("x-goog-")}
-        if self.headers.get(_CONDITION) == "0":
+        generation = self.headers.get(_CONDITION)
+        if generation == "0":
             kept["If-None-Match"] = "*"
-        assert self.headers.get(_CONDITION) in {None, "0"}
-        return super().ask(signed_without(_CONDITION, self.command, self.url(), kept, body), body)
+        elif generation is not None:
+            kept["If-Match"] = f'"{int(generation):032x}"'
+        answered = super().ask(signed_without(_CONDITION, self.command, self.url(), kept, body), body)
+        tags = [value.strip('"') for name, value in answered.headers if name.lower() == "etag"]
+        # The S3 server's tag is a hash in hex, and as a number it does for a generation.
+        answered.headers += [(_GENERATION, str(int(tag, 16))) for tag in tags if _HASH.fullmatch(tag)]
+        return answered
 
 
 class GoogleFront(FaultProxy):
