@@ -11,8 +11,8 @@ CORE := $(addprefix table/lakefold_table/,entry.py errors.py format.py marks.py 
 	$(addprefix log/lakefold_log/,answers.py record.py) \
 	$(addprefix committer/lakefold_committer/,binding.py fold.py grouping.py keys.py)
 # Tests without a broker that take longer: they play histories, try every store, or start processes.
-LONGER := $(addprefix tests/,contracts properties scenarios simulation unit/test_cli.py unit/test_cost.py \
-	unit/test_expansion.py)
+LONGER := $(addprefix tests/,contracts properties scenarios simulation) $(addprefix tests/unit/test_,bitmaps.py \
+	cli.py conflicts_forgotten.py cost.py demo_events.py expansion.py)
 STEP = @printf '\n\033[1m== %s\033[0m\n'
 CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	echo 'Python 3.11 or newer is needed; $(PYTHON) is not. Name another: make PYTHON=python3.12' >&2; exit 1; }
