@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from functools import cache
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lance
@@ -27,9 +25,9 @@ from tests.properties.mutations import mutated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 LONG = settings.get_current_profile_name() == "long"
-FOLDER = Path(tempfile.mkdtemp(prefix="proposals-"))
 UNSEEN = {
     # What a data file or an index holds is its writer's word: the fold doesn't read it.
     "physical_rows",
@@ -52,47 +50,53 @@ UNSEEN = {
 """Fields whose truth can't be told from the proposal and the table."""
 
 
-def teardown_module() -> None:
-    shutil.rmtree(FOLDER)
-
-
-@cache
-def base(stable: bool) -> tuple[Path, int]:  # noqa: FBT001 - cached by it
-    """A table with deleted rows and indices, and its version."""
-    table = FOLDER / f"base-{stable}"
-    rows = [values_of(key, (*FIRST_COLUMNS, "c")) for key in range(4 * FEW_ROWS)]
-    lance.write_dataset(
-        table_of(rows, SCHEMA), str(table), enable_stable_row_ids=stable, max_rows_per_file=FEW_ROWS
-    )
-    lance.dataset(str(table)).add_columns({"c": "k * 3"})
-    lance.dataset(str(table)).create_scalar_index("a", "BTREE")
-    lance.dataset(str(table)).create_scalar_index("s", "BITMAP")
-    lance.dataset(str(table)).delete("k in (1, 6)")
-    return table, lance.dataset(str(table)).version
-
-
-@cache
-def sound(name: str, stable: bool) -> bytes:  # noqa: FBT001 - cached by it
-    """A proposal of this act on the newest version; nothing where it can't be done to such a table."""
-    table, version = base(stable)
-    dataset = lance.dataset(str(table))
-    names = (*FIRST_COLUMNS, "c")
-    rows = {key: None for key in range(4 * FEW_ROWS) if key not in (1, 6)}
-    snapshot = Snapshot(rows, names)  # type: ignore[arg-type]  # only the keys are asked for
-    act = ACTS[name](Choice(snapshot, [2, 3, 9], KEYS, dataset))
-    if act is None:
-        return b""
-    envelope = Envelope(table=str(table))
-    envelope.lance.CopyFrom(proposed(table, version, act.run, FOLDER / f"copy-{name}-{stable}")[-1])
-    envelope.lance.read_version = version
-    if act.effect.kind in {"delete", "update"}:
-        for number, offsets in rows_at(table, version, act.effect.touches).items():
-            envelope.affected_rows[number] = offsets
-    return envelope.SerializeToString()
-
-
 KEYS: Iterator[int] = count(100)
 COPIES = count()
+
+
+class Proposals:
+    """Tables, and sound proposals for them, made once each: a row of examples asks for the same ones."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.base = cache(self._base)
+        self.sound = cache(self._sound)
+
+    def _base(self, stable: bool) -> tuple[Path, int]:  # noqa: FBT001 - cached by it
+        """A table with deleted rows and indices, and its version."""
+        table = self.folder / f"base-{stable}"
+        rows = [values_of(key, (*FIRST_COLUMNS, "c")) for key in range(4 * FEW_ROWS)]
+        lance.write_dataset(
+            table_of(rows, SCHEMA), str(table), enable_stable_row_ids=stable, max_rows_per_file=FEW_ROWS
+        )
+        lance.dataset(str(table)).add_columns({"c": "k * 3"})
+        lance.dataset(str(table)).create_scalar_index("a", "BTREE")
+        lance.dataset(str(table)).create_scalar_index("s", "BITMAP")
+        lance.dataset(str(table)).delete("k in (1, 6)")
+        return table, lance.dataset(str(table)).version
+
+    def _sound(self, name: str, stable: bool) -> bytes:  # noqa: FBT001 - cached by it
+        """A proposal of this act on the newest version; nothing where it can't be done to such a table."""
+        table, version = self.base(stable)
+        dataset = lance.dataset(str(table))
+        names = (*FIRST_COLUMNS, "c")
+        rows = {key: None for key in range(4 * FEW_ROWS) if key not in (1, 6)}
+        snapshot = Snapshot(rows, names)  # type: ignore[arg-type]  # only the keys are asked for
+        act = ACTS[name](Choice(snapshot, [2, 3, 9], KEYS, dataset))
+        if act is None:
+            return b""
+        envelope = Envelope(table=str(table))
+        envelope.lance.CopyFrom(proposed(table, version, act.run, self.folder / f"copy-{name}-{stable}")[-1])
+        envelope.lance.read_version = version
+        if act.effect.kind in {"delete", "update"}:
+            for number, offsets in rows_at(table, version, act.effect.touches).items():
+                envelope.affected_rows[number] = offsets
+        return envelope.SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def proposals(tmp_path_factory: pytest.TempPathFactory) -> Proposals:
+    return Proposals(tmp_path_factory.mktemp("proposals"))
 
 
 def check_committed(table: Path, version: int, result: Committed, changed: set[str]) -> None:
@@ -117,16 +121,21 @@ def check_committed(table: Path, version: int, result: Committed, changed: set[s
 
 @pytest.mark.timeout(7200 if LONG else 60)
 @settings(max_examples=5000 if LONG else 120, deadline=None)
-@given(st.data(), st.sampled_from(sorted(ACTS)), st.booleans())
-def test_what_is_changed_is_refused_or_sound(data: st.DataObject, name: str, stable: bool) -> None:  # noqa: FBT001 - drawn
-    assume(sound(name, stable))
-    envelope = Envelope.FromString(sound(name, stable))
+@given(data=st.data(), name=st.sampled_from(sorted(ACTS)), stable=st.booleans())
+def test_what_is_changed_is_refused_or_sound(
+    proposals: Proposals,
+    data: st.DataObject,
+    name: str,
+    stable: bool,  # noqa: FBT001 - drawn
+) -> None:
+    assume(proposals.sound(name, stable))
+    envelope = Envelope.FromString(proposals.sound(name, stable))
     changed = {
         data.draw(mutated(envelope.lance if data.draw(st.booleans()) else envelope)).rpartition(".")[2]
         for _ in range(data.draw(st.integers(0, 2)))
     }
-    source, version = base(stable)
-    table = FOLDER / f"table{next(COPIES)}"
+    source, version = proposals.base(stable)
+    table = proposals.folder / f"table{next(COPIES)}"
     shutil.copytree(source, table, copy_function=os.link)
     try:
         (outcome,) = owned(table).fold(entries([envelope], 0)).outcomes
