@@ -45,6 +45,11 @@ class Running:
     has_witness: bool = True
     stops: dict[int, Event] = field(default_factory=dict)
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it was told to leave a partition that it still has."""
+        return any(stop.is_set() for stop in self.stops.values())
+
     def stop(self) -> None:
         """Told to leave."""
         for stop in self.stops.values():

@@ -64,7 +64,8 @@ class Ending:
             # It was tried without: where entries are gone, nobody goes on by himself.
             accepts = all(isinstance(one.ended_by, GapError) and one.broker.has_gap for one in few)
             world.start(rules=self._rules, partitions=few, accepts=accepts)
-        return not free and all(partition.is_answered for partition in world.partitions)
+        stays = not any(one.is_leaving for one in world.running())
+        return not free and stays and all(partition.is_answered for partition in world.partitions)
 
     def _let_pass(self, seconds: float) -> None:
         hub = self._world.hub
