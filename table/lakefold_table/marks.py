@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import DamagedError
@@ -45,6 +45,8 @@ MAX_FILE_LOGS = 64
 MAX_MOVES = 16
 MAX_RECENT_BATCHES = 16
 SILENT_APP_US = 90 * 24 * 3600 * 1_000_000
+
+_COMPACT: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -396,4 +398,4 @@ def _with(intervals: Iterable[tuple[int, int]], number: int) -> list[tuple[int, 
 
 
 def _compact(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    return _COMPACT.encode(value)

@@ -24,11 +24,12 @@ from lakefold_table.lance.state import LanceState, state_of
 from lakefold_table.roots import below
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from lakefold_table.entry import Entry
     from lakefold_table.format import Observed, Sharing
     from lakefold_table.lance.conflicts import Footprint
+    from lakefold_table.lance.manifests.plain import Plain
 
 REWRITE_METADATA = frozenset({Kind.RESTORE, Kind.CLONE, Kind.OVERWRITE, Kind.UNKNOWN})
 """Kinds of operation after which the table's metadata may be another version's, another table's or gone."""
@@ -97,22 +98,23 @@ class LanceFormat:
 
     def needs(self, state: LanceState | None, entries: Sequence[Entry]) -> Needs:
         """What the operations of these entries ask for, and what is needed to judge old read versions."""
+        plain = [entry.plain for entry in entries if entry.plain is not None]
+        usual = _needs_of_plain(state, plain)
+        if len(plain) == len(entries):
+            return usual
         if state is not None:
             state = replace(state, fragments=state.fragments.opened())
-        plain = [entry.plain for entry in entries if entry.plain is not None]
-        others = [entry for entry in entries if entry.plain is None] if len(plain) < len(entries) else ()
+        others = [entry for entry in entries if entry.plain is None]
         listed = {entry.position: entry.packed.paths() for entry in others if entry.packed is not None}
         asked = Needs.all_of(
             RULES[kind].needs(state, entry.envelope)
             for entry in others
             if (kind := kind_of(entry.envelope.lance)) in RULES
         )
-        sizes = asked.sizes.union(one.path for one in plain)
-        asked = replace(asked, sizes=sizes, listed=listed)
-        if state is None:
-            return asked
-        judged = _needs_to_judge_plain(state, {one.read_version for one in plain})
-        return Needs.all_of((asked, judged, _needs_to_judge(state, others), _needs_of_indices(state, others)))
+        needs = [usual, replace(asked, listed=listed)]
+        if state is not None:
+            needs += [_needs_to_judge(state, others), _needs_of_indices(state, others)]
+        return Needs.all_of(needs)
 
     def informed(self, state: LanceState, older: Iterable[Deed]) -> LanceState:
         """The state with what older versions did: those right before its history began, newest first.
@@ -161,8 +163,12 @@ def _needs_of_indices(state: LanceState, entries: Sequence[Entry]) -> Needs:
     return needs_of_section(state.head, state.index_section) if kinds - LEAVING_INDICES else Needs()
 
 
-def _needs_to_judge_plain(state: LanceState, reads: Collection[int]) -> Needs:
-    """As `_needs_to_judge`, for usual Appends that were built on these versions."""
+def _needs_of_plain(state: LanceState | None, plain: Sequence[Plain]) -> Needs:
+    """The sizes of the files of usual Appends, and what `_needs_to_judge` says of others."""
+    sizes = frozenset(one.path for one in plain)
+    if state is None:
+        return Needs(sizes)
+    reads = {one.read_version for one in plain}
     history, oldest = state.history, max(1, state.version - OLDEST_READ_VERSION)
     old, ours = [read for read in reads if oldest <= read < state.version], PLAIN[Kind.APPEND]
     since = [
@@ -170,7 +176,7 @@ def _needs_to_judge_plain(state: LanceState, reads: Collection[int]) -> Needs:
     ]
     before = [read for read in old if read < history.schema_since]
     schemas = frozenset(read for read in before if not isinstance(history.verdict(ours, read), Conflict))
-    return Needs(schemas=schemas, operations_since=min(since, default=None))
+    return Needs(sizes, schemas=schemas, operations_since=min(since, default=None))
 
 
 def _needs_to_judge(state: LanceState, entries: Sequence[Entry]) -> Needs:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.invariants.step import Step
 
 UUID_BYTES = 16
-FROM_CONTENT = Flag.DELETION_FILES | Flag.TABLE_CONFIG | Flag.BASE_PATHS
+FROM_CONTENT = int(Flag.DELETION_FILES | Flag.TABLE_CONFIG | Flag.BASE_PATHS)
 """The flags that the content alone decides. Of the others a version has at least what its content asks."""
 
 
