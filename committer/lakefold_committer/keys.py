@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakefold_table.batches import AppMark, GrowingMark
 from lakefold_table.entry import Duplicate, Invalid
-from lakefold_table.marks import MAX_APP_ID, MAX_APPS, MAX_UUIDS, SILENT_APP_US, AppMark, GrowingMark
+from lakefold_table.marks import MAX_APP_ID, MAX_APPS, MAX_UUIDS, SILENT_APP_US
 
 if TYPE_CHECKING:
     from lakefold_table.entry import Entry

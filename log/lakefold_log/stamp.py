@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition
 from lakefold_log.admin import error_of
 from lakefold_log.committed import committed
 from lakefold_log.last_report import LastReport
+from lakefold_table.compact import compact
 from lakefold_table.errors import RetryError
 from lakefold_table.owner import Owner
 
@@ -50,7 +51,7 @@ class Stamp:
         """
         said = {_OFFSET: offset, **asdict(self), _REPORT: report}
         said[_OWNER] = "" if self.owner is None else self.owner.encode()
-        return json.dumps(said, separators=(",", ":"))
+        return compact(said)
 
     @classmethod
     def of(cls, metadata: str | None, offset: int) -> Stamp | None:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from lakefold_reader.consumers import Lag
     from lakefold_reader.history import HistoryRow
     from lakefold_reader.snapshot import Table
+    from lakefold_table.batches import AppMark
     from lakefold_table.entry import Position
-    from lakefold_table.marks import AppMark, Marks, Move
+    from lakefold_table.marks import Marks, Move
 
 Plain = dict[str, Any]
 

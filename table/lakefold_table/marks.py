@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import deque
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from lakefold_table.batches import AppMark
+from lakefold_table.compact import compact, text_of, whole
 from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import DamagedError
 from lakefold_table.owner import Owner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 PREFIX = "lakefold."
 TABLE_ID = "lakefold.table-id"
@@ -39,111 +39,10 @@ Deletes and Updates of rows share versions (decision 0018).
 
 MAX_APPS = 10_000
 MAX_APP_ID = 256
-MAX_INTERVALS = 32
 MAX_UUIDS = 256
 MAX_FILE_LOGS = 64
 MAX_MOVES = 16
-MAX_RECENT_BATCHES = 16
 SILENT_APP_US = 90 * 24 * 3600 * 1_000_000
-
-_COMPACT: Final = json.JSONEncoder(separators=(",", ":"))
-
-
-@dataclass(frozen=True)
-class AppMark:
-    """The batch ids of one app that were folded, as intervals, ascending, both ends included.
-
-    `forgotten_below`: ids below it can't be told any more, their interval was dropped. `recent` keeps the
-    versions of the newest batches. `time_us` is the log time of the last one.
-    """
-
-    intervals: tuple[tuple[int, int], ...] = ()
-    forgotten_below: int = 0
-    recent: tuple[tuple[int, int], ...] = ()
-    time_us: int = 0
-
-    def has(self, batch_id: int) -> bool:
-        """Whether this batch was folded, as far as the intervals and the newest batches tell."""
-        if any(first <= batch_id <= last for first, last in self.intervals):
-            return True
-        return batch_id < self.forgotten_below and batch_id in dict(self.recent)
-
-    def version_of(self, batch_id: int) -> int:
-        """The version that holds this batch, 0 where it is no longer known."""
-        return dict(self.recent).get(batch_id, 0)
-
-    def added(self, batch_id: int, version: int, time_us: int) -> AppMark:
-        """With one more batch folded into `version`."""
-        growing = GrowingMark(self)
-        growing.add(batch_id, version, time_us)
-        return growing.mark()
-
-    @cached_property
-    def encoded(self) -> str:
-        """The value of the app's metadata key. Made once: most apps are silent in most versions."""
-        return _compact(
-            {
-                "batches": self.intervals,
-                "forgotten_below": self.forgotten_below,
-                "versions": self.recent,
-                "time_us": self.time_us,
-            }
-        )
-
-    @classmethod
-    def decode(cls, text: str) -> AppMark:
-        """The mark whose `encoded` this is. Raises `ValueError`, `KeyError` or `TypeError` otherwise."""
-        value = json.loads(text)
-        intervals = tuple((_whole(first), _whole(last)) for first, last in value["batches"])
-        ends = [end for interval in intervals for end in interval]
-        if ends != sorted(ends):
-            raise ValueError(f"the batches {intervals} don't ascend")
-        return cls(
-            intervals,
-            _whole(value["forgotten_below"]),
-            tuple((_whole(batch), _whole(version)) for batch, version in value["versions"]),
-            _whole(value["time_us"]),
-        )
-
-
-class GrowingMark:
-    """An app's mark while a group is folded: a batch that follows the one before costs next to nothing."""
-
-    __slots__ = ("_intervals", "_recent", "_time_us", "forgotten_below")
-
-    def __init__(self, mark: AppMark) -> None:
-        self.forgotten_below = mark.forgotten_below
-        self._intervals = list(mark.intervals)
-        self._recent = deque(mark.recent, MAX_RECENT_BATCHES)
-        self._time_us = mark.time_us
-
-    def has(self, batch_id: int) -> bool:
-        """As `AppMark.has`."""
-        intervals = self._intervals
-        within = bool(intervals) and batch_id <= intervals[-1][1]
-        if within and any(first <= batch_id <= last for first, last in intervals):
-            return True
-        return batch_id < self.forgotten_below and batch_id in dict(self._recent)
-
-    def version_of(self, batch_id: int) -> int:
-        """As `AppMark.version_of`."""
-        return dict(self._recent).get(batch_id, 0)
-
-    def add(self, batch_id: int, version: int, time_us: int) -> None:
-        """One more batch was folded into `version`."""
-        intervals = self._intervals
-        if intervals and batch_id == intervals[-1][1] + 1:
-            intervals[-1] = (intervals[-1][0], batch_id)
-        else:
-            self._intervals = intervals = _with(intervals, batch_id)
-            if len(intervals) > MAX_INTERVALS:
-                self.forgotten_below = intervals.pop(0)[1] + 1
-        self._recent.append((batch_id, version))
-        self._time_us = max(self._time_us, time_us)
-
-    def mark(self) -> AppMark:
-        """The mark as it is now."""
-        return AppMark(tuple(self._intervals), self.forgotten_below, tuple(self._recent), self._time_us)
 
 
 class Why(StrEnum):
@@ -184,7 +83,7 @@ class Move:
 
     def encode(self) -> str:
         """As text, for a version's properties."""
-        return _compact(_move_json(self))
+        return compact(_move_json(self))
 
     @classmethod
     def decode(cls, text: str) -> Move:
@@ -259,13 +158,13 @@ class Marks:
         }
         if self.owner is not None:
             mark["owner"] = [self.owner.chain, self.owner.generation]
-        encoded = {TABLE_ID: self.table_id, MARK: _compact(mark)}
+        encoded = {TABLE_ID: self.table_id, MARK: compact(mark)}
         if self.file_logs:
-            encoded[FILE_LOGS] = _compact(self.file_logs)
+            encoded[FILE_LOGS] = compact(self.file_logs)
         if self.moves:
-            encoded[MOVES] = _compact([_move_json(move) for move in self.moves])
+            encoded[MOVES] = compact([_move_json(move) for move in self.moves])
         if self.uuids:
-            encoded[UUIDS] = _compact(self.uuids)
+            encoded[UUIDS] = compact(self.uuids)
         encoded.update((APP + app_id, mark.encoded) for app_id, mark in self.apps.items())
         return encoded
 
@@ -308,14 +207,14 @@ def _decoded(metadata: Mapping[str, str]) -> Marks:
     log = mark["log"]
     return Marks(
         table_id=metadata.get(TABLE_ID, ""),
-        branch=_text(mark["branch"]),
-        version=_whole(mark["version"]),
-        epoch=_whole(mark["epoch"]),
-        rules=_whole(mark["rules"]),
+        branch=text_of(mark["branch"]),
+        version=whole(mark["version"]),
+        epoch=whole(mark["epoch"]),
+        rules=whole(mark["rules"]),
         position=position_from(log),
         moves=tuple(_move_of(move) for move in json.loads(metadata.get(MOVES, "[]"))),
-        operations_since=_whole(mark["operations_since"]),
-        operations={kind: _whole(version) for kind, version in mark["operations"].items()},
+        operations_since=whole(mark["operations_since"]),
+        operations={kind: whole(version) for kind, version in mark["operations"].items()},
         file_logs=_pairs(metadata.get(FILE_LOGS, "[]")),
         uuids=_pairs(metadata.get(UUIDS, "[]")),
         apps={
@@ -331,24 +230,11 @@ def _owner_of(value: Any) -> Owner | None:  # noqa: ANN401 - what JSON holds
     if value is None:
         return None
     chain, generation = value
-    return Owner(_text(chain), _whole(generation))
+    return Owner(text_of(chain), whole(generation))
 
 
 def _pairs(text: str) -> tuple[tuple[str, int], ...]:
-    return tuple((_text(name), _whole(number)) for name, number in json.loads(text))
-
-
-def _whole(value: object) -> int:
-    """A number as it was written; nothing is rounded or guessed."""
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is no whole number")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
+    return tuple((text_of(name), whole(number)) for name, number in json.loads(text))
 
 
 def _move_json(move: Move) -> dict[str, Any]:
@@ -362,7 +248,7 @@ def _move_json(move: Move) -> dict[str, Any]:
 
 def _move_of(value: Mapping[str, Any]) -> Move:
     before, after = position_from(value["before"]), position_from(value["after"])
-    return Move(Why(value["why"]), before, after, _whole(value["time_us"]))
+    return Move(Why(value["why"]), before, after, whole(value["time_us"]))
 
 
 def position_json(position: Position | None) -> dict[str, Any] | None:
@@ -382,20 +268,5 @@ def position_from(value: Mapping[str, Any] | None) -> Position | None:
     """The position whose `position_json` this is. Raises `KeyError` or `TypeError` otherwise."""
     if value is None:
         return None
-    log = LogId(_text(value["cluster_id"]), _text(value["topic_id"]), _whole(value["partition"]))
-    return Position(log, _whole(value["offset"]), _text(value["topic"]))
-
-
-def _with(intervals: Iterable[tuple[int, int]], number: int) -> list[tuple[int, int]]:
-    """The intervals with one more number; neighbours are joined."""
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted((*intervals, (number, number))):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-        else:
-            merged.append((first, last))
-    return merged
-
-
-def _compact(value: object) -> str:
-    return _COMPACT.encode(value)
+    log = LogId(text_of(value["cluster_id"]), text_of(value["topic_id"]), whole(value["partition"]))
+    return Position(log, whole(value["offset"]), text_of(value["topic"]))

@@ -4,8 +4,9 @@ import pytest
 
 from lakefold_committer.keys import Keys
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.batches import MAX_INTERVALS, AppMark
 from lakefold_table.entry import Duplicate, Invalid
-from lakefold_table.marks import MAX_APPS, MAX_INTERVALS, MAX_UUIDS, SILENT_APP_US, AppMark, Marks
+from lakefold_table.marks import MAX_APPS, MAX_UUIDS, SILENT_APP_US, Marks
 from tests.folding import DAY, START_US, append, entry
 
 

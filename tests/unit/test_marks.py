@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from lakefold_table.batches import MAX_INTERVALS, MAX_RECENT_BATCHES, AppMark
 from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import DamagedError
 from lakefold_table.marks import (
@@ -12,11 +13,8 @@ from lakefold_table.marks import (
     FILE_LOGS,
     MARK,
     MAX_FILE_LOGS,
-    MAX_INTERVALS,
-    MAX_RECENT_BATCHES,
     TABLE_ID,
     UUIDS,
-    AppMark,
     Marks,
     decode_marks,
     place_text,

@@ -12,11 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakefold_ingest.view import look, newest
+from lakefold_table.batches import AppMark
 from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import NotATableError
 from lakefold_table.lance.manifests.naming import Scheme
 from lakefold_table.lance.table import LanceFormat
-from lakefold_table.marks import AppMark, Marks
+from lakefold_table.marks import Marks
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 from lakefold_table.versions import Versions
