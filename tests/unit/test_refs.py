@@ -53,6 +53,13 @@ def test_what_no_tag_can_be_called(name: str) -> None:
         check_tag_name(name)
 
 
+@pytest.mark.parametrize("name", [5, b"a", 1.5])
+def test_names_are_text(name: object) -> None:
+    for check, what in ((check_tag_name, "a tag"), (check_branch_name, "a branch")):
+        with pytest.raises(InvalidError, match=f"can't be the name of {what}: a name is text, not"):
+            check(name)  # type: ignore[arg-type]
+
+
 def test_a_new_tag_is_not_called_what_pylance_cannot_list() -> None:
     check_new_tag_name("v1")
     with pytest.raises(InvalidError, match="beyond ASCII"):

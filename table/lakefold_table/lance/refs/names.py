@@ -47,6 +47,7 @@ def ref_name(file_name: str) -> str | None:
 
 def check_tag_name(name: str) -> None:
     """Raises `InvalidError` for a name that no tag can have (pylance's own rules, tried)."""
+    _check_text("a tag", name)
     if not name:
         raise _refused("a tag", name, "the name is empty")
     if name[0] == "." or name[-1] == ".":
@@ -71,6 +72,7 @@ def check_new_tag_name(name: str) -> None:
 
 def check_branch_name(name: str) -> None:
     """Raises `InvalidError` for a name that no branch can have (pylance's own rules, tried)."""
+    _check_text("a branch", name)
     if not name:
         raise _refused("a branch", name, "the name is empty")
     if name == MAIN:
@@ -83,6 +85,11 @@ def check_branch_name(name: str) -> None:
         raise _refused("a branch", name, "it can't end with .lock")
     for part in name.split("/"):
         _check_part(name, part)
+
+
+def _check_text(what: str, name: object) -> None:
+    if not isinstance(name, str):
+        raise _refused(what, name, f"a name is text, not {type(name).__name__}")
 
 
 def _check_part(name: str, part: str) -> None:
@@ -102,5 +109,5 @@ def _encoded(name: str) -> str:
     return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in name.encode())
 
 
-def _refused(what: str, name: str, why: str) -> InvalidError:
+def _refused(what: str, name: object, why: str) -> InvalidError:
     return InvalidError(f"{name!a} can't be the name of {what}: {why}", hint="choose another name")
