@@ -108,6 +108,29 @@ def test_nothing_is_put_where_the_line_went_on_without(line: Line, act: Callable
     assert line.there() == before
 
 
+def test_on_a_local_disk_what_was_put_a_moment_late_is_not_told_either(line: Line) -> None:
+    hold = Hold(suffix=Scheme.V2.path(3))
+    line.store.faults.plan(hold)
+    with ThreadPoolExecutor(1) as pool:
+        put = pool.submit(line.publish, 3)
+        assert hold.reached.wait(30)
+        cleaned_up(line)
+        hold.release.set()
+        with pytest.raises(StopError, match="version 3 was put, but the newest is 4"):
+            put.result(30)
+
+
+def test_a_version_is_told_though_others_clean_up_right_behind_it(line: Line) -> None:
+    hold = Hold(suffix=Scheme.V2.path(3))
+    line.store.faults.plan(hold)
+    with ThreadPoolExecutor(1) as pool:
+        put = pool.submit(line.publish, 3)
+        assert hold.reached.wait(30)
+        line.remove(1, 2)
+        hold.release.set()
+        assert put.result(30) is Published.OURS
+
+
 @pytest.mark.parametrize("act", [cleaned_up, cleaned_up_but_for_a_tag, cleaned_up_but_for_a_tag_a_moment_ago])
 def test_what_was_put_late_is_not_told_as_published(line: Line, act: Callable[[Line], None]) -> None:
     """The process stood still between its last look and the put."""
@@ -222,10 +245,14 @@ def counting() -> Iterator[Counting]:
 
 @pytest.mark.parametrize("in_order", [False, True])
 def test_a_line_that_is_written_to_all_the_time_is_looked_at_once_a_version(
-    counting: Counting, *, in_order: bool
+    counting: Counting, monkeypatch: pytest.MonkeyPatch, *, in_order: bool
 ) -> None:
-    """And never listed again, however long that goes on; notes are looked for where clients leave them."""
+    """And never listed again, however long that goes on; notes are looked for where clients leave them.
+
+    On a local disk, which doesn't list in order, it is looked once more for the version before.
+    """
     counting.lists_in_order = in_order
+    monkeypatch.setattr(MemoryStorage, "cheap_size", not in_order)
     line = Line(counting, Clock(), Versions(counting, "_versions", detect))
     line.versions._clock = line.clock
     line.publish(1)
@@ -233,11 +260,11 @@ def test_a_line_that_is_written_to_all_the_time_is_looked_at_once_a_version(
     for version in range(2, 10):
         line.clock.now += PROVEN_SECONDS - 1
         assert line.publish(version) is Published.OURS
-    assert counting.asked == ["size", *([] if in_order else ["hint"]), "put"] * 8
+    assert counting.asked == (["size", "put"] if in_order else ["size", "hint", "put", "size"]) * 8
     counting.asked.clear()
     line.clock.now += PROVEN_SECONDS + 1
     assert line.publish(10) is Published.OURS
-    assert counting.asked == ["first" if in_order else "list", "put"]
+    assert counting.asked == (["first", "put"] if in_order else ["list", "put", "size"])
 
 
 def test_a_put_that_took_long_is_looked_after(line: Line) -> None:
@@ -258,10 +285,10 @@ def test_a_version_of_ours_proves_the_line_from_the_look_on_not_from_the_answer(
     with ThreadPoolExecutor(1) as pool:
         put = pool.submit(line.publish, 3)
         assert hold.reached.wait(30)
-        line.clock.now += LOOK_SECONDS - 1
+        line.clock.now += LOOK_SECONDS / 2
         hold.release.set()
         assert put.result(30) is Published.OURS
-    line.clock.now += PROVEN_SECONDS - 1
+    line.clock.now += PROVEN_SECONDS - LOOK_SECONDS / 4
     line.others(4, 5)
     line.remove(1, 2, 4)
     with pytest.raises(StopError):
