@@ -134,7 +134,13 @@ def settings() -> str:
         "lakefold/settings.py",
         "A setting comes from a flag (`--group-max-wait`), else from its environment variable, else from\n"
         "the TOML file that `--config` names, else it has its default. `lakefold committer --print-config`\n"
-        "shows what is in force.",
+        "shows what is in force.\n"
+        "\n"
+        "In the environment, several roots are parted by commas (`LAKEFOLD_ROOTS=file:///a,file:///b`).\n"
+        "`kafka` and `storage_options` hold options: one a variable, its dots as underscores\n"
+        "(`LAKEFOLD_KAFKA__SASL_PASSWORD` for `sasl.password`, `LAKEFOLD_STORAGE_OPTIONS__AWS_REGION`), or\n"
+        'all as a JSON object (`LAKEFOLD_KAFKA=\'{"sasl.password": "…"}\'`). In the file they are TOML\n'
+        'tables with quoted names: `[kafka]`, then `"sasl.password" = "…"`; roots are a list.',
         table(["setting", "meaning", "default", "in the environment"], rows),
     )
 

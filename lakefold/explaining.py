@@ -13,6 +13,7 @@ from lakefold_reader.proposals import find
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RetryError
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
+from lakefold_table.marks import Why
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lakefold_reader.proposals import Finding, Sought
     from lakefold_reader.source import Source
     from lakefold_table.entry import LogId, Outcome, Position
+    from lakefold_table.marks import Marks, Move
 
 COMMITTED: Final = "committed"
 DUPLICATE: Final = "duplicate"
@@ -137,17 +139,38 @@ class Explanation:
             return self.outcome.result.hint or "mend the proposal and send it under the same key"
         if self.state == WAITING:
             return self._stray or WAIT
+        if self._given_up:
+            return (
+                "the table was set back behind it since and doesn't hold it: send it again under its own key"
+            )
         if self.state == UNTOLD:
             return "`lakefold redrive` lists the refused proposals; sending it again is safe, it has its key"
         return "nothing"
+
+    @property
+    def _given_up(self) -> bool:
+        """Whether it was committed into what a later `rebind --restored` gave up."""
+        found, at = self.finding, self.position
+        if at is None or found is None or found.marks is None:
+            return False
+        if found.version is not None or found.committed_in is not None:
+            return False
+        return any(_gives_up(move, at) for move in found.marks.moves)
 
     @property
     def _stray(self) -> str:
         """What to do about one that waits where the table isn't bound; empty where it is."""
         marks = None if self.finding is None else self.finding.marks
         bound = None if marks is None else marks.position
-        if bound is None or self.proposal is None or self.proposal.position.log == bound.log:
+        if marks is None or bound is None or self.proposal is None or self.proposal.position.log == bound.log:
             return ""
+        if _is_another_of_its_name(marks, bound, self.proposal.position):
+            return (
+                "the committer stops before it: the table was folded from topic id "
+                f"{bound.log.topic_id} of cluster {bound.log.cluster_id}, and this is another topic of that "
+                "name. Name the brokers that hold that log, or bring it back; "
+                "`lakefold committer --accept-new-log` goes on with this one"
+            )
         return (
             f"it will be Invalid, as the table is bound to {bound.topic}/{bound.log.partition} now: start "
             "its writer again, which looks that up, and send it there under the same key"
@@ -164,6 +187,23 @@ class Explanation:
 
         self.outcomes = sorted((*self.outcomes, *new), key=order)
         return new
+
+
+def _gives_up(move: Move, at: Position) -> bool:
+    if move.why is not Why.RESTORED or move.after is None or move.after.log != at.log:
+        return False
+    kept = move.before.offset if move.before is not None and move.before.log == at.log else -1
+    return kept < at.offset <= move.after.offset
+
+
+def _is_another_of_its_name(marks: Marks, bound: Position, at: Position) -> bool:
+    """Whether the topic was made again, or the brokers are others, and no verb took the table from there."""
+    if bound.topic != at.topic:
+        return False
+    if (bound.log.cluster_id, bound.log.topic_id) == (at.log.cluster_id, at.log.topic_id):
+        return False
+    left = [move for move in marks.moves if move.before is not None and move.before.log == at.log]
+    return not (left and left[-1].why.by_verb)
 
 
 def explain(source: Source, sought: Sought, brokers: Brokers | None, *, versions: int) -> Explanation:

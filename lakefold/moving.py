@@ -167,7 +167,8 @@ def _check(table: Table, why: Why, there: There | None) -> None:
             )
         return
     if bound is None:
-        raise _LeftAsItIsError("the table is bound to no log", where=table.uri, hint="use `lakefold adopt`")
+        hint = "it follows none already" if why is Why.DETACHED else "use `lakefold adopt`"
+        raise _LeftAsItIsError("the table is bound to no log", where=table.uri, hint=hint)
     if why is Why.REBOUND and there is not None and bound.log == there.position.log:
         raise _LeftAsItIsError(
             f"the table is bound to {bound} already",

@@ -148,8 +148,9 @@ def _health(settings: Settings, metrics: Metrics, committer: Committer) -> Healt
             lambda: committer.role,
         )
     except OSError as error:
-        message = f"port {settings.http_port} can't be served: {error.strerror}"
-        raise SettingError(message, where="http_port", hint="choose another, or 0 for none") from error
+        message = f"{settings.http_host}:{settings.http_port} can't be served: {error.strerror}"
+        hint = "choose another port, or 0 for none; http_host is an address of this machine"
+        raise SettingError(message, where="http_port", hint=hint) from error
 
 
 def _print_summary(counts: dict[str, int], *, as_json: bool) -> None:

@@ -78,7 +78,9 @@ def _drop_deleted(
     lines = lines_reported(uri, cluster.kafka, cluster.topics)
     if not lines:
         raise NotATableError(
-            f"{nothing.message}, and nothing was ever reported of one", where=uri, hint=nothing.hint
+            f"{nothing.message}, and nothing was ever reported of one",
+            where=uri,
+            hint="check the table's name, and that these are its brokers and its outcomes topic",
         ) from nothing
     newest = _version(lines)
     if not (known and all(known.covers(one.branch, each) for one in lines for each in one.positions)):
@@ -98,9 +100,10 @@ def _ask(uri: str, what: str, *, yes: bool) -> None:
     if yes:
         return
     found = place(uri)
-    typed = click.prompt(f"{uri}, {what}. Type its last name", err=True)
-    if typed != (found.segments[-1] if found.segments else found.authority):
-        raise InvalidError("that is not its name: nothing was deleted", where=uri)
+    name = found.segments[-1] if found.segments else found.authority
+    if click.prompt(f"{uri}, {what}. Type its last name", err=True) != name:
+        hint = f"type {name}, what stands behind the last / of its URI; or give --yes"
+        raise InvalidError("that is not its name: nothing was deleted", where=uri, hint=hint)
 
 
 def _version(lines: tuple[Line, ...]) -> int:

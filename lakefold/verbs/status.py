@@ -8,11 +8,11 @@ import click
 
 from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.output import print_columns, print_json
-from lakefold_table.errors import LakefoldError
-from lakefold_table.uri import is_under
+from lakefold_table.errors import InvalidError, LakefoldError
+from lakefold_table.uri import canonical, is_under
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from lakefold.settings import Settings
     from lakefold_log.admin import Admin
@@ -61,7 +61,15 @@ def _tables(admin: Admin, waiting: list[PartitionView], settings: Settings) -> I
     from lakefold_log.overview import recent_keys
 
     yield from local_tables(settings.roots)
-    yield from (key for key in recent_keys(admin, waiting) if is_under(key, settings.roots))
+    yield from (key for key in recent_keys(admin, waiting) if _names_a_table(key, settings.roots))
+
+
+def _names_a_table(key: str, roots: Iterable[str]) -> bool:
+    """Whether a message's key is a table below the roots; a poisoned message may have any key."""
+    try:
+        return canonical(key) == key and is_under(key, roots)
+    except InvalidError:
+        return False
 
 
 def _looked_up(uri: str, settings: Settings) -> dict[str, Any]:

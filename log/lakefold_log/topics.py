@@ -84,7 +84,8 @@ class TopicDescription:
         """The log that one of its partitions is. Raises `InvalidError` where there is no such partition."""
         if not 0 <= partition < self.partitions:
             message = f"there is no partition {partition}: it has {self.partitions}"
-            raise InvalidError(message, where=self.name)
+            hint = f"they are counted from 0: name one up to {self.partitions - 1}"
+            raise InvalidError(message, where=self.name, hint=hint)
         return LogId(self.cluster_id, self.topic_id, partition)
 
 

@@ -17,6 +17,7 @@ from lakefold_log.producer import Proposer
 from lakefold_log.topics import Topics, ensure_topics
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.uri import canonical
+from tests.integration.raw import send_raw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,17 +102,19 @@ def test_status_shows_topics_lag_and_tables(lakefold: Run, bootstrap: str, tmp_p
     with Proposer(config, topics) as proposer:
         for table in (there, there, "s3://elsewhere/t"):
             proposer.send_wait(Envelope(table=table))
+    for key in (b"no URI", b"\xff", f"{here}/../x".encode(), f"{here}/a\0b".encode()):
+        send_raw(bootstrap, topics.transactions, key, b"no proposal")
     flags = ["--bootstrap-servers", bootstrap, "--transactions-topic", topics.transactions, "--group", "none"]
     status = answer(lakefold("status", *flags, "--json"))
     offsets = {topic["topic"]: topic["partitions"] for topic in status["topics"]}
-    assert offsets[topics.transactions] == [{"partition": 0, "low": 0, "high": 3}]
+    assert offsets[topics.transactions] == [{"partition": 0, "low": 0, "high": 7}]
     assert offsets[topics.outcomes] == [{"partition": 0, "low": 0, "high": 0}]
     assert not any(name.startswith("__") for name in offsets)
     assert status["lag"] == {
         "topic": topics.transactions,
         "group": "none",
-        "total": 3,
-        "partitions": [{"partition": 0, "committed": None, "lag": 3}],
+        "total": 7,
+        "partitions": [{"partition": 0, "committed": None, "lag": 7}],
     }
     assert status["tables"] == [
         {"table": here, "version": 3, "error": None},

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.errors import LakefoldError
+from lakefold_table.errors import GapError, LakefoldError
 from lakefold_table.uri import canonical
 from tests.integration.own_log import OwnLog
 from tests.integration.raw import send_raw
@@ -87,6 +88,35 @@ def test_a_log_that_is_gone_is_said(stage: Stage, verbs: Verbs) -> None:
     (error,) = verbs("explain", "app:9", fails=2)
     assert f"{before}: the brokers hold another log" in error["error"]["hint"]
     assert explained(verbs, "app:1", "committed")["committed_in"] == 2
+
+
+def test_a_proposal_in_a_topic_that_was_made_again_stops_the_committer(stage: Stage, verbs: Verbs) -> None:
+    stage.begin(1)
+    stage.make_again()
+    stage.send(stage.batch(2))
+    assert "--accept-new-log" in explained(verbs, "app:2", "waiting")["advice"]
+    with pytest.raises(GapError):
+        stage.fold()
+    verbs("rebind", "--unanswered")
+    assert "while a committer runs" in explained(verbs, "app:2", "waiting")["advice"]
+
+
+def test_what_a_restored_table_gave_up_is_to_be_sent_again(
+    stage: Stage, verbs: Verbs, tmp_path: Path
+) -> None:
+    stage.begin(1)
+    backup = shutil.copytree(stage.path, tmp_path / "backup")
+    stage.send(stage.batch(2))
+    stage.fold()
+    assert explained(verbs, "app:2", "committed")["advice"] == "nothing"
+    shutil.rmtree(stage.path)
+    shutil.copytree(backup, stage.path)
+    verbs("rebind", "--restored")
+    assert "send it again" in explained(verbs, "app:2", "committed")["advice"]
+    assert explained(verbs, "app:1", "committed")["advice"] == "nothing"
+    stage.send(stage.batch(2))
+    stage.fold()
+    assert explained(verbs, "app:2", "committed")["advice"] == "nothing"
 
 
 def test_those_answered_above_the_stamped_offset_do_not_stand_before_it(stage: Stage, verbs: Verbs) -> None:

@@ -98,6 +98,7 @@ def test_a_table_is_detached_adopted_and_dropped(stage: Stage, verbs: Verbs) -> 
     assert ids_in(stage.uri) == [1, 2]
     late = stage.batch(3)
     verbs("detach")
+    assert "it follows none already" in verbs.refused("detach")
     (told,) = verbs("drop", "--yes")
     assert told["version"] == 7
     assert not stage.path.exists()
