@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.binding import told
 from lakefold_table.dropped import was_dropped
-from lakefold_table.errors import PlaceError, StopError
+from lakefold_table.errors import PlaceError, RetryError, StopError
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.refs import Refs
 from lakefold_table.roots import above
@@ -21,9 +21,11 @@ from lakefold_table.versions import Versions
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lakefold_committer.fold import Table
     from lakefold_committer.proofs import Proofs
-    from lakefold_table.entry import Entry
+    from lakefold_table.entry import Entry, Position
     from lakefold_table.format import AnyFormat
+    from lakefold_table.marks import Marks
 
 
 def answerable(
@@ -83,6 +85,25 @@ def check_absent(
         hint="bring it back: was it moved, is its file system mounted? If it was deleted on purpose, say so: "
         f"{ways}",
     )
+
+
+def is_dropped(versions: Versions, table: Table, storage_options: Mapping[str, str] | None) -> bool:
+    """Whether a table that was opened is gone by now because it was dropped.
+
+    Then it need not be waited for: what lies there by now, or nothing, is to be opened.
+    """
+    known = _last_folded(table.marks)
+    try:
+        return known is not None and not versions.numbers() and was_dropped(table.uri, known, storage_options)
+    except (RetryError, PlaceError):
+        return False
+
+
+def _last_folded(marks: Marks) -> Position | None:
+    """The last position that was folded; where the table follows no log, before it was let go of."""
+    if marks.position is not None or not marks.moves:
+        return marks.position
+    return marks.moves[-1].before
 
 
 def _is_there(table_format: AnyFormat, uri: str, storage_options: Mapping[str, str] | None) -> bool:

@@ -6,10 +6,11 @@ version and folds again on it; whoever meets a higher epoch steps down.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.absent import answerable, check_absent
+from lakefold_committer.absent import answerable, check_absent, is_dropped
 from lakefold_committer.binding import check_log, misplaced
 from lakefold_committer.branching import record_branch
 from lakefold_committer.bringing import Bringer
@@ -19,11 +20,11 @@ from lakefold_committer.opening import check_rules, open_table
 from lakefold_committer.provable import check_follows
 from lakefold_committer.stored import own_marks, read_newest
 from lakefold_log.record import decode_record, is_own
-from lakefold_table.errors import FencedError, PlaceError, RetryError
+from lakefold_table.errors import FencedError, PlaceError, RetryError, StopError
 from lakefold_table.versions import Published
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lakefold_committer.proofs import Proofs
     from lakefold_table.entry import Entry, LogId, Outcome, Position, Result
@@ -153,7 +154,8 @@ class OwnedTable:
             self._catch_up(group[0].position)
             self._must_catch_up = False
         self._table = self._table.reported_below(self._reported_below)
-        folded = self._folded(group)
+        with self._seen_dropped():
+            folded = self._folded(group)
         group = group[: len(folded.outcomes)]
         self._table = folded.table
         if folded.publication is not None:
@@ -168,8 +170,12 @@ class OwnedTable:
         `sure` waits for what must hold for the group to count; what it raises is raised, and nothing was
         published. Where there is nothing to publish, the next version is probed absent: a refusal may only be
         reported on the newest one. Raises `RetryError` where the store can't be reached: put the same again,
-        or fall back.
+        or fall back. Raises `StopError` where the table was dropped: open it anew.
         """
+        with self._seen_dropped():
+            return self._put(prepared, sure)
+
+    def _put(self, prepared: Prepared, sure: Callable[[], None] | None) -> bool:
         publication, after = prepared.folded.publication, prepared.folded.table
         if publication is None:
             if sure is not None:
@@ -300,6 +306,19 @@ class OwnedTable:
             where=self._table.uri,
             hint="the store seems unwell; the same version is tried again",
         )
+
+    @contextmanager
+    def _seen_dropped(self) -> Iterator[None]:
+        """Tells a table that is away for now from one that was dropped since it was opened."""
+        try:
+            yield
+        except RetryError as error:
+            if self._stored is not None or self._stands.state is None:
+                raise
+            if not is_dropped(self._versions, self._stands, self._options):
+                raise
+            message, hint = "the table was dropped", "what is there by now is opened"
+            raise StopError(message, where=self._stands.uri, hint=hint) from error
 
     def _next_is_there(self, table: Table) -> bool:
         """Whether somebody else published after this."""

@@ -17,6 +17,10 @@ and put, and all is looked at again before anything is told. A version of our ow
 newest when it was looked for, which proves the line anew. So a line that is written to all the time needs one
 look and one put for each version, and no listing.
 
+A table that was dropped and made again has versions of the same numbers. So the version before must be the
+one that was read or put here, or a committer that was paused would put what it made of the dropped table
+behind the new one's. Its size tells; on a local disk, asked right before the name is given, its first bytes.
+
 What this misses, as any look does that isn't one step with the put: foreign clients that commit twice and
 remove the first of these versions, but not ours before it, all within `PROVEN_SECONDS`; or on a store that
 isn't local both of them within the moment between look and put.
@@ -31,6 +35,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import DamagedError, NotATableError, RetryError, StopError, VersionExpiredError
+from lakefold_table.known import HEAD_BYTES, Known
 from lakefold_table.storage.base import (
     ChecksConditions,
     DoubtfulPutError,
@@ -106,6 +111,7 @@ class Versions:
         self._folder = folder
         self._detect = detect
         self._naming: Naming | None = None
+        self._known: Known | None = None
 
     def numbers(self) -> list[int]:
         """All versions that are there, ascending. Lists the folder; empty where there is no table."""
@@ -170,9 +176,12 @@ class Versions:
     def read(self, version: int) -> bytes:
         """The whole file of a version. Raises `VersionExpiredError` naming the oldest one left."""
         try:
-            return self.storage.get(self.path(version))
+            data = self.storage.get(self.path(version))
         except FileNotFoundError as error:
             raise self.missing(version) from error
+        if self._known is None or version >= self._known.version:
+            self._known = Known.of(version, [data])
+        return data
 
     def publish(self, publication: Publication, sure: Callable[[], None] | None = None) -> Published:
         """Puts the next version in its place, unless there is one.
@@ -200,7 +209,7 @@ class Versions:
             sure = None
         self._put_before(publication.before)
         try:
-            put = self._put_version(publication, sure)
+            put = self._put_version(publication, sure, is_first=is_first)
         except DoubtfulPutError:
             published = self._settled(publication)
         else:
@@ -209,15 +218,46 @@ class Versions:
                 # Free again is not free: who took it went on, or it would still be there.
                 raise self._line_changed(f"version {publication.version} was there, and is gone again")
         if published is Published.OURS:
+            self._known = Known.of(publication.version, publication.buffers)
             self._prove_joined(publication.version, looked_at, is_first=is_first)
         return published
 
-    def _put_version(self, publication: Publication, sure: Callable[[], None] | None) -> Put:
+    def _put_version(
+        self, publication: Publication, sure: Callable[[], None] | None, *, is_first: bool
+    ) -> Put:
+        if self._puts_once_sure is not None:
+
+            def certain() -> None:
+                if sure is not None:
+                    sure()
+                if not is_first:
+                    self.prove_newest(publication.version - 1)
+                    self._check_head(publication.version - 1)
+
+            return self._puts_once_sure.put_once_sure(publication.path, publication.buffers, certain)
         if sure is not None:
-            if self._puts_once_sure is not None:
-                return self._puts_once_sure.put_once_sure(publication.path, publication.buffers, sure)
             sure()
         return self.storage.put_if_absent(publication.path, publication.buffers)
+
+    def _check_head(self, version: int) -> None:
+        """Raises `StopError` where this version doesn't begin as the one that was read or put here."""
+        known = self._known
+        if known is None or known.version != version:
+            return
+        try:
+            head = self.storage.get_range(self.path(version), 0, HEAD_BYTES)
+        except FileNotFoundError:
+            # Clients that clean up may remove it as soon as there is a later one: then the put is refused.
+            return
+        if head != known.head:
+            raise self._replaced(version)
+
+    def _replaced(self, version: int) -> StopError:
+        return StopError(
+            f"version {version} is another one than was read here",
+            where=self.storage.uri,
+            hint="the table was dropped and made again, or restored: start again from what is there",
+        )
 
     def prove_newest(self, version: int) -> None:
         """Raises unless this version is there and is the newest, or the one after it is there as well.
@@ -225,13 +265,15 @@ class Versions:
         `RetryError` where no version is there any more, `StopError` where the line went on or back
         without it.
         """
-        if self._is_proven(version, version) or self._first_listed() == version:
+        if self._is_proven(version, version):
             return
-        numbers = self.numbers()
-        if not numbers:
-            raise self.away()
-        if version + 1 not in numbers and numbers[-1] != version:
-            raise self._line_changed(f"version {version} was the newest, now it is {numbers[-1]}")
+        if self._first_listed() != version:
+            numbers = self.numbers()
+            if not numbers:
+                raise self.away()
+            if version + 1 not in numbers and numbers[-1] != version:
+                raise self._line_changed(f"version {version} was the newest, now it is {numbers[-1]}")
+        self._is_there(version)
 
     def _prove_joined(self, version: int, looked_at: float, *, is_first: bool) -> None:
         """Raises unless this version, which we have put, follows the one that was the newest."""
@@ -255,7 +297,15 @@ class Versions:
         """Whether `version` is there, nobody notes one after `newest`, and the line was proven lately."""
         if self._clock() - self._proven_at > PROVEN_SECONDS:
             return False
-        return self.storage.size(self.path(version)) is not None and self._hint() <= newest
+        return self._is_there(version) and self._hint() <= newest
+
+    def _is_there(self, version: int) -> bool:
+        """Raises `StopError` where the file that is there can't be the version that was read or put here."""
+        size = self.storage.size(self.path(version))
+        known = self._known
+        if size is not None and known is not None and known.version == version and known.size != size:
+            raise self._replaced(version)
+        return size is not None
 
     def _hint(self) -> float:
         """What foreign clients note as the newest version; 0 where they note nothing, all where it is odd."""

@@ -175,6 +175,21 @@ def test_it_goes_on_once_the_store_is_back(outcomes: Outcomes) -> None:
     assert table.table.version == 3
 
 
+@pytest.mark.parametrize("offset", [0, 1, 7])
+def test_a_table_that_is_dropped_while_it_is_open(outcomes: Outcomes, offset: int) -> None:
+    """It is waited for until somebody says that this one was dropped; then it is to be opened anew."""
+    table = opened(outcomes)
+    remove()
+    with pytest.raises(RetryError, match="now there is none"):
+        fold_at(table, [here(creation(uuid="again"))], 2)
+    note(at(offset))
+    with pytest.raises(
+        StopError if offset else RetryError, match="was dropped" if offset else "there is none"
+    ):
+        fold_at(table, [here(creation(uuid="again"))], 2)
+    assert isinstance(answer(outcomes, creation(uuid="again")), Committed)
+
+
 def test_another_table_that_was_made_there_later(outcomes: Outcomes) -> None:
     """The note of the one before says nothing of it."""
     remove()

@@ -11,11 +11,13 @@ import pytest
 from lakefold_table.errors import RetryError, StopError
 from lakefold_table.format import Publication
 from lakefold_table.lance.manifests.naming import Scheme, detect
+from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import Hold, MemoryStorage
 from lakefold_table.versions import HINT, LOOK_SECONDS, PROVEN_SECONDS, Published, Versions, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from lakefold_table.storage.base import Buffer, Put
 
@@ -146,13 +148,58 @@ def test_what_was_put_late_is_not_told_as_published(line: Line, act: Callable[[L
             put.result(30)
 
 
+@pytest.mark.parametrize("later", [0, PROVEN_SECONDS + 1])
+def test_nothing_is_put_behind_another_version_of_the_same_number(line: Line, later: float) -> None:
+    """The table was dropped and made again while the process stood still."""
+    line.remove(1, 2)
+    line.others(1, 2)
+    line.clock.now += later
+    with pytest.raises(StopError, match="version 2 is another one than was read here"):
+        line.publish(3)
+    assert line.there() == [1, 2]
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_one_of_the_same_size_is_told_on_a_disk(tmp_path: Path, *, read: bool) -> None:
+    store = LocalStorage(tmp_path)
+    line = Line(MemoryStorage(URI), Clock(), Versions(store, "_versions", detect))
+    assert [line.publish(1), line.publish(2)] == [Published.OURS] * 2
+    if read:
+        line.versions = Versions(store, "_versions", detect)
+        assert line.versions.read(line.versions.latest()) == b"oursrest"
+    store.put(Scheme.V2.path(2), [b"theirs, "])
+    with pytest.raises(StopError, match="version 2 is another one than was read here"):
+        line.publish(3)
+    assert Versions(store, "_versions", detect).numbers() == [1, 2]
+
+
+def test_a_table_made_again_between_look_and_put_is_told_on_a_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process stood still right before it opened the folder."""
+    store = LocalStorage(tmp_path)
+    line = Line(MemoryStorage(URI), Clock(), Versions(store, "_versions", detect))
+    assert [line.publish(1), line.publish(2)] == [Published.OURS] * 2
+    put = store.put_once_sure
+
+    def paused(path: str, buffers: Sequence[Buffer], sure: Callable[[], None]) -> Put:
+        store.delete(Scheme.V2.path(2))
+        return put(path, buffers, sure)
+
+    monkeypatch.setattr(store, "put_once_sure", paused)
+    with pytest.raises(StopError, match="version 2 was the newest, now it is 1"):
+        line.publish(3)
+    assert Versions(store, "_versions", detect).numbers() == [1]
+
+
 def test_where_no_version_is_left_it_is_tried_again(line: Line) -> None:
     line.remove(1, 2)
     for _ in range(2):
         with pytest.raises(RetryError, match="now there is none"):
             line.publish(3)
     assert line.there() == []
-    line.others(1, 2)
+    for number in (1, 2):
+        line.store.put(Scheme.V2.path(number), [b"ours", b"rest"])
     assert line.publish(3) is Published.OURS
 
 
@@ -264,7 +311,8 @@ def test_a_line_that_is_written_to_all_the_time_is_looked_at_once_a_version(
     counting.asked.clear()
     line.clock.now += PROVEN_SECONDS + 1
     assert line.publish(10) is Published.OURS
-    assert counting.asked == (["first", "put"] if in_order else ["list", "put", "size"])
+    last = ["first", "size", "put"] if in_order else ["list", "size", "put", "size"]
+    assert counting.asked == last
 
 
 def test_a_put_that_took_long_is_looked_after(line: Line) -> None:
