@@ -253,6 +253,8 @@ def _unknown(told: Explanation) -> LakefoldError:
     looked = f"looked at: {'; '.join(told.looked_at) or 'nothing'}"
     if told.not_looked_at:
         looked = f"{looked}. Not looked at: {'; '.join(told.not_looked_at)}"
+    if told.sought.uuid:
+        looked = f"it was taken for a transaction's uuid; {looked}"
     if isinstance(told.trouble, RetryError):
         return RetryError(message, where=told.table, hint=looked)
     return InvalidError(message, where=told.table, hint=looked)

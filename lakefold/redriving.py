@@ -72,6 +72,8 @@ def pick(letters: Iterable[Letter], chosen: Sequence[str]) -> list[Letter]:
         if count != 1:
             message = "no dead letter stood there" if not count else f"{count} dead letters stood there"
             hint = "`lakefold redrive` lists them; name the partition too, as in 0/1047, and --table"
+            if count > 1:
+                hint += "; where the topic was made again, --table and --all send what stood there before too"
             raise SettingError(message, where=f"--offset {text}", hint=hint)
     return list(found.values())
 

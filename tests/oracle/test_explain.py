@@ -143,7 +143,9 @@ def test_a_branch_knows_nothing_of_proposals_for_the_main_line(
     explained(capsys, table, "app:2", "--branch", "none", code=2)
 
 
-@pytest.mark.parametrize("what", ["99", "app:77", "nobody:1", "0f3c2a77-5a0e-4f7e-9f42-6d1c0a3f2b11"])
+@pytest.mark.parametrize(
+    "what", ["99", "app:77", "nobody:1", "nobody:x", "0f3c2a77-5a0e-4f7e-9f42-6d1c0a3f2b11"]
+)
 def test_what_nobody_knows_names_the_places_asked(
     table: Folded, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
@@ -151,6 +153,7 @@ def test_what_nobody_knows_names_the_places_asked(
     assert what in error["message"]
     assert "the marks in version 3" in error["hint"]
     assert "no brokers are named" in error["hint"]
+    assert ("taken for a transaction's uuid" in error["hint"]) is bool(sought_of(what).uuid)
 
 
 def test_a_broker_that_does_not_answer_is_said(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:

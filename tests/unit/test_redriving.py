@@ -60,6 +60,9 @@ def test_chosen_by_position() -> None:
     for wrong in ("2", "9", "x", "x/2", "-1", ""):
         with pytest.raises(SettingError):
             pick(letters, (wrong,))
+    with pytest.raises(SettingError) as caught:
+        pick([letter(1, app="a", batch=1), letter(1, app="a", batch=2)], ("0/1",))
+    assert "--all" in caught.value.hint
 
 
 def test_what_can_not_be_sent_says_why() -> None:
