@@ -34,21 +34,21 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.errors import DamagedError, NotATableError, RetryError, StopError, VersionExpiredError
+from lakefold_table.errors import NotATableError, RetryError, StopError, VersionExpiredError
 from lakefold_table.known import HEAD_BYTES, Known
+from lakefold_table.needed import put_needed
 from lakefold_table.storage.base import (
     ChecksConditions,
     DoubtfulPutError,
     ListsInOrder,
     Put,
     PutsOnceSure,
-    PutsTogether,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from lakefold_table.format import Naming, NewFile, Publication
+    from lakefold_table.format import Naming, Publication
     from lakefold_table.storage.base import Storage
 
 
@@ -106,7 +106,7 @@ class Versions:
         self._checks = storage if isinstance(storage, ChecksConditions) else None
         self._puts_once_sure = storage if isinstance(storage, PutsOnceSure) else None
         self._clock = clock
-        self._proven_at = -math.inf
+        self._proven_at = self._looked_at = -math.inf
         self._is_branch = is_branch
         self._folder = folder
         self._detect = detect
@@ -201,13 +201,13 @@ class Versions:
         if self._checks is not None:
             self._checks.check_conditions()
         is_first = self._naming is None and not self.numbers()
-        looked_at = self._clock()
+        self._looked_at = self._clock()
         if not is_first:
-            self.prove_newest(publication.version - 1)
+            self._look_first(publication)
         if sure is not None and (is_first or publication.before):
             sure()
             sure = None
-        self._put_before(publication.before)
+        put_needed(self.storage, publication.before)
         try:
             put = self._put_version(publication, sure, is_first=is_first)
         except DoubtfulPutError:
@@ -219,8 +219,18 @@ class Versions:
                 raise self._line_changed(f"version {publication.version} was there, and is gone again")
         if published is Published.OURS:
             self._known = Known.of(publication.version, publication.buffers)
-            self._prove_joined(publication.version, looked_at, is_first=is_first)
+            self._prove_joined(publication.version, is_first=is_first)
         return published
+
+    def _look_first(self, publication: Publication) -> None:
+        """Looks before anything is written; where it is looked again right before the name is given, briefly.
+
+        That the version before is there keeps a store that is away from getting folders in its place.
+        """
+        before = publication.version - 1
+        looks_again = self._puts_once_sure is not None and not publication.before
+        if not (looks_again and self._is_there(before)):
+            self.prove_newest(before)
 
     def _put_version(
         self, publication: Publication, sure: Callable[[], None] | None, *, is_first: bool
@@ -265,6 +275,7 @@ class Versions:
         `RetryError` where no version is there any more, `StopError` where the line went on or back
         without it.
         """
+        self._looked_at = self._clock()
         if self._is_proven(version, version):
             return
         if self._first_listed() != version:
@@ -275,12 +286,12 @@ class Versions:
                 raise self._line_changed(f"version {version} was the newest, now it is {numbers[-1]}")
         self._is_there(version)
 
-    def _prove_joined(self, version: int, looked_at: float, *, is_first: bool) -> None:
+    def _prove_joined(self, version: int, *, is_first: bool) -> None:
         """Raises unless this version, which we have put, follows the one that was the newest."""
         if not is_first:
-            at_once = self._clock() - looked_at <= LOOK_SECONDS
+            at_once = self._clock() - self._looked_at <= LOOK_SECONDS
             if self._is_joined(version) if at_once else self._is_proven(version - 1, version):
-                self._proven_at = max(self._proven_at, looked_at)
+                self._proven_at = max(self._proven_at, self._looked_at)
                 return
         if self._first_listed() == version:
             return
@@ -341,39 +352,6 @@ class Versions:
             hint="others went on and removed old versions, or the table was restored: start again from what "
             "is there",
         )
-
-    def _put_before(self, files: Sequence[NewFile]) -> None:
-        if len(files) > 1 and isinstance(self.storage, PutsTogether):
-            puts = list(self.storage.put_together([(file.path, [file.data]) for file in files]))
-        else:
-            puts = [self._put(file) for file in files]
-        for file, put in zip(files, puts, strict=True):
-            if put is not Put.STORED:
-                self._check_there(file)
-
-    def _put(self, file: NewFile) -> Put:
-        """A put without an answer is looked after as if something had been there."""
-        try:
-            return self.storage.put_if_absent(file.path, [file.data])
-        except DoubtfulPutError:
-            return Put.EXISTS
-
-    def _check_there(self, file: NewFile) -> None:
-        """Raises unless the file is there with these bytes."""
-        try:
-            there = self.storage.get(file.path)
-        except FileNotFoundError as error:
-            raise RetryError(
-                f"{file.path} was put without an answer, and isn't there",
-                where=self.storage.uri,
-                hint="the store seems unwell; the same file is put again",
-            ) from error
-        if there != file.data:
-            raise DamagedError(
-                f"{file.path} holds other bytes than its name says",
-                where=self.storage.uri,
-                hint="some other program wrote it: move it away",
-            )
 
     def _settled(self, publication: Publication) -> Published:
         ours = bytes(publication.buffers[0])

@@ -172,8 +172,8 @@ def test_a_committer_may_die_at_any_call_of_the_store(*, after: bool) -> None:
         meeting.fold()
         meeting.check_done()
         assert len(meeting.joined()) == 2
-    # Nothing is asked once the version is put.
-    assert left == ({0, 1, 2, 3} if after else {0, 1, 2}), "no file, one, both, and the version"
+    # Once the version is put, it is looked for the one before.
+    assert left == {0, 1, 2, 3}, "no file, one, both, and the version"
 
 
 LOST = LoseAnswer(stored=False, suffix=FILE)

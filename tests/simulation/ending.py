@@ -176,9 +176,7 @@ def _check_duplicate(partition: Partition, first: int, offset: int) -> None:
         before = ledger.reported[first].result
     right = Committed | Duplicate if first in ledger.twice else Committed
     demand(
-        isinstance(before, right)
-        and isinstance(result, Duplicate)
-        and result.version in (0, before.version),
+        isinstance(before, right) and isinstance(result, Duplicate) and result.version in (0, before.version),
         "at-most-once-per-key",
         f"{offset} is {result}, the first was {before}",
     )
