@@ -136,9 +136,10 @@ def settings() -> str:
         "the TOML file that `--config` names, else it has its default. `lakefold committer --print-config`\n"
         "shows what is in force.\n"
         "\n"
-        "In the environment, several roots are parted by commas (`LAKEFOLD_ROOTS=file:///a,file:///b`).\n"
-        "`kafka` and `storage_options` hold options: one a variable, its dots as underscores\n"
-        "(`LAKEFOLD_KAFKA__SASL_PASSWORD` for `sasl.password`, `LAKEFOLD_STORAGE_OPTIONS__AWS_REGION`), or\n"
+        "In the environment, several roots are parted by commas (`LAKEFOLD_ROOTS=file:///a,file:///b`), or\n"
+        "are a JSON list. `kafka` and `storage_options` hold options: one a variable, its dots as\n"
+        "underscores (`LAKEFOLD_KAFKA__SASL_PASSWORD` for `sasl.password`,\n"
+        "`LAKEFOLD_STORAGE_OPTIONS__AWS_REGION`), or\n"
         'all as a JSON object (`LAKEFOLD_KAFKA=\'{"sasl.password": "…"}\'`). In the file they are TOML\n'
         'tables with quoted names: `[kafka]`, then `"sasl.password" = "…"`; roots are a list.',
         table(["setting", "meaning", "default", "in the environment"], rows),

@@ -141,8 +141,8 @@ class Settings(BaseModel):
     @field_validator("roots", mode="before")
     @classmethod
     def _read_roots(cls, value: object) -> object:
-        """Read one URI, several parted by commas, or a list; give their canonical forms."""
-        parts = _words(value) if isinstance(value, str) else value
+        """Read one URI, several parted by commas, or a list, also of JSON; give their canonical forms."""
+        parts = _parts(value) if isinstance(value, str) else value
         if not isinstance(parts, list | tuple):
             return value
         try:
@@ -308,6 +308,17 @@ def _range(text: str, first: int, last: int) -> range:
 
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _parts(text: str) -> list[object]:
+    """What a text names that begins as a JSON list, or is parted by commas."""
+    if not text.lstrip().startswith("["):
+        return [*_words(text)]
+    try:
+        return list(json.loads(text))
+    except ValueError:
+        message = "it begins as a JSON list and is none"
+        raise ValueError(message) from None
 
 
 def _masked(key: str, value: str) -> str:

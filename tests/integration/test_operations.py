@@ -353,11 +353,11 @@ class Died(BaseException):
 class Dying(LocalStorage):
     """A disk on which a committer gets as far as the files of its next version."""
 
-    def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
-        """See `Storage.put_if_absent`."""
+    def put_once_sure(self, path: str, buffers: Sequence[Buffer], sure: Callable[[], None]) -> Put:
+        """See `PutsOnceSure`."""
         if path.endswith(".manifest"):
             raise Died
-        return super().put_if_absent(path, buffers)
+        return super().put_once_sure(path, buffers, sure)
 
 
 @dataclass(frozen=True)

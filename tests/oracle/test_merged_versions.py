@@ -245,12 +245,12 @@ class Beginning(LocalStorage):
 
     begun = False
 
-    def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
-        """See `Storage.put_if_absent`."""
+    def put_once_sure(self, path: str, buffers: Sequence[Buffer], sure: Callable[[], None]) -> Put:
+        """See `PutsOnceSure`."""
         if path.endswith(".manifest") and not self.begun:
             self.begun = True
             lance.dataset(local_path(self.uri)).initialize_mem_wal(bucket_column="a", num_buckets=2)
-        return super().put_if_absent(path, buffers)
+        return super().put_once_sure(path, buffers, sure)
 
 
 def test_a_log_that_begins_while_a_mixed_version_is_put_cuts_it(tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ def test_roots_are_made_canonical() -> None:
     roots = read_settings({"roots": "S3A://Lake/x/, s3://lake/y"}).roots
     assert roots == ("s3://lake/x", "s3://lake/y")
     assert read_settings({"roots": ["s3://lake/a,b"]}).roots == ("s3://lake/a,b",)
+    assert read_settings({"roots": '["s3://lake/a,b", "file:///c"]'}).roots == ("s3://lake/a,b", "file:///c")
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,7 @@ def test_roots_are_made_canonical() -> None:
         ("partitions", "0-99999999999", "partitions: '0-99999999999' has more than 100,000 partitions"),
         ("partitions", "1-x", "partitions: '1-x' is neither a partition nor a range"),
         ("roots", "s3://lake/../x", "roots: "),
+        ("roots", '["s3://lake/x", ', "roots: it begins as a JSON list and is none"),
     ],
 )
 def test_a_wrong_value_is_named_with_where_it_was_said(
