@@ -201,7 +201,6 @@ class Versions:
         if self._checks is not None:
             self._checks.check_conditions()
         is_first = self._naming is None and not self.numbers()
-        self._looked_at = self._clock()
         if not is_first:
             self._look_first(publication)
         if sure is not None and (is_first or publication.before):

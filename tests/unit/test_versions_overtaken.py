@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from lakefold_table.versions import HINT, LOOK_SECONDS, PROVEN_SECONDS, Publishe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
     from pathlib import Path
 
     from lakefold_table.storage.base import Buffer, Put
@@ -71,6 +73,20 @@ def line() -> Iterator[Line]:
     MemoryStorage.forget(NAME)
 
 
+@contextmanager
+def stopped_at_the_put(line: Line, version: int) -> Iterator[Future[Published]]:
+    """A process publishes this version, stands still between its last look and the put, and then goes on."""
+    hold = Hold(suffix=Scheme.V2.path(version))
+    line.store.faults.plan(hold)
+    with ThreadPoolExecutor(1) as pool:
+        put = pool.submit(line.publish, version)
+        try:
+            assert hold.reached.wait(30)
+            yield put
+        finally:
+            hold.release.set()
+
+
 def cleaned_up(line: Line) -> None:
     line.others(3, 4)
     line.remove(1, 2, 3)
@@ -111,41 +127,25 @@ def test_nothing_is_put_where_the_line_went_on_without(line: Line, act: Callable
 
 
 def test_on_a_local_disk_what_was_put_a_moment_late_is_not_told_either(line: Line) -> None:
-    hold = Hold(suffix=Scheme.V2.path(3))
-    line.store.faults.plan(hold)
-    with ThreadPoolExecutor(1) as pool:
-        put = pool.submit(line.publish, 3)
-        assert hold.reached.wait(30)
+    with stopped_at_the_put(line, 3) as put:
         cleaned_up(line)
-        hold.release.set()
-        with pytest.raises(StopError, match="version 3 was put, but the newest is 4"):
-            put.result(30)
+    with pytest.raises(StopError, match="version 3 was put, but the newest is 4"):
+        put.result(30)
 
 
 def test_a_version_is_told_though_others_clean_up_right_behind_it(line: Line) -> None:
-    hold = Hold(suffix=Scheme.V2.path(3))
-    line.store.faults.plan(hold)
-    with ThreadPoolExecutor(1) as pool:
-        put = pool.submit(line.publish, 3)
-        assert hold.reached.wait(30)
+    with stopped_at_the_put(line, 3) as put:
         line.remove(1, 2)
-        hold.release.set()
-        assert put.result(30) is Published.OURS
+    assert put.result(30) is Published.OURS
 
 
 @pytest.mark.parametrize("act", [cleaned_up, cleaned_up_but_for_a_tag, cleaned_up_but_for_a_tag_a_moment_ago])
 def test_what_was_put_late_is_not_told_as_published(line: Line, act: Callable[[Line], None]) -> None:
-    """The process stood still between its last look and the put."""
-    hold = Hold(suffix=Scheme.V2.path(3))
-    line.store.faults.plan(hold)
-    with ThreadPoolExecutor(1) as pool:
-        put = pool.submit(line.publish, 3)
-        assert hold.reached.wait(30)
+    with stopped_at_the_put(line, 3) as put:
         act(line)
         line.clock.now += LOOK_SECONDS + 1
-        hold.release.set()
-        with pytest.raises(StopError, match="version 3 was put, but the newest is 4"):
-            put.result(30)
+    with pytest.raises(StopError, match="version 3 was put, but the newest is 4"):
+        put.result(30)
 
 
 @pytest.mark.parametrize("later", [0, PROVEN_SECONDS + 1])
@@ -190,6 +190,19 @@ def test_a_table_made_again_between_look_and_put_is_told_on_a_disk(
     with pytest.raises(StopError, match="version 2 was the newest, now it is 1"):
         line.publish(3)
     assert Versions(store, "_versions", detect).numbers() == [1]
+
+
+def test_a_put_that_is_made_again_proves_nothing_of_the_line(tmp_path: Path) -> None:
+    """It finds its own version in its place, without a look at what came behind."""
+    store, clock = LocalStorage(tmp_path), Clock()
+    line = Line(MemoryStorage(URI), clock, Versions(store, "_versions", detect, clock=clock))
+    assert [line.publish(number) for number in (1, 2, 3)] == [Published.OURS] * 3
+    clock.now += PROVEN_SECONDS + 1
+    for number in (4, 5):
+        store.put(Scheme.V2.path(number), [b"theirs"])
+    store.delete(Scheme.V2.path(4))
+    with pytest.raises(StopError, match="version 3 was put, but the newest is 5"):
+        line.publish(3)
 
 
 def test_where_no_version_is_left_it_is_tried_again(line: Line) -> None:
@@ -316,26 +329,16 @@ def test_a_line_that_is_written_to_all_the_time_is_looked_at_once_a_version(
 
 
 def test_a_put_that_took_long_is_looked_after(line: Line) -> None:
-    hold = Hold(suffix=Scheme.V2.path(3))
-    line.store.faults.plan(hold)
-    with ThreadPoolExecutor(1) as pool:
-        put = pool.submit(line.publish, 3)
-        assert hold.reached.wait(30)
+    with stopped_at_the_put(line, 3) as put:
         line.clock.now += LOOK_SECONDS + 1
-        hold.release.set()
-        assert put.result(30) is Published.OURS
+    assert put.result(30) is Published.OURS
     assert line.publish(4) is Published.OURS
 
 
 def test_a_version_of_ours_proves_the_line_from_the_look_on_not_from_the_answer(line: Line) -> None:
-    hold = Hold(suffix=Scheme.V2.path(3))
-    line.store.faults.plan(hold)
-    with ThreadPoolExecutor(1) as pool:
-        put = pool.submit(line.publish, 3)
-        assert hold.reached.wait(30)
+    with stopped_at_the_put(line, 3) as put:
         line.clock.now += LOOK_SECONDS / 2
-        hold.release.set()
-        assert put.result(30) is Published.OURS
+    assert put.result(30) is Published.OURS
     line.clock.now += PROVEN_SECONDS - LOOK_SECONDS / 4
     line.others(4, 5)
     line.remove(1, 2, 4)
