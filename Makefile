@@ -7,7 +7,7 @@ STAMP := $(VENV)/.stamp
 # Where an editable install of this tree finds its packages; linters that import need the same.
 ROOTS := .:protos:table:log:ingest:committer:reader
 # Modules of the pure core that lie beside others which may do IO; table/lakefold_table/lance is wholly pure.
-CORE := $(addprefix table/lakefold_table/,batches.py compact.py entry.py errors.py format.py marks.py owner.py roots.py values.py) \
+CORE := $(addprefix table/lakefold_table/,batches.py compact.py entry.py errors.py format.py marks.py owner.py roots.py succession.py values.py) \
 	$(addprefix log/lakefold_log/,answers.py record.py) \
 	$(addprefix committer/lakefold_committer/,binding.py fold.py grouping.py keys.py)
 # Tests without a broker that take longer: they play histories, try every store, or start processes.
@@ -19,7 +19,7 @@ CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types test-fast test-oracle test-integration test-azure soak bench docs generate charts setup lock clean
+.PHONY: help demo test lint types test-fast test-oracle test-integration test-faults test-azure test-clients soak bench docs generate charts setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,19 +48,28 @@ types: setup ## mypy, strict, over packages and tests
 
 test-fast: setup ## the tests that need no broker and no Spark, and take no time (under a minute)
 	$(STEP) 'fast tests'
-	@$(BIN)/pytest -q tests $(addprefix --ignore=tests/,integration oracle azure) $(addprefix --ignore=,$(LONGER)) -n 2
+	@$(BIN)/pytest -q tests $(addprefix --ignore=tests/,integration oracle azure clients faults) $(addprefix --ignore=,$(LONGER)) -n 2
 
-test-oracle: setup ## the tests that hold our tables against pylance's, both ways; stores; random and simulated histories
+test-oracle: setup ## the tests that hold our tables against pylance's, both ways; stores; random and simulated histories; faults
 	$(STEP) 'oracle tests'
-	@$(BIN)/pytest -q tests/oracle $(LONGER) -n 2
+	@$(BIN)/pytest -q tests/oracle tests/faults --ignore=tests/faults/broker $(LONGER) -n 2
 
 test-integration: .java setup ## the tests that start a real broker and Spark, on free ports
 	$(STEP) 'integration tests'
-	@$(BIN)/pytest tests/integration -n 2 --dist loadfile
+	@$(BIN)/pytest tests/integration tests/faults/broker -n 2 --dist loadfile
+
+test-faults: .java setup ## every point of the fault-injection tests, an hour or more; needs strace (apt-get install strace); `make test` plays some
+	$(STEP) 'faults, all of them'
+	@command -v strace >/dev/null || { echo 'strace is missing: apt-get install strace' >&2; exit 1; }
+	@$(BIN)/pytest tests/faults --all-faults -n 2
 
 test-azure: setup ## the tests on Azure's emulator, fetched once from npm and PyPI; not part of `make test`
 	$(STEP) 'tests on Azure'
 	@$(BIN)/pytest -q tests/azure
+
+test-clients: .java setup ## other clients beside ours, each in its own environment, fetched once; not part of `make test`
+	$(STEP) 'tests with other clients'
+	@$(BIN)/pytest -q tests/clients -n 2
 
 soak: setup ## simulated committers in trouble, seed by seed, for SECONDS=600, or SEEDS=1000 (FIRST= the first one)
 	@$(BIN)/python -m tests.simulation.soak $(if $(SEEDS),--seeds $(SEEDS),--seconds $(or $(SECONDS),600)) \

@@ -19,6 +19,7 @@ from rich.table import Table
 from benchmarks import (
     changes,
     commits,
+    fairness,
     folding,
     large,
     latency,
@@ -78,6 +79,7 @@ def _parts(share: int) -> dict[str, Callable[[Ground], dict[str, float]]]:
     return {
         "commits": partial(commits.measure, transactions=100_000 // share),
         "producers": partial(producers.measure, transactions=32_000 // share),
+        "fairness": partial(fairness.measure, unknown=60_000 // share, large=200 // share),
         "latency": partial(latency.measure, proposals=1_000 // share, fragments=100_000 // share),
         "large": partial(large.measure, transactions=20_000 // share, fragments=100_000 // share),
         "mixed": partial(mixed.measure, transactions=20_000 // share, fragments=10_000 // share),

@@ -181,6 +181,9 @@ spark.read.format("lakefold").option("versionAsOf", 12).load("s3://lake/flights"
 spark.readStream.format("lakefold").option("maxVersionsPerTrigger", 100).load("s3://lake/flights")
 ```
 
+In SQL a table gets a name by `CREATE TEMPORARY VIEW flights USING lakefold OPTIONS (path 's3://lake/flights')`.
+`CREATE TABLE` is refused: Spark hands a Python source no options when it reads a table of its catalog.
+
 A name that isn't below is refused, as is one that has no meaning for the read; case doesn't matter. Options
 that begin with `storage.` or `storageOptions.` go to the store without that, as `storage.aws_region`, and
 are the `storage_options` of `lakefold.open`; Spark makes their names lower-case.
@@ -206,13 +209,14 @@ SPARK_NOTES = """\
 
 - **Without `startingVersion`** the content at the time of `load` comes first, then each version's rows.
   Where it stands is the text of a cursor in Spark's checkpoint: a batch that is run again reads the same
-  rows, and a query on a table that was made anew is refused.
+  rows, and a query on a table or a branch that was made anew ends with an error.
 - **A version is never split** over batches; the content at the start is, by fragments.
 - **Versions that delete or change rows** end a query that reads inserts, with what to set. Many proposals
   share a version here: with `skipChangeCommits` and `ignoreDeletes` the rows appended beside a delete or an
   update are still read.
 - **Changed columns** end a query; started again, it goes on with the table's columns as they are then. A
-  row older than a column has null in it.
+  row older than a column has null in it. Where a value doesn't fit the column's type as it is then, the query
+  ends with an error that names version and column; with `misfits` it goes on.
 - `startingVersion`, `endingVersion` and the two times are included, as Delta's are. (`lakefold.changes(uri,
   7, 12)` begins behind version 7.)
 - **Triggers**: `availableNow` ends at the version that is the newest at its start; `once` ignores limits.

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from lakefold_reader.consumers import consumers as consumers
     from lakefold_reader.cursor import Cursor as Cursor
     from lakefold_reader.feed import changes as changes
+    from lakefold_reader.feed_parts import MisfitError as MisfitError
     from lakefold_reader.feed_parts import RewrittenError as RewrittenError
     from lakefold_reader.snapshot import Table as Table
     from lakefold_reader.snapshot import open_table as open  # noqa: A004 - lakefold.open is the name users know
+    from lakefold_reader.starting import MadeAnewError as MadeAnewError
     from lakefold_reader.tail import Pace as Pace
     from lakefold_reader.tail import Tail as Tail
     from lakefold_reader.tail import tail as tail
@@ -51,6 +53,8 @@ __all__ = [
     "DamagedError",
     "InvalidError",
     "LakefoldError",
+    "MadeAnewError",
+    "MisfitError",
     "NotATableError",
     "NotFoldedYetError",
     "OutcomesTopic",
@@ -75,9 +79,10 @@ _HOMES = {
     "lakefold_reader.consumers": ("Consumer", "consumers"),
     "lakefold_reader.cursor": ("Cursor",),
     "lakefold_reader.feed": ("changes",),
-    "lakefold_reader.feed_parts": ("RewrittenError",),
+    "lakefold_reader.feed_parts": ("MisfitError", "RewrittenError"),
     "lakefold_reader.snapshot": ("Table",),
     "lakefold_reader.take": ("RowsNotFoundError",),
+    "lakefold_reader.starting": ("MadeAnewError",),
     "lakefold_reader.tail": ("Pace", "Tail", "tail"),
     "lakefold_reader.waking": ("OutcomesTopic",),
     "lakefold_table.refs": ("UnknownRefError",),

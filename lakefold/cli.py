@@ -6,19 +6,21 @@ Nothing heavy is imported: `lakefold --help` answers at once, and the committer 
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import io
-import json
 import os
 import signal
 import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
-from lakefold_table.errors import InvalidError, LakefoldError
+from lakefold.output import print_json, print_line
+from lakefold_table.errors import InvalidError, LakefoldError, NotATableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +31,9 @@ USAGE: Final = 2
 _INTERRUPTED: Final = 128 + signal.SIGINT
 _BROKEN_PIPE: Final = 1
 """Nobody reads stdout any more (`lakefold tail | head`); click's own code for it."""
+
+MOST_NAMED: Final = 10
+"""How many tables a hint names at most."""
 
 EXTRAS: Final = {"confluent_kafka": "kafka", "prometheus_client": "committer", "pyspark": "ingest"}
 """The optional libraries, and the extra of the package that brings each."""
@@ -100,6 +105,17 @@ class VerbGroup(click.Group):
         del ctx
         verb = VERBS.get(cmd_name)
         return None if verb is None else verb.load()
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb that is called. A name that is none is refused with the nearest one."""
+        name = args[0]
+        if name not in VERBS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, VERBS, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else "`lakefold --help` lists the verbs"
+            ctx.fail(f"there is no verb {name!r}: {hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the verbs from the table, so that help loads none of them."""
@@ -192,10 +208,25 @@ def run(args: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _name_tables_below(error: NotATableError) -> None:
+    """Add the tables that lie below the folder to the hint: people name the lake instead of a table."""
+    from lakefold.tables import local_tables
+
+    if not error.where.startswith("file:"):
+        return
+    tables = list(islice(local_tables([error.where]), MOST_NAMED + 1))
+    if tables:
+        more = ", …" if len(tables) > MOST_NAMED else ""
+        names = ", ".join(tables[:MOST_NAMED])
+        error.hint = "; ".join(text for text in (error.hint, f"tables below it: {names}{more}") if text)
+
+
 def _tell(error: LakefoldError, *, as_json: bool, code: int | None = None) -> None:
-    click.echo(f"Error: {f'{error.where}: ' if error.where else ''}{error.message}", err=True)
+    if isinstance(error, NotATableError):
+        _name_tables_below(error)
+    print_line(f"Error: {f'{error.where}: ' if error.where else ''}{error.message}", err=True)
     if error.hint:
-        click.echo(f"Hint: {error.hint}", err=True)
+        print_line(f"Hint: {error.hint}", err=True)
     if as_json:
         _tell_json(error, error.exit_code if code is None else code)
 
@@ -225,7 +256,7 @@ def _silence_stdout() -> None:
 
 def _tell_json(error: LakefoldError, code: int) -> None:
     told = {"message": error.message, "where": error.where, "hint": error.hint, "exit_code": code}
-    click.echo(json.dumps({"error": {"kind": type(error).__name__, **told}}, ensure_ascii=False))
+    print_json({"error": {"kind": type(error).__name__, **told}})
 
 
 def _terminate(number: int, _: object) -> NoReturn:

@@ -2,60 +2,116 @@
 
 The note says how far which log was folded into the table. Of one that is there its marks tell that; of one
 that was deleted by hand, the outcomes do.
+
+Whether a table may be dropped is decided where versions are: `condemn` publishes one that says it is dropped,
+under the same condition as any other version. Who binds or folds the table at the same time loses that put or
+makes this one lose, and then reads what the other said. So what was seen before a prompt decides nothing.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from lakefold_committer.lines import root_of, versions_of
+from lakefold_committer.moving import publish_move
 from lakefold_committer.opening import open_table
 from lakefold_log.admin import Admin
 from lakefold_log.outcomes import read_outcomes
 from lakefold_log.topics import describe, watermarks
 from lakefold_table.dropped import INSIDE, Dropped, Line, read_dropped, write_dropped
 from lakefold_table.entry import Committed
-from lakefold_table.errors import DamagedError, InvalidError, NotATableError
+from lakefold_table.errors import DamagedError, NotATableError, PreconditionError, RetryError
 from lakefold_table.lance.table import LanceFormat
+from lakefold_table.marks import Move, Why
 from lakefold_table.refs import Refs
 from lakefold_table.removing import remove_line, remove_rest
 from lakefold_table.storage import open_storage
-from lakefold_table.uri import FILE, local_path, place
+from lakefold_table.uri import FILE, canonical, local_path, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakefold_committer.fold import Table
     from lakefold_log.admin import KafkaConfig
     from lakefold_log.topics import Topics
     from lakefold_table.entry import LogId, Position
     from lakefold_table.marks import Marks
 
+_ROUNDS = 20
+"""How often branches that appear while a table is condemned are condemned as well."""
+
 
 def lines_there(uri: str, storage_options: Mapping[str, str]) -> tuple[Line, ...]:
-    """The lines of the table, the main one last, with what was folded into each.
+    """Returns the table's branches and its main line, the main one last, with what was folded into each.
 
-    Raises `NotATableError` where there is none, `InvalidError` while any line is bound to a log.
+    Raises `NotATableError` if there is no table, `PreconditionError` if any of them is bound to a log.
     """
-    found = []
-    for branch in (*sorted(Refs(open_storage(uri, storage_options)).branches()), ""):
-        root = root_of(uri, branch)
-        table = open_table(LanceFormat(), versions_of(uri, branch, storage_options), root)
-        bound = table.marks.position
-        if bound is not None:
-            raise InvalidError(
-                f"it is bound to {bound}: a committer may fold it at any time",
-                where=root,
-                hint="`lakefold detach` first",
-            )
-        found.append(Line(branch, table.marks.table_id, table.version, _folded(table.marks)))
-    if not found[-1].version:
+    lines = tuple(_line(uri, branch, storage_options) for branch in _branches(uri, storage_options))
+    if not lines[-1].version:
         raise NotATableError("there is no table here", where=uri)
-    return tuple(found)
+    return lines
+
+
+def condemn(uri: str, storage_options: Mapping[str, str]) -> tuple[Line, ...]:
+    """Publishes a version of each branch and of the main line that says that the table is dropped.
+
+    From then on committers refuse what is proposed to it, and `lakefold adopt` refuses to bind it. Returns
+    what `lines_there` does. Raises `PreconditionError` if one of them is bound to a log by now, and as
+    `publish_move` does; what was condemned until then `lakefold adopt --keep` binds again.
+    """
+    lines_there(uri, storage_options)
+    condemned: dict[str, Line] = {}
+    for _ in range(_ROUNDS):
+        missing = [name for name in _branches(uri, storage_options) if name not in condemned]
+        if not missing:
+            return tuple(line for name, line in sorted(condemned.items(), key=lambda one: not one[0]))
+        for branch in missing:
+            condemned[branch] = _condemned_line(uri, branch, storage_options)
+    raise RetryError("branches are made while the table is dropped", where=uri, hint="call it again")
+
+
+def _condemned_line(uri: str, branch: str, storage_options: Mapping[str, str]) -> Line:
+    def decide(table: Table) -> Move:
+        _check_unbound(table.marks, table.uri)
+        return Move(Why.DROPPED, None, None, time.time_ns() // 1000)
+
+    table = _opened(uri, branch, storage_options)
+    if table.version and not table.marks.dropped:
+        publish_move(LanceFormat(), versions_of(uri, branch, storage_options), root_of(uri, branch), decide)
+    return _line_of(table, branch)
+
+
+def _branches(uri: str, storage_options: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of the table's branches, then the empty one of its main line."""
+    return (*sorted(Refs(open_storage(uri, storage_options)).branches()), "")
+
+
+def _line(uri: str, branch: str, storage_options: Mapping[str, str]) -> Line:
+    table = _opened(uri, branch, storage_options)
+    _check_unbound(table.marks, table.uri)
+    return _line_of(table, branch)
+
+
+def _line_of(table: Table, branch: str) -> Line:
+    return Line(branch, table.marks.table_id, table.version, _folded(table.marks))
+
+
+def _check_unbound(marks: Marks, where: str) -> None:
+    if marks.position is not None:
+        raise PreconditionError(
+            f"it is bound to {marks.position}: a committer may fold it at any time",
+            where=where,
+            hint="`lakefold detach` first",
+        )
+
+
+def _opened(uri: str, branch: str, storage_options: Mapping[str, str]) -> Table:
+    return open_table(LanceFormat(), versions_of(uri, branch, storage_options), root_of(uri, branch))
 
 
 def lines_reported(uri: str, config: KafkaConfig, topics: Topics) -> tuple[Line, ...]:
@@ -87,36 +143,83 @@ def known_dropped(uri: str, storage_options: Mapping[str, str]) -> Dropped | Non
         return None
 
 
-def note(uri: str, lines: tuple[Line, ...], storage_options: Mapping[str, str], *, removing: bool) -> Dropped:
-    """Write the note: these lines lay there, and are dropped. Gives it, with what was noted before."""
-    now = Dropped(time.time_ns() // 1000, lines, removing=removing)
-    told = now.after(known_dropped(uri, storage_options))
-    write_dropped(uri, told, storage_options)
-    return told
+def note(uri: str, lines: tuple[Line, ...], storage_options: Mapping[str, str]) -> Dropped:
+    """Writes that a table with these lines lay there and is gone. Returns it with what was noted before."""
+    noted = Dropped(_now_us(), lines).after(known_dropped(uri, storage_options))
+    write_dropped(uri, noted, storage_options)
+    return noted
 
 
 def remove(
-    uri: str, branches: list[str], storage_options: Mapping[str, str], told: Callable[[int], None]
+    uri: str, lines: tuple[Line, ...], storage_options: Mapping[str, str], progress: Callable[[int], None]
 ) -> None:
-    """Remove the table's files. On a local disk its folder is moved aside first, in one step."""
+    """Removes the files of a condemned table and leaves the note. Goes on where that was cut short.
+
+    On a local disk its folder is moved aside first, in one step, and what was moved is proven to be the
+    condemned table. Raises `PreconditionError` if it is another one, and puts it back.
+    """
+    before = known_dropped(uri, storage_options)
     if place(uri).scheme == FILE:
-        _remove_folder(uri)
-        return
-    for branch in (*branches, ""):
-        remove_line(versions_of(uri, branch, storage_options))
-    remove_rest(open_storage(uri, storage_options), told, besides={INSIDE})
+        _remove_folder(uri, lines, before)
+    else:
+        removing = Dropped(_now_us(), lines, removing=True).after(before)
+        write_dropped(uri, removing, storage_options)
+        for branch in (*(line.branch for line in lines if line.branch), ""):
+            remove_line(versions_of(uri, branch, storage_options))
+        remove_rest(open_storage(uri, storage_options), progress, besides={INSIDE})
+    note(uri, lines, storage_options)
 
 
-def _remove_folder(uri: str) -> None:
+def _remove_folder(uri: str, lines: tuple[Line, ...], before: Dropped | None) -> None:
     path = Path(local_path(uri))
+    if before is not None and before.aside:
+        _remove_aside(uri, path, before, None)
+    if not path.exists():
+        return
+    name = f"{path.name}.{uuid.uuid4().hex}.dropped"
+    removing = Dropped(_now_us(), lines, removing=True, aside=name).after(before)
+    write_dropped(uri, removing)
+    try:
+        path.rename(path.with_name(name))
+    except OSError as error:
+        message = f"its folder can't be moved aside: {error.strerror}"
+        raise PreconditionError(message, where=uri, hint="mend that, then drop it again") from error
+    _remove_aside(uri, path, removing, before)
+
+
+def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | None) -> None:
+    """Removes the folder that was moved aside, once it is proven to hold the condemned table.
+
+    If it isn't, the note of `earlier` drops is written again: this table was not dropped.
+    """
+    aside = path.with_name(removing.aside)
+    if not aside.exists():
+        return
+    if not removing.condemned:
+        if not _is_condemned(aside):
+            write_dropped(uri, replace(earlier or Dropped(_now_us()), removing=False, aside=""))
+            _put_back(uri, path, aside)
+        write_dropped(uri, replace(removing, condemned=True))
+    shutil.rmtree(aside)
+
+
+def _is_condemned(folder: Path) -> bool:
+    uri = canonical(folder)
+    tables = [_opened(uri, branch, {}) for branch in _branches(uri, {})]
+    return all(table.marks.dropped for table in tables if table.version)
+
+
+def _put_back(uri: str, path: Path, aside: Path) -> NoReturn:
+    hint = "nothing was deleted"
     if path.exists():
-        try:
-            path.rename(path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.dropped"))
-        except OSError as error:
-            raise InvalidError(f"its folder can't be moved aside: {error.strerror}", where=uri) from error
-    aside = re.compile(re.escape(path.name) + r"\.[0-9a-f]{8}\.dropped")
-    for one in [one for one in path.parent.iterdir() if aside.fullmatch(one.name)]:
-        shutil.rmtree(one)
+        hint = f"another table was made at its place meanwhile: this one lies in {aside}"
+    else:
+        aside.rename(path)
+    raise PreconditionError("it was bound to a log again while it was dropped", where=uri, hint=hint)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
 
 
 def _folded(marks: Marks) -> tuple[Position, ...]:

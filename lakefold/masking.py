@@ -35,6 +35,11 @@ def masked(text: str) -> str:
     return text
 
 
+def is_secret(name: str) -> bool:
+    """Whether an option of this name holds a secret."""
+    return bool(_SECRET_NAME.search(name))
+
+
 def mask_line(_: object, __: str, line: MutableMapping[str, object]) -> MutableMapping[str, object]:
     """A structlog processor: masks each value of a line."""
     for name, value in line.items():

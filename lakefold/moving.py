@@ -21,8 +21,9 @@ from lakefold_log.admin import Admin
 from lakefold_log.lookup import Lookup
 from lakefold_log.partition import partition_of
 from lakefold_log.topics import describe, watermarks
+from lakefold_log.trust import Trust
 from lakefold_table.entry import Position
-from lakefold_table.errors import InvalidError, NotATableError, StopError
+from lakefold_table.errors import NotATableError, PreconditionError, StopError
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.lance.table import LanceFormat
 from lakefold_table.marks import Move, Why
@@ -52,6 +53,17 @@ class There:
 
 
 @dataclass(frozen=True, slots=True)
+class Consent:
+    """What an operator has said: take marks that can't be proven, bind a table that is being dropped."""
+
+    unproven: bool = False
+    dropped: bool = False
+
+
+NO_CONSENT = Consent()
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """The brokers, the topics, and the committers' group."""
 
@@ -78,12 +90,15 @@ class Cluster:
 
     def witness(self, partition: int) -> Witness:
         """What was reported of the tables of a partition."""
-        return OutcomesWitness(self.kafka, Admin(self.kafka), self.topics, partition)
+        admin = Admin(self.kafka)
+        found = stamps.read(admin, self.group, self.topics.transactions, partition)
+        trust = Trust(None if found is None else found[1].outcomes_key)
+        return OutcomesWitness(self.kafka, admin, self.topics, partition, trust)
 
     def check_none_waits(self, table: Table, uri: str, branch: str) -> None:
-        """Raises `InvalidError` where an entry of this line waits in the log that the table is bound to.
+        """Raises `PreconditionError` if an entry of this line waits in the log that the table is bound to.
 
-        Also where that log isn't there to be asked.
+        It also does if that log isn't there to be asked.
         """
         bound = table.marks.position
         if bound is None:
@@ -91,7 +106,7 @@ class Cluster:
         topics = replace(self.topics, transactions=bound.topic or self.topics.transactions)
         lookup = Lookup(self.kafka, topics, uri, bound.log.partition, timeout_s=QUESTION_S)
         if lookup.log != bound.log:
-            raise InvalidError(
+            raise PreconditionError(
                 f"the table is bound to {bound.log}, the brokers hold {lookup.log}: what waits in the first "
                 "can't be told",
                 where=table.uri,
@@ -100,7 +115,7 @@ class Cluster:
         first = max(lookup.standing(self.group).next_offset, bound.offset + 1)
         waiting = lookup.newest_entry(lambda one: one.envelope.branch == branch, from_offset=first)
         if waiting is not None:
-            raise InvalidError(
+            raise PreconditionError(
                 f"{waiting.position} waits for this table, and perhaps others before it",
                 where=table.uri,
                 hint="stop its writers and let a committer fold them; or give them up by --unanswered: they "
@@ -117,7 +132,7 @@ def move_lines(
     *,
     witness: Witness | None = None,
     keeps_place: bool = False,
-    unproven: bool = False,
+    consent: Consent = NO_CONSENT,
 ) -> Iterator[tuple[str, Moved]]:
     """Moves the branches of a table, then its main line; yields each branch's name (empty: none) and move.
 
@@ -132,7 +147,7 @@ def move_lines(
         versions = versions_of(uri, branch, storage_options)
 
         def decide(table: Table, branch: str = branch, versions: Versions = versions) -> Move:
-            _check(table, why, there)
+            _check(table, why, there, consent)
             if witness is not None:
                 _check_set_back(table, versions, witness)
             if cluster is not None:
@@ -144,7 +159,9 @@ def move_lines(
         root = root_of(uri, branch)
         outcomes = "" if there is None else there.outcomes
         try:
-            moved = publish_move(table_format, versions, root, decide, outcomes=outcomes, unproven=unproven)
+            moved = publish_move(
+                table_format, versions, root, decide, outcomes=outcomes, unproven=consent.unproven
+            )
         except (_LeftAsItIsError, NotATableError):
             if not branch and not moved_any:
                 raise
@@ -153,13 +170,19 @@ def move_lines(
         yield branch, moved
 
 
-class _LeftAsItIsError(InvalidError):
+class _LeftAsItIsError(PreconditionError):
     """The line can't be moved so: a branch is passed over then."""
 
 
-def _check(table: Table, why: Why, there: There | None) -> None:
+def _check(table: Table, why: Why, there: There | None, consent: Consent) -> None:
     """Raises where this line isn't one that can be moved so."""
     bound = table.marks.position
+    if table.marks.dropped and not (why is Why.ADOPTED and consent.dropped):
+        raise _LeftAsItIsError(
+            "the table is being dropped",
+            where=table.uri,
+            hint="`lakefold drop` finishes that, `lakefold adopt --keep` keeps the table",
+        )
     if why is Why.ADOPTED:
         if bound is not None:
             raise _LeftAsItIsError(

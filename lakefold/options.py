@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from pydantic_core import PydanticUndefined
 
-from lakefold.settings import PREFIX, Settings, read_settings
+from lakefold.masking import is_secret
+from lakefold.settings import PREFIX, TABLES, Settings, read_settings, variable_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,13 @@ _METAVARS: Final = {
     "roots": "URI",
     "partitions": "LIST",
 }
-_TYPES: Final[dict[Any, str]] = {int: "INTEGER", int | None: "INTEGER", float: "SECONDS", str: "TEXT"}
+_TYPES: Final[dict[Any, str]] = {
+    bool: "BOOLEAN",
+    int: "INTEGER",
+    int | None: "INTEGER",
+    float: "SECONDS",
+    str: "TEXT",
+}
 
 Result = TypeVar("Result")
 
@@ -53,6 +60,7 @@ def settings_options(*names: str) -> Callable[[Callable[..., Result]], Callable[
         def call(*args: object, config: Path | None, **rest: object) -> Result:
             said = {name: rest.pop(name) for name in names}
             flags = {name: value for name, value in said.items() if value not in (None, ())}
+            _warn_of_secrets(flags)
             if "roots" in flags:
                 flags["roots"] = list(flags["roots"])  # type: ignore[call-overload]
             return function(*args, settings=read_settings(flags, config), **rest)
@@ -109,6 +117,22 @@ def check_one_of(point: Point, **given: object) -> None:
 def examples(*lines: str) -> str:
     """Give the epilog of a verb's help: its examples, each on a line of its own."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _warn_of_secrets(flags: dict[str, object]) -> None:
+    """Say on stderr that a secret was given as a flag, where each user of the machine can see it."""
+    for setting in TABLES.keys() & flags.keys():
+        given = flags[setting]
+        for text in given if isinstance(given, tuple) else ():
+            option = str(text).partition("=")[0].strip()
+            if is_secret(option):
+                flag = _SINGULAR.get(setting, f"--{setting}")
+                click.echo(
+                    f"Warning: {flag} {option}=… shows in the process list and the shell's history: set "
+                    f"{variable_of(setting, option)}, or the option in the table [{setting}] of the --config "
+                    "file",
+                    err=True,
+                )
 
 
 def _config_option(function: Callable[..., Result]) -> Callable[..., Result]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-import click
-
+from lakefold.output import print_json, print_line
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 
 if TYPE_CHECKING:
@@ -20,10 +18,10 @@ def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
     if as_json:
         from lakefold_log.envelope import json_form, outcome_message
 
-        click.echo(json.dumps(json_form(outcome_message(outcome)), ensure_ascii=False))
+        print_json(json_form(outcome_message(outcome)))
         return
     key = f"{outcome.app_id}:{outcome.batch_id}" if outcome.batch_id is not None else outcome.uuid or "-"
-    click.echo(f"{outcome.position}  {key}  {result_text(outcome)}")
+    print_line(f"{outcome.position}  {key}  {result_text(outcome)}")
 
 
 def result_text(outcome: Outcome) -> str:

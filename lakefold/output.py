@@ -4,32 +4,67 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+import sys
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Final
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+SEPARATOR: Final = "  "
+NARROWEST: Final = 9
+"""A column that is shortened keeps so many characters at least."""
 
-# Line ends stay: they are no danger, and whoever shows one on purpose means it.
-_CONTROL = re.compile(r"[^\n\r\t\x20-\x7e\xa1-\U0010ffff]|[\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# Characters that move the cursor, end a line for some program, change the direction of the text, or can't be
+# encoded. A text of several lines keeps its line ends and tabs.
+_IN_A_LINE = re.compile(
+    r"[^\x20-\x7e\xa1-\ud7ff\ue000-\U0010ffff]|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
+_IN_A_TEXT = re.compile(rf"(?![\n\r\t])(?:{_IN_A_LINE.pattern})")
 
 
 def shown(text: str) -> str:
-    """The text for a terminal: what a message calls itself may not move the cursor, so that is escaped."""
-    return text if text.isprintable() else _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    """A text of several lines for a terminal, with control characters escaped."""
+    return text if text.isprintable() else _IN_A_TEXT.sub(_escaped, text)
+
+
+def one_line(text: str) -> str:
+    """As `shown` for what is one line: line ends and tabs are escaped, so that no value can begin a line."""
+    return text if text.isprintable() else _IN_A_LINE.sub(_escaped, text)
+
+
+def print_line(text: str, *, err: bool = False) -> None:
+    """Print one line on stdout, or on stderr. Control characters in it are escaped."""
+    click.echo(one_line(text), err=err)
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document on one line: the whole answer, or one item of a stream."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    """Print one JSON document on one line: the whole answer, or one item of a stream.
+
+    Control characters are escaped in JSON's form, so that the line is one for every program and harmless on a
+    terminal. JSON itself demands that only below U+0020.
+    """
+    text = json.dumps(value, ensure_ascii=False)
+    click.echo(text if text.isprintable() else _IN_A_LINE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
-def print_columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows below a header, each column as wide as its widest cell; numbers stand to the right."""
+def print_columns(
+    header: Sequence[str], rows: Sequence[Sequence[object]], *, shorten: Collection[str] = ()
+) -> None:
+    """Print rows below a header, each column as wide as its widest cell; numbers stand to the right.
+
+    At a terminal that is too narrow, cells of the columns `shorten` lose their middle until the rows fit.
+    Without a terminal, nothing is shortened: whoever reads a pipe wants names whole.
+    """
     texts = [[_cell(cell) for cell in row] for row in rows]
     widths = [max(len(line[column]) for line in [list(header), *texts]) for column in range(len(header))]
+    if sys.stdout.isatty():
+        _narrow(header, widths, shorten, get_terminal_size().columns)
+        texts = [
+            [_shortened(text, width) for text, width in zip(line, widths, strict=True)] for line in texts
+        ]
     to_the_right = [
         all(isinstance(row[column], int | float) for row in rows) for column in range(len(header))
     ]
@@ -38,7 +73,25 @@ def print_columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> No
             text.rjust(width) if right else text.ljust(width)
             for text, width, right in zip(line, widths, to_the_right, strict=True)
         )
-        click.echo("  ".join(cells).rstrip())
+        click.echo(SEPARATOR.join(cells).rstrip())
+
+
+def _narrow(header: Sequence[str], widths: list[int], shorten: Collection[str], room: int) -> None:
+    """Take the width that is missing from the widest of the columns that may be shortened, step by step."""
+    may = [column for column, name in enumerate(header) if name in shorten]
+    while sum(widths) + len(SEPARATOR) * (len(widths) - 1) > room:
+        widest = max(may, key=lambda column: widths[column], default=None)
+        if widest is None or widths[widest] <= max(NARROWEST, len(header[widest])):
+            return
+        widths[widest] -= 1
+
+
+def _shortened(text: str, width: int) -> str:
+    """The text with its middle left out, if it is longer than `width`: ids are told apart by both ends."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
 
 
 def operations_text(operation: str, operations: Mapping[str, int]) -> str:
@@ -51,4 +104,8 @@ def operations_text(operation: str, operations: Mapping[str, int]) -> str:
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else shown(str(value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else one_line(str(value))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return ascii(found[0])[1:-1]

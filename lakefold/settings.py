@@ -104,6 +104,12 @@ class Settings(BaseModel):
         description="bytes that tables may take which nothing waits for; the longest unused are closed",
     )
 
+    transaction_files: bool = Field(
+        default=True,
+        description="whether each version's transaction is written to a file of its own as well; Lance "
+        "clients before 14 can't commit after a version without it",
+    )
+
     @field_validator("bootstrap_servers")
     @classmethod
     def _ports_are_ports(cls, servers: str) -> str:
@@ -237,6 +243,11 @@ def _flag_name(name: str) -> str:
 
 def _variable(name: str) -> str:
     return f"environment variable {PREFIX}{name.upper()}"
+
+
+def variable_of(setting: str, option: str) -> str:
+    """The environment variable of one option of `kafka` or `storage_options`."""
+    return f"{PREFIX}{setting}__{option.replace(TABLES[setting], '_')}".upper()
 
 
 def _from_environment() -> dict[str, object]:

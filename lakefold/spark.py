@@ -86,9 +86,11 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     `stable_row_ids`, `data_storage_version`: of a table that is made; an existing one keeps its own.
     `max_rows_per_file`, `max_bytes_per_file`: where each task begins another file; bytes as in memory.
 
-    The function raises what fails the query: `InvalidError` for rows that don't fit or a refusal for good
-    (a refusal that a newer schema caused is tried once again on the spot), `RetryError` where the log or
-    the committer gave no answer, `StopError` where the topic is another one than before.
+    The function returns the batch's outcome, `Committed` or `Duplicate` with its version (None where it is
+    not known: a batch without rows, or `wait="log"`), and logs it under `lakefold_ingest`. A Duplicate added
+    nothing. It raises what fails the query: `InvalidError` for rows that don't fit or a refusal for good (a
+    refusal that a newer schema caused is tried once again on the spot), `RetryError` where the log or the
+    committer gave no answer, `StopError` where the topic is another one than before.
     In Spark's long trace look for `lakefold_table.errors`. `sink` itself raises `PlaceError` where no table
     can be written at `table` in this release.
     """

@@ -1,7 +1,8 @@
 """What every test has in common: its marker follows from the folder it lies in.
 
-A test says by its place what it needs. Everything outside `tests/integration` and `tests/azure` runs with no
-server and no Spark, so that `make test-fast` stays under a minute.
+A test says by its place what it needs. Everything outside `tests/integration`, `tests/faults/broker`,
+`tests/azure` and `tests/clients` runs with no server and no Spark, so that `make test-fast` stays under a
+minute.
 """
 
 from __future__ import annotations
@@ -28,30 +29,44 @@ FAST = {
     "golden",
     "repository",
     "deploy",
+    "faults",
 }
 # A broker or a Spark session may take many seconds to start on two busy cores.
 INTEGRATION_TIMEOUT_SECONDS = 300
+# The first test of a client installs it.
+CLIENTS_TIMEOUT_SECONDS = 1200
 # Tests that other test files take over.
 pytest.register_assert_rewrite("tests.contracts.behaviour")
 # `pytest --hypothesis-profile=long`: tests that can play more than a test run has time for do so.
 settings.register_profile("long", deadline=None)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Fault injection: every point instead of some."""
+    parser.addoption(
+        "--all-faults", action="store_true", help="play every point of the fault-injection tests"
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test by its folder; a folder that is not known is an error, not an unmarked test."""
     for item in items:
-        folder = item.path.relative_to(TESTS).parts[0]
-        if folder == "integration":
+        folder, *below = item.path.relative_to(TESTS).parts
+        if folder == "integration" or (folder == "faults" and below[0] == "broker"):
             item.add_marker(pytest.mark.integration)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(INTEGRATION_TIMEOUT_SECONDS))
         elif folder == "azure":
             item.add_marker(pytest.mark.azure)
             item.add_marker(pytest.mark.timeout(INTEGRATION_TIMEOUT_SECONDS))
+        elif folder == "clients":
+            item.add_marker(pytest.mark.clients)
+            item.add_marker(pytest.mark.timeout(CLIENTS_TIMEOUT_SECONDS))
         elif folder in FAST:
             item.add_marker(pytest.mark.fast)
         else:
-            raise pytest.UsageError(f"{item.path}: tests lie in integration or one of {sorted(FAST)}")
+            known = sorted(FAST | {"integration", "azure", "clients"})
+            raise pytest.UsageError(f"{item.path}: tests lie in one of {known}")
 
 
 @pytest.fixture(autouse=True)

@@ -51,6 +51,7 @@ def commit(
     head = Manifest()
     head.CopyFrom(state.head)
     head.version = newest + 1 if to is None else to
+    head.ClearField("transaction_file")
     head.fragments.extend(state.fragments)
     before = dict(head.table_metadata)
     if change is not None:

@@ -15,7 +15,7 @@ from lakefold_table.errors import PlaceError, RetryError, StopError
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.refs import Refs
 from lakefold_table.roots import above
-from lakefold_table.storage import open_storage
+from lakefold_table.storage import open_canonical
 from lakefold_table.versions import Versions
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def check_absent(
         dropped = False
     ways = f"lakefold drop {main}"
     if branch and _is_there(table_format, main, storage_options):
-        dropped = dropped or branch not in Refs(open_storage(main, storage_options)).branches()
+        dropped = dropped or branch not in Refs(open_canonical(main, storage_options)).branches()
         ways = "delete the branch by a Lance client, which its table still knows"
     if dropped:
         return
@@ -107,7 +107,7 @@ def _last_folded(marks: Marks) -> Position | None:
 
 
 def _is_there(table_format: AnyFormat, uri: str, storage_options: Mapping[str, str] | None) -> bool:
-    storage = open_storage(uri, storage_options)
+    storage = open_canonical(uri, storage_options)
     try:
         return Versions(storage, table_format.folder, table_format.detect).latest() > 0
     except PlaceError:

@@ -17,8 +17,9 @@ from lakefold_committer.binding import misplaced
 from lakefold_committer.fold import outcome_of
 from lakefold_committer.line import LONGEST_PARKING_SECONDS, Batch, Waiting
 from lakefold_committer.metrics import STORE
+from lakefold_committer.slots import Slots
 from lakefold_log.envelope import UnknownKind, decode
-from lakefold_table.entry import Entry, Invalid, Outcome, Position
+from lakefold_table.entry import Entry, Invalid, Outcome, Position, Undecodable
 from lakefold_table.errors import (
     FencedError,
     GapError,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from lakefold_committer.parts import LogReader, Pace, Runtime, Tables
     from lakefold_committer.tracing import Traces
     from lakefold_log.consumer import Message
+    from lakefold_log.envelope import Decoded
     from lakefold_table.uri import Place
 
 T = TypeVar("T")
@@ -48,13 +50,24 @@ LOG = structlog.get_logger("lakefold.committer")
 
 OPEN, FOLD, PUT, READ = "open", "fold", "put", "read again"
 """The steps of a line."""
+LARGE_BYTES = 128 * 1024
+"""A message of so many bytes may hold thousands of fragments: it waits in the log until its turn comes."""
+LARGE_AT_ONCE = 1
+"""So many groups with large messages are folded at once: Python's threads share one processor."""
+OPENING_AT_ONCE = {True: 8, False: 16}
+"""So many tables are opened at once if something lies at their roots, and if nothing is known to.
+
+The other threads are for those that are open. Names that are no tables may take long to look at, and there
+may be any number of them, so tables don't wait for their turns.
+"""
 
 
 class Advancer:
     """Starts the next steps of lines and takes in how they ended.
 
-    `answer` is called with each group's entries and outcomes, once they hold. `failure` is what must end the
-    whole partition; nothing is begun after it.
+    `answer` is called with each group's entries and outcomes, once they hold, `refuse` with a message that
+    turned out to be no entry. `reading` are the turns of who reads messages again. `failure` is what must end
+    the whole partition; nothing is begun after it.
     """
 
     def __init__(
@@ -65,6 +78,7 @@ class Advancer:
         runtime: Runtime,
         metrics: Metrics,
         answer: Callable[[Line, Sequence[Waiting], Sequence[Outcome]], None],
+        refuse: Callable[[Message, Undecodable], None],
         traces: Traces,
     ) -> None:
         self._reader = reader
@@ -74,8 +88,11 @@ class Advancer:
         self._metrics = metrics
         self._traces = traces
         self._answer = answer
+        self._refuse_message = refuse
         self._epochs: dict[Place, int] = {}
-        self._is_reading = False
+        self.reading = Slots(1)
+        self._opening = {seems_there: Slots(most) for seems_there, most in OPENING_AT_ONCE.items()}
+        self._large = Slots(LARGE_AT_ONCE)
         self.failure: BaseException | None = None
 
     def advance(self, line: Line) -> None:
@@ -83,15 +100,17 @@ class Advancer:
         if self.failure is not None or not line.may_go(self._runtime.now()):
             return
         self._begin_put(line)
-        if line.at_work or line.ready is not None or line.lost:
+        if self._lacks_entries(line):
+            self.reading.ask(line, partial(self._begin_reading, line))
+        if not self._may_fold(line):
             return
         if line.unknown is not None:
             self._judge_unknown(line, line.unknown)
-        elif not line.queue and line.backlog:
-            self._begin_reading(line)
-        elif line.queue and line.table is None:
-            self._begin(line, OPEN, partial(self._source.open, line.uri, line.branch), self._opened)
-        elif line.queue:
+        elif line.table is None:
+            self._ask_to_open(line)
+        elif _is_large(line):
+            self._large.ask(line, partial(self._begin_large, line))
+        else:
             self._begin_fold(line)
 
     def check(self) -> None:
@@ -105,6 +124,44 @@ class Advancer:
             self._epochs[line.place] = line.table.epoch
         line.table = None
 
+    def _may_fold(self, line: Line) -> bool:
+        """Whether the next step towards a fold can be begun."""
+        return bool(line.queue) and not (line.at_work or line.ready is not None or line.lost)
+
+    def _lacks_entries(self, line: Line) -> bool:
+        """Whether more of its backlog is to be read: before its queue is empty, so that it needn't wait."""
+        limits, load = self._pace.limits, line.load
+        return (
+            bool(line.backlog)
+            and not line.is_reading
+            and 2 * len(line.queue) < limits.max_entries
+            and 2 * line.queued_bytes < limits.max_bytes
+            # More than polling may take, so that whoever has a backlog isn't left behind.
+            and load.entries <= 3 * limits.max_entries
+            and load.size <= 3 * limits.max_bytes
+        )
+
+    def _may_begin(self, line: Line) -> bool:
+        return self.failure is None and line.may_go(self._runtime.now())
+
+    def _ask_to_open(self, line: Line) -> None:
+        if line.seems_there is None:
+            line.seems_there = self._source.seems_there(line.uri, line.branch)
+        self._opening[line.seems_there].ask(line, partial(self._begin_opening, line))
+
+    def _begin_opening(self, line: Line) -> bool:
+        if not self._may_begin(line) or not self._may_fold(line) or line.table is not None:
+            return False
+        self._begin(line, OPEN, partial(self._source.open, line.uri, line.branch), self._opened)
+        return True
+
+    def _begin_large(self, line: Line) -> bool:
+        if not self._may_begin(line) or not self._may_fold(line) or line.table is None:
+            return False
+        line.is_large = True
+        self._begin_fold(line)
+        return True
+
     def _begin(
         self, line: Line, step: str, work: Callable[[], T], ended: Callable[[Line, T | BaseException], None]
     ) -> None:
@@ -112,6 +169,11 @@ class Advancer:
 
         def end(result: T | BaseException) -> None:
             line.at_work = ""
+            if step == OPEN:
+                self._opening[bool(line.seems_there)].release()
+            elif line.is_large:
+                line.is_large = False
+                self._large.release()
             if not (line.lost and step == FOLD):
                 ended(line, result)
             if line.lost:
@@ -220,6 +282,9 @@ class Advancer:
             self._park(line, PUT, result)
         elif isinstance(result, BaseException) or not result:
             line.lost = True
+            if line.table is not None:
+                self._metrics.strays.inc(line.table.strays_removed)
+                line.table.strays_removed = 0
             if isinstance(result, BaseException):
                 self._failed(line, PUT, result)
             if not line.at_work:
@@ -233,7 +298,19 @@ class Advancer:
     def _confirmed(self, line: Line, batch: Batch, table: OwnedTable, prepared: Prepared) -> None:
         step = table.confirm(prepared)
         self._metrics.group_size.observe(len(batch.group))
-        publication = step.publication
+        ahead, publication = prepared.folded.ahead, step.publication
+        if ahead:
+            self._metrics.log_time_ahead.inc(ahead)
+            last = batch.group[-1].entry
+            LOG.warning(
+                "log time ahead",
+                table=line.uri,
+                branch=line.branch or None,
+                entries=ahead,
+                last=str(last.position),
+                log_time=last.time_us / 1e6,
+                clock=self._runtime.wall(),
+            )
         if publication is not None:
             size = sum(len(buffer) for buffer in publication.buffers)
             first = batch.group[0].entry
@@ -263,26 +340,39 @@ class Advancer:
             line.spill()
             self._forget_if_broken(line, line.parked.error)
 
-    def _begin_reading(self, line: Line) -> None:
-        if self._is_reading:
-            return
-        self._is_reading = True
-        limits = self._pace.limits
-        offsets = line.backlog.leading(limits.max_entries)
-        self._begin(line, READ, partial(self._reader.read_again, offsets, limits.max_bytes), self._was_read)
+    def _begin_reading(self, line: Line) -> bool:
+        if not self._may_begin(line) or not self._lacks_entries(line):
+            return False
+        line.is_reading = True
+        offsets = line.backlog.leading(self._pace.limits.max_entries)
+        self._runtime.start(partial(self._read, offsets), partial(self._was_read, line, offsets[0]))
+        return True
 
-    def _was_read(self, line: Line, result: Sequence[Message] | BaseException) -> None:
-        self._is_reading = False
+    def _read(self, offsets: Sequence[int]) -> list[tuple[Message, Decoded]]:
+        """A task: decoding large messages would hold up the loop."""
+        found = self._reader.read_again(offsets, self._pace.limits.max_bytes)
+        return [(message, self._decoded(message)) for message in found]
+
+    def _was_read(
+        self, line: Line, first: int, result: Sequence[tuple[Message, Decoded]] | BaseException
+    ) -> None:
+        line.is_reading = False
+        self.reading.release()
         if isinstance(result, BaseException):
             self._failed(line, READ, result)
-            return
-        line.take_again([one for one in map(self._waiting, result) if one is not None])
-        self._unpark(line, READ)
+        elif line.backlog.first == first:
+            # What was spilled meanwhile stands before these: then all is read again.
+            waiting = [Waiting(one, read) for one, read in result if not isinstance(read, Undecodable)]
+            line.take_again(waiting, self._runtime.now(), read=len(result))
+            for message, read in result:
+                if isinstance(read, Undecodable):
+                    self._refuse_message(message, read)
+            self._unpark(line, READ)
+        self.advance(line)
 
-    def _waiting(self, message: Message) -> Waiting | None:
+    def _decoded(self, message: Message) -> Decoded:
         place = Position(self._reader.log, message.offset, self._reader.topic)
-        entry = decode(message.value, message.key, place, message.time_us)
-        return Waiting(message, entry) if isinstance(entry, Entry | UnknownKind) else None
+        return decode(message.value, message.key, place, message.time_us)
 
     def _failed(self, line: Line, step: str, error: BaseException) -> None:
         """What a step's error means: for this line, or for all of them."""
@@ -328,7 +418,7 @@ class Advancer:
         if line.batches:
             return
         if line.table is None:
-            self._begin(line, OPEN, partial(self._source.open, line.uri, line.branch), self._opened)
+            self._ask_to_open(line)
             return
         refusal = misplaced(line.table.table.marks, unknown.position)
         if refusal is None:
@@ -338,8 +428,7 @@ class Advancer:
             self.advance(line)
 
     def _refuse_unknown(self, line: Line, unknown: UnknownKind, refusal: Invalid) -> None:
-        one = line.queue.popleft()
-        line.queued_bytes -= unknown.size
+        one = line.take_head()
         self._answer(line, (one,), [Outcome(unknown.position, unknown.table, refusal)])
 
     def _park(self, line: Line, step: str, error: LakefoldError) -> None:
@@ -373,6 +462,13 @@ class Advancer:
         """Where the line's first entry stands that has no outcome, for the log."""
         offset = line.first_offset
         return None if offset is None else str(Position(self._reader.log, offset, self._reader.topic))
+
+
+def _is_large(line: Line) -> bool:
+    """Whether what is folded next holds much: a large message, or what a claim stands for."""
+    entry = line.queue[0].entry
+    is_claim = isinstance(entry, Entry) and entry.envelope.HasField("claim")
+    return is_claim or entry.size > LARGE_BYTES
 
 
 def _passing(line: Line, error: LakefoldError) -> LakefoldError:

@@ -25,6 +25,9 @@ ACCEPT = "`lakefold committer --accept-new-log` goes on with the log that is the
 DETACHED = Invalid(
     "the table was detached from the log", "`lakefold adopt` binds it again, then send the proposal again"
 )
+DROPPED = Invalid(
+    "the table is being dropped", "`lakefold drop` finishes that, `lakefold adopt --keep` keeps the table"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ def misplaced(marks: Marks, at: Position) -> Invalid | None:
     bound = marks.position
     if at.log.is_file:
         return None
+    if marks.dropped:
+        return DROPPED
     if bound is None:
         return DETACHED if marks.detached else None
     if _is_other_topic(bound, at):

@@ -14,7 +14,7 @@ from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.refs import Refs
 from lakefold_table.roots import above
-from lakefold_table.storage import open_storage
+from lakefold_table.storage import open_canonical
 from lakefold_table.uri import is_under
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def record_branch(
         return
     try:
         recorded, why = (
-            Refs(open_storage(main, storage_options)).record_branch(branch),
+            Refs(open_canonical(main, storage_options)).record_branch(branch),
             "its first version doesn't tell",
         )
     except (InvalidError, DamagedError) as error:

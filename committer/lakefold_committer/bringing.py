@@ -13,6 +13,7 @@ from lakefold_committer.stored import read_state
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, PlaceError, VersionExpiredError
 from lakefold_table.roots import folder_and_name
 from lakefold_table.storage import open_storage
+from lakefold_table.storage.base import SyncsOthers
 from lakefold_table.uri import canonical, is_under
 from lakefold_table.versions import Versions
 
@@ -46,6 +47,16 @@ class Bringer:
         self._check_sizes = check_sizes
         self._options = options
         self._unwritten: dict[str, bytes] = {}
+        self._syncs = versions.storage if isinstance(versions.storage, SyncsOthers) else None
+
+    def sync(self, paths: Collection[str]) -> None:
+        """Makes files of the table durable that proposals name, as far as they are there.
+
+        Writers on a local disk may leave them to the system, and a power cut would take them from a version
+        that was told as Committed. Raises `RetryError` if the disk fails.
+        """
+        if self._syncs is not None:
+            self._syncs.sync_others([path for path in paths if path not in self._unwritten])
 
     def remember(self, files: Iterable[NewFile]) -> None:
         """Takes files for written that are still to be: those of versions that were folded in memory."""
@@ -83,6 +94,8 @@ class Bringer:
             found[position] = sizes = array("q")
             for paths in portions:
                 there = self.sizes(paths)
+                # They are read only once, and too many to be kept until the version is put.
+                self.sync([path for path, size in there.items() if size is not None])
                 sizes.extend(-1 if size is None else size for size in map(there.__getitem__, paths))
         return found
 

@@ -7,6 +7,7 @@ parts are made in it and passed on.
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -15,10 +16,11 @@ import structlog
 
 from lakefold_committer.backoff import Backoff
 from lakefold_committer.grouping import Limits
-from lakefold_committer.holding import Holding
-from lakefold_committer.lines import open_line
+from lakefold_committer.holding import STARTING, Holding
+from lakefold_committer.lines import open_line, seems_there
 from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Pace, Tables
+from lakefold_committer.policing import EVERY_SECONDS, PolicyWatch
 from lakefold_committer.proving import prove
 from lakefold_committer.redeeming import Claims
 from lakefold_committer.sharing import Sharing
@@ -27,7 +29,8 @@ from lakefold_committer.tracing import UNTOLD
 from lakefold_committer.turns import Turn
 from lakefold_committer.witness import OutcomesWitness
 from lakefold_log.admin import Admin, KafkaConfig
-from lakefold_log.again import RepeatingReader
+from lakefold_log.again import RepeatingReader, end_at_hole
+from lakefold_log.anchor import LogContent
 from lakefold_log.answered import answered_offsets
 from lakefold_log.members import Membership, session_seconds
 from lakefold_log.reporter import Reporter
@@ -65,6 +68,9 @@ class Options:
 
     `partitions`: which it folds, None for all. `share`: those that the group's members share out instead.
     `accept_new_log`: go on where a log is another one than the proven one, or lost entries.
+    `policies_every_s`: how often the topics' settings are proven.
+    `give_up_after_s`: how long work that has an end may stand still because brokers or stores don't answer.
+    `transaction_files`: write each version's transaction to a file of its own as well.
     """
 
     kafka: KafkaConfig
@@ -81,12 +87,19 @@ class Options:
     group_max_bytes: int = 4 * 1024 * 1024
     group_max_wait_s: float = 0.005
     table_bytes: int = 256 << 20
+    give_up_after_s: float = 60.0
+    policies_every_s: float = EVERY_SECONDS
+    transaction_files: bool = True
 
     @property
     def pace(self) -> Pace:
         """How much is taken at once."""
         limits = Limits(self.group_max_entries, self.group_max_bytes)
         return Pace(limits, self.group_max_wait_s, self.table_bytes)
+
+
+def _accept_hole(gap: GapError) -> None:
+    LOG.warning("accepting a hole in the log", gap=str(gap))
 
 
 class Committer:
@@ -128,7 +141,8 @@ class Committer:
         told until it can.
 
         Raises the first error that ended a partition; where partitions are shared, one that is fenced ends
-        nothing else.
+        nothing else. With `until_caught_up` raises `RetryError` if brokers or stores don't answer for
+        `give_up_after_s`; without it they are waited for.
         """
         self._roots = roots = Roots(self._options.roots, self._options.storage_options)
         if until_caught_up:
@@ -137,16 +151,22 @@ class Committer:
             self._run(until_caught_up=until_caught_up)
 
     def _run(self, *, until_caught_up: bool) -> None:
-        described = self._persist(self._describe, self._stop, self._say)
+        give_up = self._options.give_up_after_s if until_caught_up else None
+        described = self._persist(self._describe, self._stop, self._say, give_up)
         if described is None:
             return
         admin, topic = described
         work = partial(self._guarded, admin, topic, until_caught_up)
+        options = self._options
+        watch = PolicyWatch(admin, options.topics, self._stop.set, every_s=options.policies_every_s)
         try:
-            if self._options.share:
-                self._run_shared(topic, work)
-            else:
-                self._run_fixed(self._numbers(topic), work, until_caught_up=until_caught_up)
+            with watch.watching():
+                if options.share:
+                    self._run_shared(topic, work)
+                else:
+                    self._run_fixed(self._numbers(topic), work, until_caught_up=until_caught_up)
+            if watch.failure is not None:
+                raise watch.failure
         except LakefoldError as error:
             self._say(str(error))
             raise
@@ -170,12 +190,17 @@ class Committer:
         if not numbers and not until_caught_up:
             LOG.info("no partition is this process's", turn=str(self._options.partitions))
             self._stop.wait()
+        standstill = Standstill(self._options.give_up_after_s) if until_caught_up else None
         while running := [one for one in self._holdings if not one.over]:
-            if self._error() is not None:
+            if self._error() is not None or (
+                standstill is not None and standstill.is_too_long(self._trouble())
+            ):
                 self._stop.set()
             running[0].ended(JOIN_SECONDS)
         if (error := self._error()) is not None:
             raise error
+        if standstill is not None and standstill.error is not None:
+            raise standstill.error
 
     def _error(self) -> BaseException | None:
         return next((one.error for one in self._holdings if one.error is not None), None)
@@ -253,8 +278,8 @@ class Committer:
             begun = retry(partial(self._begin, admin, log, reporter))
             if begun is None:
                 return
-            reader, proofs, answered = begun
-            with reader:
+            reader, proofs, answered, content = begun
+            with reader, content:
                 committer = PartitionCommitter(
                     reader,
                     reporter,
@@ -263,6 +288,7 @@ class Committer:
                     self._metrics,
                     answered=answered,
                     read_back_from=proofs.read_back_from,
+                    anchor=proofs.anchor,
                     traces=self._tracing.partition(log, options.topics.transactions),
                 )
                 holding.tell(lambda: committer.trouble)
@@ -286,28 +312,51 @@ class Committer:
             raise RetryError(message, where=outcomes.name, hint=hint)
         held = _holds(holding)
         return Reporter(
-            options.kafka, options.group, log, options.topics, timeout_s=REPORT_SECONDS, held=held
+            options.kafka,
+            options.group,
+            log,
+            options.topics,
+            timeout_s=REPORT_SECONDS,
+            held=held,
+            passed_over=partial(self._metrics.passed_over, log.partition),
         )
 
     def _begin(
         self, admin: Admin, log: LogId, reporter: Reporter
+    ) -> tuple[RepeatingReader, Proofs, Sequence[int], LogContent]:
+        """A reader at the offset that is proven, what proves tables from there on, what is answered there.
+
+        And what is asked for single entries of the log.
+        """
+        options = self._options
+        content = LogContent(options.kafka, options.topics.transactions, log, group=options.group)
+        try:
+            return *self._proven(admin, log, reporter, content), content
+        except BaseException:
+            content.close()
+            raise
+
+    def _proven(
+        self, admin: Admin, log: LogId, reporter: Reporter, content: LogContent
     ) -> tuple[RepeatingReader, Proofs, Sequence[int]]:
-        """A reader at the offset that is proven, what proves tables from there on, what is answered there."""
         options = self._options
         topic, accept = options.topics.transactions, options.accept_new_log
-        proofs = prove(admin, options.group, topic, log, accept_new_log=accept)
-        witness = OutcomesWitness(options.kafka, admin, options.topics, log.partition)
+        proofs = prove(admin, options.group, topic, log, content, accept_new_log=accept)
+        witness = OutcomesWitness(options.kafka, admin, options.topics, log.partition, reporter.trust)
         known = replace(proofs, witness=witness, owner=reporter.owner)
         proofs = replace(known, outcomes_offset=lambda: reporter.outcomes_offset)
         start, group = proofs.answered, options.group
         answered: Sequence[int] = ()
         if proofs.read_back_from is not None:
-            answered = answered_offsets(options.kafka, options.topics, log, start, proofs.read_back_from)
-        return RepeatingReader(options.kafka, topic, log, start, group=group), proofs, answered
+            begin = proofs.read_back_from
+            answered = answered_offsets(options.kafka, options.topics, log, start, begin, reporter.trust)
+        on_hole = _accept_hole if accept else end_at_hole
+        reader = RepeatingReader(options.kafka, topic, log, start, group=group, on_hole=on_hole)
+        return reader, proofs, answered
 
     def _tables(self, proofs: Proofs) -> Tables:
         claims = Claims(self._options.storage_options)
-        return Tables(LanceFormat(), self._refusal, partial(self._open, proofs), claims)
+        return Tables(LanceFormat(), self._refusal, partial(self._open, proofs), claims, seems_there)
 
     def _refusal(self, uri: str) -> Invalid | None:
         if is_under(uri, self._options.roots):
@@ -319,7 +368,14 @@ class Committer:
 
     def _open(self, proofs: Proofs, uri: str, branch: str) -> OwnedTable:
         options = self._options
-        table = open_line(uri, branch, options.storage_options, options.roots, proofs)
+        table = open_line(
+            uri,
+            branch,
+            options.storage_options,
+            options.roots,
+            proofs,
+            transaction_files=options.transaction_files,
+        )
         LOG.info(
             "opened",
             table=uri,
@@ -334,18 +390,48 @@ class Committer:
         return table
 
     def _persist(
-        self, attempt: Callable[[], T], stop: threading.Event, say: Callable[[str], None]
+        self,
+        attempt: Callable[[], T],
+        stop: threading.Event,
+        say: Callable[[str], None],
+        give_up_after_s: float | None = None,
     ) -> T | None:
-        """Makes the attempt again while the brokers are not reachable; None if told to stop meanwhile."""
-        backoff = Backoff()
+        """Makes the attempt again while the brokers are not reachable; None if told to stop meanwhile.
+
+        Raises the attempt's `RetryError` once `give_up_after_s` seconds have gone by (None: never).
+        """
+        backoff, began = Backoff(), time.monotonic()
         while not stop.is_set():
             try:
                 return attempt()
             except RetryError as error:
+                if give_up_after_s is not None and time.monotonic() - began > give_up_after_s:
+                    raise
                 say(str(error))
                 LOG.warning("not reachable, trying again", error=str(error), pause_s=backoff.next_pause)
                 stop.wait(backoff.pause())
         return None
+
+
+class Standstill:
+    """How long a committer has not been folding because something doesn't answer."""
+
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
+        self._since: float | None = None
+        self.error: RetryError | None = None
+
+    def is_too_long(self, trouble: str) -> bool:
+        """Whether there has been trouble of any kind for longer than is allowed; `error` says which."""
+        if not trouble or trouble == STARTING:
+            self._since = None
+            return False
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since > self._longest_s and self.error is None:
+            hint = "try again later; without --until-caught-up the committer waits"
+            self.error = RetryError(f"nothing was folded for {self._longest_s:g} s: {trouble}", hint=hint)
+        return self.error is not None
 
 
 def _holds(holding: Holding) -> Callable[[], bool]:

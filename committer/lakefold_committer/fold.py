@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 LATEST_US = 253_402_300_799_999_999
 """The last microsecond of the year 9999, where protobuf's timestamps end."""
+MAX_AHEAD_US = 5 * 60 * 1_000_000
+"""How far the log's time may be ahead of the committer's clock. Brokers' clocks differ by less."""
 MOST_ROWS = 2**64 - 1
 MAX_TEXT = 500
 """How many characters of a message, or of what an entry calls itself, an outcome carries."""
@@ -74,7 +76,9 @@ class Terms:
     `epoch` is the owner's, `owner` says who that is (None: nobody counts). `must_publish`: the owner hasn't
     published under its epoch yet, so a version is made even if every entry is refused. `answers`: what was
     answered to positions folded before, by offset. `outcomes_offset`: how far the outcomes are known, so that
-    those of later versions stand behind it.
+    those of later versions stand behind it. `names_parent`: the version names the one that it is made from;
+    those of older releases didn't. `clock_us`: the committer's own clock, in microseconds since 1970 (None:
+    nobody's clock bounds the log's time).
     """
 
     epoch: int
@@ -82,15 +86,21 @@ class Terms:
     answers: Mapping[int, Result] = field(default_factory=dict)
     outcomes_offset: int | None = None
     owner: Owner | None = None
+    names_parent: bool = True
+    clock_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """The next table, outcomes for the entries in order, and the file to publish (None: nothing changed)."""
+    """The next table, outcomes for the entries in order, and the file to publish (None: nothing changed).
+
+    `ahead`: how many entries have a log time that is too far ahead of the committer's clock to be used.
+    """
 
     table: Table
     outcomes: tuple[Outcome, ...]
     publication: Publication | None
+    ahead: int = 0
 
 
 def fold(
@@ -104,7 +114,7 @@ def fold(
     folded with what comes after them.
     """
     covered = table.marks.offset_of(group[0].position.log)
-    folding = _Folding(table_format.draft(table.state, observed), table, terms, covered)
+    folding = _Folding(table_format.draft(table.state, observed, group), table, terms, covered)
     elsewhere = misplaced(table.marks, group[0].position)
     if elsewhere is not None:
         results = [
@@ -118,7 +128,7 @@ def fold(
         return folding.publish(group, results)
     outcomes = _outcomes(group, results, table.marks.table_id)
     refused = tuple(outcome for outcome in outcomes if folding.is_new(outcome.position))
-    return Folded(replace(table, pending=(*table.pending, *refused)), outcomes, None)
+    return Folded(replace(table, pending=(*table.pending, *refused)), outcomes, None, folding.ahead)
 
 
 class _Folding:
@@ -131,11 +141,19 @@ class _Folding:
         self._keys = Keys(table.marks)
         self._covered = covered
         self._deeds: dict[int, str] = {}
+        self._ahead = 0
+        clock = terms.clock_us
+        self._latest_us = LATEST_US if clock is None else min(max(clock, 0) + MAX_AHEAD_US, LATEST_US)
 
     @property
     def _version(self) -> int:
         """The version in the making."""
         return self._draft.version
+
+    @property
+    def ahead(self) -> int:
+        """How many entries so far have a log time that is too far ahead to be used."""
+        return self._ahead
 
     @property
     def changes(self) -> bool:
@@ -158,13 +176,15 @@ class _Folding:
         """What becomes of one entry; None where that is for the next version to say."""
         if not self.is_new(entry.position):
             return self.answered_before(entry)
+        if entry.time_us > self._latest_us:
+            self._ahead += 1
         seen = self._keys.seen(entry)
         verdict = seen or entry.fault or self._draft.add(entry)
         if isinstance(verdict, Invalid):
             return Invalid(cut(verdict.message), cut(verdict.hint))
         if not isinstance(verdict, Accepted):
             return verdict
-        self._keys.add(entry, self._version, _time(entry))
+        self._keys.add(entry, self._version, self._time(entry))
         self._deeds[entry.position.offset] = verdict.did
         return Committed(
             self._version,
@@ -181,10 +201,10 @@ class _Folding:
         new_entries = [entry for entry in group if self.is_new(entry.position)]
         first, last = (new_entries[0], new_entries[-1]) if new_entries else (group[0], group[-1])
         table_id = marks.table_id or table_id_of(first.position)
-        time_us = max(_time(last), base.state.time_us + 1 if base.state else 0)
+        time_us = max(self._time(last), base.state.time_us + 1 if base.state else 0)
         since, operations = self._draft.operations
         marks = replace(
-            self._keys.marks(_time(last)),
+            self._keys.marks(self._time(last)),
             table_id=table_id,
             branch=first.envelope.branch,
             version=self._version,
@@ -195,12 +215,14 @@ class _Folding:
             operations=operations,
         )
         if base.move is not None:
-            marks = marks.dated(_time(first))
+            marks = marks.dated(self._time(first))
         if new_entries:
-            marks = marks.at(last.position)
+            marks = marks.at(last.position, last.fingerprint)
         outcomes = _outcomes(group, results, table_id)
         news = [one for one in outcomes if self.is_new(one.position)]
         record = self._record(news, first, last)
+        if new_entries and last.fingerprint is not None and not last.position.log.is_file:
+            record = replace(record, last_digest=last.fingerprint.digest)
         stamps = Stamps(
             marks.encode(),
             {**self._properties(record, table_id, time_us), **self._asides(marks, record.log.partition)},
@@ -208,7 +230,7 @@ class _Folding:
             time_us,
         )
         state, publication = self._draft.finish(stamps)
-        return Folded(Table(base.uri, state, marks), outcomes, publication)
+        return Folded(Table(base.uri, state, marks), outcomes, publication, self._ahead)
 
     def answered_before(self, entry: Entry) -> Result:
         """The answer given when this position was folded; a file log says Duplicate for Committed."""
@@ -235,8 +257,8 @@ class _Folding:
             committed=committed,
             refused={one.position.offset: one for one in refused},
             base_version=self._table.version,
-            first_time_us=_time(first),
-            last_time_us=_time(last),
+            first_time_us=_log_time(first),
+            last_time_us=_log_time(last),
             apps=_batches(one for one in news if isinstance(one.result, Committed)),
             epoch=self._terms.epoch,
             rules=RULES,
@@ -262,10 +284,23 @@ class _Folding:
             told[names.OUTCOMES] = f"{partition}@{self._terms.outcomes_offset}"
         if self._terms.owner is not None:
             told[names.OWNER] = self._terms.owner.encode()
+        if self._terms.names_parent and self._table.state is not None and self._table.state.uuid:
+            told[names.PARENT] = self._table.state.uuid
+        if self._ahead:
+            told[names.CLOCK] = str(self._terms.clock_us)
         return told
 
+    def _time(self, entry: Entry) -> int:
+        """The time that counts for an entry: the log's, or the committer's if that is far ahead of it.
 
-def _time(entry: Entry) -> int:
+        A broker's clock may jump. What is dated years ahead would make each later version seem as late, and
+        batch ids seem old enough to be forgotten.
+        """
+        time_us, clock = _log_time(entry), self._terms.clock_us
+        return time_us if clock is None or time_us <= self._latest_us else max(clock, 0)
+
+
+def _log_time(entry: Entry) -> int:
     """The entry's log time, within what a timestamp can say: a topic may hold whatever writers claimed."""
     return min(max(entry.time_us, 0), LATEST_US)
 

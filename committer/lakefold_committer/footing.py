@@ -7,12 +7,17 @@ entries twice, or never.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.binding import accepted, check_reach, told
-from lakefold_log.record import OUTCOMES
-from lakefold_table.errors import StopError
+from lakefold_committer.binding import ACCEPT, accepted, check_reach, told
+from lakefold_committer.stored import own_properties
+from lakefold_log.anchor import Anchor, contradiction
+from lakefold_log.record import MOVE, OUTCOMES, decode_record
+from lakefold_table.entry import Fingerprint
+from lakefold_table.errors import GapError, StopError, VersionExpiredError
 from lakefold_table.lance.refs.names import branch_root
+from lakefold_table.marks import Move, Why
 from lakefold_table.roots import above
 
 if TYPE_CHECKING:
@@ -20,22 +25,86 @@ if TYPE_CHECKING:
 
     from lakefold_committer.fold import Table
     from lakefold_committer.proofs import Proofs
+    from lakefold_table.marks import Marks
+    from lakefold_table.versions import Versions
 
 
-def on_its_log(table: Table, proofs: Proofs) -> Table:
-    """The table where its log is the proven one, and reaches as far as its marks; else as was accepted.
+def on_its_log(versions: Versions, table: Table, proofs: Proofs) -> Table:
+    """The table if its log is the proven one and still holds the entry of its marks; else as was accepted.
 
-    The log is asked for its end only where the stamp doesn't tell that it reaches so far. Raises `GapError`.
+    The log is asked only if the stamp doesn't tell that it holds what it held up to there. Raises `GapError`.
     """
     marks = table.marks
     bound = marks.position
     known = bound is None or bound.log != proofs.log or bound.offset < proofs.answered
     end = sys.maxsize if known else proofs.end()
+    now = "" if bound is None or bound.offset >= end else _contradiction(marks, proofs, table.uri)
     if proofs.accept is None:
         check_reach(marks, proofs.log, end, table.uri)
+        if now:
+            raise _other_entry(marks, now, table.uri)
         return table
     move = accepted(marks, proofs.accept, end, main_uri(table))
+    if bound is not None and (now or (move is not None and move.why is Why.LOST and bound.offset >= end)):
+        last = last_unchanged(versions, marks, proofs)
+        if last is None and now:
+            raise _other_entry(marks, now, table.uri)
+        if last is not None:
+            move = Move(Why.LOST, bound, replace(bound, offset=last))
     return table if move is None else table.moving(move)
+
+
+def last_unchanged(versions: Versions, marks: Marks, proofs: Proofs) -> int | None:
+    """The offset of the last entry that was folded into this table and that the log still holds.
+
+    The versions' records tell, from the newest one back; -1 if even the first one's entry is another one.
+    Returns None if that can't be told: versions are gone, or an older release made them.
+    """
+    least = proofs.unchanged_below - 1
+    for version in range(marks.version, 0, -1):
+        try:
+            properties = own_properties(versions, version)
+        except VersionExpiredError:
+            return least if proofs.unchanged_below else None
+        record = None if properties is None else decode_record(properties, versions.storage.uri)
+        if properties is None or record is None or record.log != proofs.log:
+            continue
+        if record.last_offset >= record.first_offset:
+            if record.last_offset <= least:
+                return least
+            if not record.last_digest:
+                return None
+            anchor = Anchor(record.last_offset, Fingerprint(record.last_digest))
+            if proofs.content is not None and not contradiction(proofs.content, anchor):
+                return record.last_offset
+        if MOVE in properties:
+            # No entry brought the table to where it stood then.
+            after = Move.decode(properties[MOVE]).after
+            return least if after is not None and after.offset <= least else None
+    return least
+
+
+def _contradiction(marks: Marks, proofs: Proofs, uri: str) -> str:
+    """What stands at the position of the marks instead of the entry that was folded; "" if that one does.
+
+    What this committer folded itself it has read from this log.
+    """
+    bound, content = marks.position, proofs.content
+    if bound is None or bound.log != proofs.log or content is None or marks.fingerprint is None:
+        return ""
+    if bound.offset < proofs.unchanged_below or bound.offset <= proofs.folded.get(uri, -1):
+        return ""
+    return contradiction(content, Anchor(bound.offset, marks.fingerprint))
+
+
+def _other_entry(marks: Marks, now: str, uri: str) -> GapError:
+    position = "" if marks.position is None else told(marks.position)
+    return GapError(
+        f"the table was folded to {position}, to the entry with {marks.fingerprint}; now {now}: entries are "
+        "lost, and others stand at their offsets",
+        where=uri,
+        hint=f"bring the lost entries back as they were, with their offsets and times; {ACCEPT}",
+    )
 
 
 def check_reported(table: Table, properties: Mapping[str, str], proofs: Proofs) -> None:

@@ -1,4 +1,4 @@
-"""The committer's HTTP port: `/livez`, `/readyz` and `/metrics`, and nothing else.
+"""The committer's HTTP port: `/livez`, `/readyz`, `/metrics` and `/parked`, and nothing else.
 
 Whoever reaches the port may ask badly or not at all, and must not keep a probe from its answer: there is a
 bound on the connections, and a new one takes the place of the oldest.
@@ -6,10 +6,12 @@ bound on the connections, and a new one takes the place of the oldest.
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import asdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final, Self
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 LOG = structlog.get_logger("lakefold.committer")
 PLAIN = "text/plain; charset=utf-8"
+JSON = "application/json"
 MAX_CONNECTIONS: Final = 32
 SILENT_SECONDS: Final = 5.0
 """So long a client may say nothing, or take nothing."""
@@ -47,6 +50,7 @@ class HealthServer:
         pages: dict[str, Callable[[], tuple[HTTPStatus, str, bytes]]] = {
             "/livez": lambda: (HTTPStatus.OK, PLAIN, b"alive\n"),
             "/readyz": lambda: _readiness(trouble(), role()),
+            "/parked": lambda: (HTTPStatus.OK, JSON, _parked(metrics)),
             "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, self._scraped(metrics)),
         }
         self._seen: threading.Event | None = None
@@ -84,6 +88,11 @@ def _readiness(reason: str, role: str) -> tuple[HTTPStatus, str, bytes]:
     if reason:
         return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, f"{reason}\n".encode()
     return HTTPStatus.OK, PLAIN, f"{role}\n".encode()
+
+
+def _parked(metrics: Metrics) -> bytes:
+    """The parked tables, with the reason of each, for `lakefold status`."""
+    return json.dumps({"parked": [asdict(table) for table in metrics.parked()]}).encode()
 
 
 class _Server(ThreadingHTTPServer):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WAIT_SECONDS = 0.1
+STARTING = "starting"
 
 
 class Holding:
@@ -32,7 +33,7 @@ class Holding:
         self.stop = stop
         self.lost = threading.Event()
         self.error: BaseException | None = None
-        self._told: Callable[[], str] = lambda: "starting"
+        self._told: Callable[[], str] = lambda: STARTING
         self._thread = threading.Thread(target=self._run, args=(work, after), name=f"partition-{partition}")
         self._thread.start()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.batches import AppMark, GrowingMark
 from lakefold_table.entry import Duplicate, Invalid
-from lakefold_table.marks import MAX_APP_ID, MAX_APPS, MAX_UUIDS, SILENT_APP_US
+from lakefold_table.marks import KEPT_APPS, MAX_APP_ID, MAX_APPS, MAX_UUIDS, SILENT_APP_US
 
 if TYPE_CHECKING:
     from lakefold_table.entry import Entry
@@ -68,7 +68,16 @@ class Keys:
             self._uuids[entry.uuid] = version
 
     def marks(self, time_us: int) -> Marks:
-        """The marks with these keys, bounded: apps silent for 90 days of log time are forgotten."""
-        grown = self._apps | {name: growing.mark() for name, growing in self._growing.items()}
-        apps = {name: mark for name, mark in grown.items() if mark.time_us > time_us - SILENT_APP_US}
+        """The marks with these keys, bounded.
+
+        Apps that have been silent for 90 days are forgotten, but never one of the `KEPT_APPS` whose last
+        batch lies in the newest versions: whatever a clock says, a table of few apps forgets none.
+        """
+        apps = self._apps | {name: growing.mark() for name, growing in self._growing.items()}
+        spare = len(apps) - KEPT_APPS
+        if spare > 0:
+            silent = [name for name, mark in apps.items() if mark.time_us <= time_us - SILENT_APP_US]
+            silent.sort(key=lambda name: apps[name].last_version)
+            for name in silent[:spare]:
+                del apps[name]
         return replace(self._marks, apps=apps, uuids=tuple(self._uuids.items())[-MAX_UUIDS:])

@@ -76,6 +76,15 @@ class Parked:
     backoff: Backoff
 
 
+@dataclass(slots=True)
+class Load:
+    """What all lines of a partition hold: entries in memory and their bytes, and offsets of others."""
+
+    entries: int = 0
+    size: int = 0
+    offsets: int = 0
+
+
 @dataclass(eq=False, slots=True)
 class Line:
     """`uri` and `branch` name it as its first entry did; `place` is where its versions lie.
@@ -83,7 +92,10 @@ class Line:
     `at_work`: the step that a task is at ("" for none), besides the put; `since`: since when. A put may be
     under way at the same time: `putting` is what is put or waits to be put again, `ready` what follows it.
     `lost`: what was prepared is worthless, since somebody else published. `counted_bytes`: what its table
-    took in memory when it was idle last.
+    took in memory when it was idle last. `load` counts what all lines hold. `is_reading`: its backlog is
+    being read. `is_large`: it has the turn of those that fold much at once. `behind_strangers`: entries for
+    it may still wait among the names that no table is open under. `seems_there`: whether anything lies at its
+    root, None while nobody has looked.
     """
 
     place: Place
@@ -103,6 +115,12 @@ class Line:
     lost: bool = False
     parked: Parked | None = None
     counted_bytes: int = 0
+    load: Load = field(default_factory=Load)
+    is_reading: bool = False
+    is_large: bool = False
+    behind_strangers: bool = False
+    seems_there: bool | None = None
+    _watched: tuple[int, float] | None = None
 
     @property
     def batches(self) -> list[Batch]:
@@ -148,18 +166,29 @@ class Line:
         head = self.queue[0].entry if self.queue else None
         return head if isinstance(head, UnknownKind) else None
 
-    def take(self, one: Waiting) -> None:
-        """One more entry from the log; only its offset where others before it wait in the log."""
+    def take(self, one: Waiting, now: float = 0.0) -> None:
+        """One more entry from the log; only its offset if others before it wait in the log."""
         if self.backlog:
-            self.backlog.append(one.offset)
+            self.pass_over(one.offset, one.entry.time_us)
         else:
-            self._queue(one)
+            self._queue(one, now)
 
-    def take_again(self, several: Sequence[Waiting]) -> None:
-        """The first ones of the backlog, read again."""
-        self.backlog.drop(len(several))
+    def pass_over(self, offset: int, time_us: int) -> None:
+        """One more entry, which is read from the log again when its turn comes."""
+        if not self.backlog:
+            self.backlog_us = time_us
+        self.backlog.append(offset)
+        self.load.offsets += 1
+
+    def take_again(self, several: Sequence[Waiting], now: float = 0.0, *, read: int | None = None) -> None:
+        """The first ones of the backlog, read again; `read` (None: as many): how many messages they were."""
+        count = len(several) if read is None else read
+        self.backlog.drop(count)
+        self.load.offsets -= count
         for one in several:
-            self._queue(one)
+            self._queue(one, now)
+        if several:
+            self.backlog_us = several[-1].entry.time_us
 
     def cut(self, table_format: AnyFormat, limits: Limits) -> tuple[Waiting, ...]:
         """Takes the next group out of the queue: what may share the version after all that was prepared."""
@@ -167,23 +196,43 @@ class Line:
         entries = [one.entry for one in known if isinstance(one.entry, Entry)]
         state = None if self.table is None else self.table.ahead.state
         size = len(first_group(entries, table_format, limits, state))
-        group = tuple(self.queue.popleft() for _ in range(size))
-        self.queued_bytes -= sum(one.entry.size for one in group)
-        return group
+        return tuple(self.take_head() for _ in range(size))
+
+    def take_head(self) -> Waiting:
+        """Takes the first entry out of the queue."""
+        one = self.queue.popleft()
+        self._count(-1, -one.entry.size)
+        if self._watched is not None and one.offset >= self._watched[0]:
+            self._watched = None
+        return one
 
     def give_back(self, batches: Iterable[Batch]) -> None:
         """Puts groups back to the head of the queue; they are given in order."""
         for batch in reversed([*batches]):
             self.queue.extendleft(reversed(batch.group))
-            self.queued_bytes += sum(one.entry.size for one in batch.group)
+            self._count(len(batch.group), sum(one.entry.size for one in batch.group))
 
-    def spill(self) -> None:
-        """Keeps only the offsets of what is queued."""
-        if self.queue:
-            self.backlog_us = self.queue[0].entry.time_us
-            self.backlog.put_before(one.offset for one in self.queue)
-            self.queue.clear()
-            self.queued_bytes = 0
+    def spill(self, keep: Limits | None = None) -> None:
+        """Keeps only the offsets of what is queued, but for what a group within `keep` may hold."""
+        kept = size = 0
+        if keep is not None:
+            for one in islice(self.queue, keep.max_entries):
+                size += one.entry.size
+                if kept and size > keep.max_bytes:
+                    break
+                kept += 1
+        if len(self.queue) > kept:
+            rest = [self.queue.pop() for _ in range(len(self.queue) - kept)][::-1]
+            self._count(-len(rest), -sum(one.entry.size for one in rest))
+            self.backlog_us = rest[0].entry.time_us
+            self.backlog.put_before(one.offset for one in rest)
+            self.load.offsets += len(rest)
+            if self._watched is not None and self._watched[0] >= rest[0].offset:
+                self._watched = None
+
+    def delay(self, now: float) -> float:
+        """For how many seconds, at least, one of its entries has been waiting in memory for its group."""
+        return 0.0 if self._watched is None else now - self._watched[1]
 
     def park(self, error: LakefoldError, step: str, now: float, longest: float) -> float:
         """Leaves the line alone for a while, for longer each time; returns for how many seconds."""
@@ -205,9 +254,16 @@ class Line:
         """Whether it isn't parked, or it is time to try again."""
         return self.parked is None or now >= self.parked.until
 
-    def _queue(self, one: Waiting) -> None:
+    def _queue(self, one: Waiting, now: float) -> None:
         self.queue.append(one)
-        self.queued_bytes += one.entry.size
+        self._count(1, one.entry.size)
+        if self._watched is None:
+            self._watched = (one.offset, now)
+
+    def _count(self, entries: int, size: int) -> None:
+        self.queued_bytes += size
+        self.load.entries += entries
+        self.load.size += size
 
 
 def _is_entry(one: Waiting) -> bool:

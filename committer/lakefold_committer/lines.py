@@ -6,6 +6,7 @@ lie in the main line's partition, since they bear its key.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from lakefold_committer.owned import OwnedTable
@@ -14,8 +15,8 @@ from lakefold_table.errors import InvalidError
 from lakefold_table.lance.refs.names import branch_root, check_branch_name
 from lakefold_table.lance.table import LanceFormat
 from lakefold_table.roots import below
-from lakefold_table.storage import open_storage
-from lakefold_table.uri import place
+from lakefold_table.storage import open_canonical
+from lakefold_table.uri import FILE, place
 from lakefold_table.versions import Versions
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ def open_line(
     storage_options: Mapping[str, str] | None,
     roots: Sequence[str] | None = None,
     proofs: Proofs | None = None,
+    *,
+    transaction_files: bool = True,
 ) -> OwnedTable:
     """One line of the table at `uri`; the main line where `branch` is empty. Raises as `OwnedTable` does."""
     versions = versions_of(uri, branch, storage_options)
     return OwnedTable(
-        LanceFormat(),
+        LanceFormat(transaction_files=transaction_files),
         versions,
         root_of(uri, branch),
         roots=roots,
@@ -62,11 +65,20 @@ def versions_of(uri: str, branch: str, storage_options: Mapping[str, str] | None
     """The versions of one line of the table at `uri`."""
     table_format = LanceFormat()
     return Versions(
-        open_storage(root_of(uri, branch), storage_options),
+        open_canonical(root_of(uri, branch), storage_options),
         table_format.folder,
         table_format.detect,
         is_branch=bool(branch),
     )
+
+
+def seems_there(uri: str, branch: str) -> bool:
+    """Whether something lies at the root of a line on the local disk; False for any other store.
+
+    Nothing is decided by it but who is looked at first.
+    """
+    found = place(root_of(uri, branch))
+    return found.scheme == FILE and os.path.lexists(f"/{found.path}")
 
 
 def root_of(uri: str, branch: str) -> str:

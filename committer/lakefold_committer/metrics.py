@@ -16,11 +16,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from lakefold_protos.lance import transaction_pb2
 from lakefold_table.entry import Entry, Rejected
+from lakefold_table.storage.syncs import FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -44,7 +45,25 @@ STORE: Final = "store"
 BROKERS: Final = "brokers"
 AWAY = (STORE, BROKERS)
 """What may not be reachable."""
+AHEAD = "Entries dated over five minutes ahead of the committer's clock, which was used instead"
 GROUP_SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedTable:
+    """A table, or a branch of one, that can't be gone on with: what keeps it, and what waits for it.
+
+    `offset`: of its first entry that waits. `seconds`: for how long it has been parked.
+    """
+
+    table: str
+    branch: str
+    partition: int
+    offset: int | None
+    entries: int
+    seconds: float
+    reason: str
+    hint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +73,7 @@ class Standing:
     `position`: the offset that is read next. `unanswered`: entries that were read and have no reported
     outcome yet, parked ones included; `oldest_us`: the log time of the oldest of them, in microseconds since
     1970 (None: there is none). `table_bytes`: what the open tables hold in memory, as far as it is counted.
+    `parked`: the parked tables, the first of them where they are many.
     """
 
     position: int
@@ -63,6 +83,16 @@ class Standing:
     parked_entries: int = 0
     tables_open: int = 0
     table_bytes: int = 0
+    parked: tuple[ParkedTable, ...] = ()
+
+
+STRANGERS = (
+    "lakefold_outcomes_passed_over_total",
+    (
+        "Messages among the outcomes that no committer of the group wrote and that count for nothing, by "
+        "reason: unreadable, unsigned"
+    ),
+)
 
 
 class Metrics:
@@ -78,12 +108,14 @@ class Metrics:
             "kind",
             "operation",
         )
+        self.log_time_ahead = self._counter("lakefold_log_time_ahead_total", AHEAD)
         self.rejected = self._counter(
             "lakefold_rejected_total",
             "Outcomes of kind rejected, by reason: retryable (built again it may fit), incompatible",
             "reason",
         )
         self.versions = self._counter("lakefold_versions_total", "Versions published")
+        self.strays = self._counter("lakefold_strays_removed_total", "Files put too late, and removed")
         self.manifest_bytes = self._counter(
             "lakefold_manifest_bytes_total", "Bytes of the manifests published"
         )
@@ -115,12 +147,11 @@ class Metrics:
             "lakefold_claims_total", "Claims redeemed: envelopes brought from the store"
         )
         self.claim_bytes = self._counter("lakefold_claim_bytes_total", "Bytes of the envelopes so brought")
-        self.fenced = self._counter(
-            "lakefold_fenced_total", "Partitions left because another committer took them over"
-        )
+        self.fenced = self._counter("lakefold_fenced_total", "Partitions that another committer took over")
         self.rebalances = self._counter(
             "lakefold_rebalances_total", "Times that the sharing group gave this process other partitions"
         )
+        self.strangers = self._counter(*STRANGERS, "partition", "reason")
         self.gap = self._gauge(
             "lakefold_gap",
             "1 where the partition stopped because the log isn't the one proven, or lacks entries",
@@ -134,8 +165,11 @@ class Metrics:
             "lakefold_ready", "1 while every partition is folded and every root was found well"
         )
         self._begin_at_zero()
-        self._standings = _Standings()
-        self.registry.register(self._standings)
+        self._standings = self._asked()
+
+    def parked(self) -> list[ParkedTable]:
+        """The tables that are parked now. For any thread."""
+        return self._standings.parked()
 
     def watch(self, partition: int, standing: Callable[[], Standing], end: Callable[[], int]) -> None:
         """Ask `standing` and `end` (the log's end) about this partition whenever Prometheus asks.
@@ -148,6 +182,11 @@ class Metrics:
     def forget(self, partition: int) -> None:
         """The partition isn't folded here any more."""
         self._standings.remove(partition)
+
+    def passed_over(self, partition: int, count: int, is_unreadable: bool) -> None:  # noqa: FBT001 - a callback
+        """Count outcomes that count for nothing."""
+        reason = "unreadable" if is_unreadable else "unsigned"
+        self.strangers.labels(str(partition), reason).inc(count)
 
     def answered(self, answers: Iterable[tuple[Entry | Undecodable, Outcome]]) -> None:
         """Count the outcomes of one report, each with what it is the answer to."""
@@ -172,6 +211,13 @@ class Metrics:
             for kind in OUTCOMES
         }
         return {**counts, "versions": self._count("lakefold_versions_total")}
+
+    def _asked(self) -> _Standings:
+        """Register what isn't counted here, but asked for whenever Prometheus asks."""
+        standings = _Standings()
+        self.registry.register(_FailedSyncs())
+        self.registry.register(standings)
+        return standings
 
     def _begin_at_zero(self) -> None:
         """Show labelled counters from 0 on: an alert on growth doesn't see one that begins at 1."""
@@ -205,11 +251,24 @@ def operation_of(read: Entry | Undecodable) -> str:
     return read.envelope.lance.WhichOneof("operation") or NONE
 
 
+class _FailedSyncs(Collector):
+    """Counted by the stores, which know nothing of metrics: of the process, whichever committer it was."""
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """The one counter."""
+        yield CounterMetricFamily(
+            "lakefold_failed_syncs",
+            "Files and folders on a local disk that could not be synced; what they hold is written anew, or "
+            "its table waits",
+            value=FAILURES.count,
+        )
+
+
 class _Watched:
     """One partition that is asked how it stands."""
 
     def __init__(self, standing: Callable[[], Standing], end: Callable[[], int]) -> None:
-        self._standing = standing
+        self.standing = standing
         self._end = end
         self._behind_since: float | None = None
 
@@ -219,7 +278,7 @@ class _Watched:
         Of entries that were not read yet the log time isn't known: their age is how long it has been seen
         that there are any.
         """
-        standing, now = self._standing(), time.time()
+        standing, now = self.standing(), time.time()
         unread = max(0, self._end() - standing.position)
         if not unread:
             self._behind_since = None
@@ -240,6 +299,11 @@ class _Standings(Collector):
     def add(self, partition: int, standing: Callable[[], Standing], end: Callable[[], int]) -> None:
         with self._lock:
             self._watched[partition] = _Watched(standing, end)
+
+    def parked(self) -> list[ParkedTable]:
+        """The tables that are parked in any of the partitions."""
+        with self._lock:
+            return [table for one in self._watched.values() for table in one.standing().parked]
 
     def remove(self, partition: int) -> None:
         with self._lock:

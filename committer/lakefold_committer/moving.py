@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakefold_committer.opening import check_rules
 from lakefold_committer.provable import carried_marks, provable
 from lakefold_committer.stored import read_newest
+from lakefold_committer.strays import is_followed
 from lakefold_log import record as names
 from lakefold_log.record import Record, encode_record
 from lakefold_table.entry import LogId
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakefold_committer.fold import Table
-    from lakefold_table.format import AnyFormat, Draft, Publication
+    from lakefold_table.format import AnyFormat, Draft, Publication, State
     from lakefold_table.marks import Move
     from lakefold_table.versions import Versions
 
@@ -64,12 +66,26 @@ def publish_move(
         if not newest:
             raise NotATableError("there is no table here", where=uri, hint="name the table's root")
         table = _opened(table_format, versions, newest, uri, unproven=unproven)
-        move = decide(table)
+        move = _never_back(decide(table), table.marks)
         draft = table_format.draft(table.state, Observed())
-        marks, publication = _version(draft, table, move, outcomes)
-        if versions.publish(publication) is Published.OURS:
+        marks, state, publication = _version(draft, table, move, outcomes)
+        follows = partial(is_followed, table_format, versions, state)
+        if versions.publish(publication, follows=follows) is Published.OURS:
             return Moved(publication.version, marks.table_id, marks.moves[-1])
     raise RetryError(f"others were quicker {ATTEMPTS} times", where=uri, hint="call it again")
+
+
+def _never_back(move: Move, marks: Marks) -> Move:
+    """Returns the move with its new position at or behind the last one that was folded from that log.
+
+    The group's stamped offset may lie before it: a committer that died between a version and its report has
+    folded entries that were not answered. They are in the table, and their answers are in its versions. Only
+    if the log lost its last entries, and that was accepted, does a table go back.
+    """
+    after = move.after
+    if after is None or not move.why.by_verb:
+        return move
+    return replace(move, after=replace(after, offset=max(after.offset, marks.offset_of(after.log))))
 
 
 def _opened(table_format: AnyFormat, versions: Versions, newest: int, uri: str, *, unproven: bool) -> Table:
@@ -85,7 +101,7 @@ def _opened(table_format: AnyFormat, versions: Versions, newest: int, uri: str, 
     return table
 
 
-def _version(draft: Draft, table: Table, move: Move, outcomes: str) -> tuple[Marks, Publication]:
+def _version(draft: Draft, table: Table, move: Move, outcomes: str) -> tuple[Marks, State, Publication]:
     """The next version, which is as the one before but for the marks."""
     base_us = 0 if table.state is None else table.state.time_us
     time_us = max(move.time_us, base_us + 1)
@@ -113,11 +129,12 @@ def _version(draft: Draft, table: Table, move: Move, outcomes: str) -> tuple[Mar
         names.RECORD: encode_record(record),
         names.MOVE: move.encode(),
         **({names.OUTCOMES: outcomes} if outcomes else {}),
+        **({} if table.state is None else {names.PARENT: table.state.uuid}),
     }
     made_of = f"move {marks.table_id} {version} {move.encode()}"
     name = uuid_form(hashlib.sha256(made_of.encode()).hexdigest())
-    _, publication = draft.finish(Stamps(marks.encode(), properties, name, time_us))
-    return marks, publication
+    state, publication = draft.finish(Stamps(marks.encode(), properties, name, time_us))
+    return marks, state, publication
 
 
 def _table_id(table: Table, move: Move) -> str:

@@ -9,6 +9,7 @@ from lakefold_committer.stored import own_properties, read_deed
 from lakefold_log.record import decode_record
 from lakefold_table.errors import DamagedError, NotATableError, VersionExpiredError
 from lakefold_table.format import Observed
+from lakefold_table.roots import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,6 +52,13 @@ def _brought(bringer: Bringer, needs: Needs) -> Observed:
         bringer.listed(needs.listed),
         bringer.outside(needs.bases),
     )
+
+
+def files_in(observed: Observed) -> list[str]:
+    """The files of the table that were looked at and are there, but for those that are listed in portions."""
+    found = [path for path, size in observed.sizes.items() if size is not None]
+    found += [path for path, data in observed.contents.items() if data is not None and not is_whole(path)]
+    return found
 
 
 def _lacks_anything(observed: Observed) -> bool:

@@ -37,7 +37,7 @@ def open_table(table_format: AnyFormat, versions: Versions, uri: str, proofs: Pr
     if proofs is None:
         return table
     check_reported(table, marked_properties(versions, state, table.marks), proofs)
-    return on_its_log(table, proofs)
+    return on_its_log(versions, table, proofs)
 
 
 def marked_properties(versions: Versions, newest: State, marks: Marks) -> Mapping[str, str]:

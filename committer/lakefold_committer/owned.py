@@ -6,8 +6,10 @@ version and folds again on it; whoever meets a higher epoch steps down.
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakefold_committer.absent import answerable, check_absent, is_dropped
@@ -15,11 +17,13 @@ from lakefold_committer.binding import check_log, misplaced
 from lakefold_committer.branching import record_branch
 from lakefold_committer.bringing import Bringer
 from lakefold_committer.fold import Folded, Table, Terms, fold
-from lakefold_committer.observing import answers_before, observe
+from lakefold_committer.observing import answers_before, files_in, observe
 from lakefold_committer.opening import check_rules, open_table
 from lakefold_committer.provable import check_follows
 from lakefold_committer.stored import own_marks, read_newest
+from lakefold_committer.strays import is_followed, remove_stray
 from lakefold_log.record import decode_record, is_own
+from lakefold_table.entry import Invalid
 from lakefold_table.errors import FencedError, PlaceError, RetryError, StopError
 from lakefold_table.versions import Published
 
@@ -47,10 +51,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A group that is folded in memory. Its outcomes hold once it was put."""
+    """A group that is folded in memory. Its outcomes hold once it was put.
+
+    `files`: those of the table that the fold looked at because the entries name them.
+    """
 
     group: tuple[Entry, ...]
     folded: Folded
+    files: Sequence[str] = ()
 
     @property
     def step(self) -> Step:
@@ -99,6 +107,8 @@ class OwnedTable:
         self._stored: int | None = None
         self._roots = roots
         self._recorded = False
+        self.strays_removed = 0
+        """How many files this committer put too late, and removed."""
 
     @property
     def table(self) -> Table:
@@ -155,14 +165,14 @@ class OwnedTable:
             self._must_catch_up = False
         self._table = self._table.reported_below(self._reported_below)
         with self._seen_dropped():
-            folded = self._folded(group)
+            folded, files = self._folded(group)
         group = group[: len(folded.outcomes)]
         self._table = folded.table
         if folded.publication is not None:
             self._announced = True
             # The next group may be folded before these are written.
             self._bringer.remember(folded.publication.before)
-        return Prepared(tuple(group), folded)
+        return Prepared(tuple(group), folded, files)
 
     def put(self, prepared: Prepared, sure: Callable[[], None] | None = None) -> bool:
         """Publishes what was prepared, in its order; False where somebody else's version is in its place.
@@ -183,8 +193,12 @@ class OwnedTable:
             at = prepared.group[0].position
             # Of what is another's it is enough to have looked since: its owner may be quicker for ever.
             looked = self._looked_at == at and misplaced(after.marks, at) is not None
-            return looked or not self._next_is_there(after)
-        if self._publish(publication, sure) is Published.THEIRS:
+            return looked or not self._next_is_there(after, prepared.folded.outcomes)
+        if any(isinstance(one.result, Invalid) for one in prepared.folded.outcomes):
+            # What is wrong with an entry may be that versions are missing here which it has seen.
+            self._versions.doubt()
+        self._bringer.sync(prepared.files)
+        if self._publish(publication, after, sure) is Published.THEIRS:
             return False
         self._record_branch(after)
         return True
@@ -231,7 +245,8 @@ class OwnedTable:
             check_absent(self._format, uri, "", self._proofs, self._options, seen=error.message)
             raise
 
-    def _folded(self, group: Sequence[Entry]) -> Folded:
+    def _folded(self, group: Sequence[Entry]) -> tuple[Folded, Sequence[str]]:
+        """The fold, and which files of the table it looked at."""
         if self._table.state is None:
             # What is there is looked for anew where this raises.
             self._must_catch_up = True
@@ -252,8 +267,9 @@ class OwnedTable:
             answers=self._answers_before(log, before),
             outcomes_offset=self._outcomes_offset(log),
             owner=None if log.is_file else self._owner,
+            clock_us=time.time_ns() // 1000,
         )
-        return fold(self._format, self._table, group, observed, terms)
+        return fold(self._format, self._table, group, observed, terms), files_in(observed)
 
     def _record_branch(self, table: Table) -> None:
         """Has the table that this is a branch of know it, once for each time the branch was opened.
@@ -296,9 +312,15 @@ class OwnedTable:
         newest = self._stands.marks.version if self._stored is None else self._stored
         return answers_before(self._versions, newest, log, offsets) if offsets else {}
 
-    def _publish(self, publication: Publication, sure: Callable[[], None] | None) -> Published:
+    def _publish(self, publication: Publication, after: Table, sure: Callable[[], None] | None) -> Published:
+        follows = partial(is_followed, self._format, self._versions, after.state)
         for _ in range(UNKNOWN_PUTS):
-            published = self._versions.publish(publication, sure)
+            try:
+                published = self._versions.publish(publication, sure, follows)
+            except StopError:
+                removed = remove_stray(self._format, self._versions, publication, after.state, self._options)
+                self.strays_removed += removed
+                raise
             if published is not Published.UNKNOWN:
                 return published
         raise RetryError(
@@ -320,10 +342,13 @@ class OwnedTable:
             message, hint = "the table was dropped", "what is there by now is opened"
             raise StopError(message, where=self._stands.uri, hint=hint) from error
 
-    def _next_is_there(self, table: Table) -> bool:
+    def _next_is_there(self, table: Table, outcomes: Sequence[Outcome]) -> bool:
         """Whether somebody else published after this."""
         if table.state is None:
             return self._versions.latest() > 0
+        if not self._versions.storage.cheap_size or any(isinstance(one.result, Invalid) for one in outcomes):
+            # Others may have gone on, and removed the next version: then nothing is refused on this one.
+            self._versions.doubt()
         self._versions.prove_newest(table.version)
         return self._versions.exists(table.version + 1)
 
@@ -348,10 +373,10 @@ class OwnedTable:
         """The table with the version that somebody made after it."""
         version = table.version + 1
         state = read_newest(self._format, self._versions, version)
+        if table.state is not None:
+            check_follows(table.state, state, table.uri)
         if not is_own(state.properties, version):
             self._format.check_writable(state, table.uri)
-            if table.state is not None:
-                check_follows(self._format, self._versions, table.state, state, table.uri)
             followed = self._format.following(table.state, state) if table.state is not None else state
             return replace(table, state=followed)
         marks = own_marks(state, table.uri)

@@ -12,21 +12,24 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
-from lakefold_committer.advancing import Advancer
+from lakefold_committer.advancing import LARGE_BYTES, Advancer
+from lakefold_committer.backoff import Backoff
 from lakefold_committer.fold import outcome_of
-from lakefold_committer.line import Line, Waiting
+from lakefold_committer.line import Line, Load, Parked, Waiting
 from lakefold_committer.lines import line_of
-from lakefold_committer.metrics import Standing
+from lakefold_committer.metrics import ParkedTable, Standing
 from lakefold_committer.reporting import Checkpoints, Reporting
+from lakefold_committer.strangers import Strangers
 from lakefold_committer.threads import Threads
 from lakefold_committer.tracing import UNTOLD
-from lakefold_log.envelope import UnknownKind, decode
+from lakefold_log.envelope import MAX_TABLE, UnknownKind, address_of, decode
 from lakefold_table.entry import Entry, Invalid, Outcome, Position, Undecodable
-from lakefold_table.errors import FencedError, RetryError
+from lakefold_table.errors import FencedError, InvalidError, RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +37,9 @@ if TYPE_CHECKING:
     from lakefold_committer.metrics import Metrics
     from lakefold_committer.parts import LogReader, OutcomeReporter, Pace, Runtime, Stop, Tables
     from lakefold_committer.tracing import Traces
+    from lakefold_log.anchor import Anchor
     from lakefold_log.consumer import Message
+    from lakefold_log.envelope import Decoded
     from lakefold_table.uri import Place
 
 LOG = structlog.get_logger("lakefold.committer")
@@ -42,11 +47,25 @@ IDLE_POLL_SECONDS = 0.5
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.002, 0.05
 """How long the loop waits for tasks before it looks at the log again."""
 SLOW_SECONDS = 5.0
-"""A line whose step takes longer holds nobody up: what is queued for it is read again later."""
+"""A line whose step takes longer is told as slow."""
+LONGEST_DELAY_SECONDS = 3.0
+"""If there is no room, a line whose entries wait longer holds nobody up: they are read again later."""
+MOST_IN_ROUND = 2048
+"""So many messages are handed to lines before the lines go on and outcomes are reported."""
+STRANGERS_AT_ONCE = 32
+"""So many names that no table is open under are looked at at once; others wait as offsets."""
+MOST_NEW = 256
+"""As many may be, if something lies where they say."""
+TELLING_SHARE = 20
+"""To add up how all lines stand takes at most the so-manieth part of the loop's time."""
+GATHER_SECONDS = 0.05
+"""How long refusals of names that are no tables wait for each other before they are reported."""
 MOST_BACKLOG = 4_000_000
 """So many offsets of waiting entries are kept; beyond that the partition waits."""
 GRACE_SECONDS = 8.0
 """How long tasks may take to end when the committer is told to stop."""
+MOST_NAMED = 100
+"""How many parked tables are named to people; all of them are counted."""
 RESTAMP_SECONDS = 24 * 3600.0
 """The stamped offset is committed again daily, so that the broker doesn't expire it."""
 
@@ -55,7 +74,8 @@ class PartitionCommitter:
     """Folds one partition until told to stop. `trouble` says why it isn't folding just now, or is empty.
 
     `answered`: offsets from the reader's position on that are answered already, ascending; `read_back_from`:
-    from where on the outcomes topic tells those.
+    from where on the outcomes topic tells those. `anchor`: the last entry that was read before, None if none
+    was, or if another one stands there.
     """
 
     def __init__(  # noqa: PLR0913 - the parts that it is made of, each passed in
@@ -70,6 +90,7 @@ class PartitionCommitter:
         runtime: Runtime | None = None,
         answered: Sequence[int] = (),
         read_back_from: int | None = None,
+        anchor: Anchor | None = None,
     ) -> None:
         self._reader = reader
         self._source = tables
@@ -78,16 +99,25 @@ class PartitionCommitter:
         self._runtime: Runtime = Threads() if runtime is None else runtime
         begin = reporter.outcomes_offset if read_back_from is None else read_back_from
         checkpoints = Checkpoints(begin, answered[-1] if answered else -1)
-        self._reporting = Reporting(reporter, reader, self._runtime, metrics, checkpoints, traces)
-        self._advancer = Advancer(reader, tables, pace, self._runtime, metrics, self._answer, traces)
+        self._reporting = Reporting(reporter, reader, self._runtime, metrics, checkpoints, traces, anchor)
+        self._advancer = Advancer(
+            reader, tables, pace, self._runtime, metrics, self._answer, self._refuse, traces
+        )
         self._answered = answered
         self._polled: deque[Message] = deque()
+        self._strangers = Strangers()
+        self._new_lines = 0
+        self._is_letting_in = False
+        self._let_in_again = Backoff()
+        self._let_in_at = 0.0
+        self._load = Load()
         self._lines: dict[Place, Line] = {}
         self._active: dict[Place, Line] = {}
         self._touched: dict[Place, int] = {}
         self._wait_s = FIRST_WAIT_SECONDS
         self._table_bytes = 0
-        self._busy = False
+        self._busy = self._is_urgent = self._has_skipped = False
+        self._tell_at = 0.0
         self._trouble = "starting"
         self._standing = Standing(position=reader.position)
 
@@ -115,6 +145,7 @@ class PartitionCommitter:
             while not stop.is_set() and not self._is_done(until):
                 self._poll()
                 taken = self._take_in()
+                self._let_in()
                 for line in [*self._active.values()]:
                     self._advancer.advance(line)
                 self._wait(0 if taken and self._polled else self._wait_s)
@@ -123,12 +154,13 @@ class PartitionCommitter:
                     break
                 self._tell()
             self._finish()
-            self._report(stop)
+            self._report(stop, whole=True)
+            self._tell(now=True)
         except FencedError:
             raise
         except BaseException:
             self._finish()
-            self._report(stop)
+            self._report(stop, whole=True)
             raise
         finally:
             self._runtime.close()
@@ -153,21 +185,17 @@ class PartitionCommitter:
             self._metrics.proposals.labels(str(self._reader.log.partition)).inc(len(polled))
 
     def _has_room(self) -> bool:
-        """Whether more entries may be taken to the lines; where not, slow ones give up what they hold."""
-        limits = self._pace.limits
+        """Whether more entries may be taken to the lines; if not, slow ones give up what they hold."""
+        limits, load = self._pace.limits, self._load
         for _ in range(2):
-            lines = self._active.values()
-            if (
-                sum(line.queued_bytes for line in lines) <= 2 * limits.max_bytes
-                and sum(len(line.queue) for line in lines) <= 4 * limits.max_entries
-            ):
-                return sum(len(line.backlog) for line in lines) <= MOST_BACKLOG
+            if load.size <= 2 * limits.max_bytes and load.entries <= 2 * limits.max_entries:
+                return load.offsets + len(self._strangers) <= MOST_BACKLOG
             self._spill_slow()
         return False
 
     def _spill_slow(self) -> None:
         """A line that takes long doesn't keep the others from the log."""
-        now = self._runtime.now()
+        now, limits = self._runtime.now(), self._pace.limits
         for line in self._active.values():
             slow = (line.at_work or line.is_put_running) and now - line.since > SLOW_SECONDS
             if line.queue and (slow or line.parked is not None):
@@ -180,11 +208,16 @@ class PartitionCommitter:
                     seconds=now - line.since,
                 )
                 line.spill()
+            elif line.delay(now) > LONGEST_DELAY_SECONDS:
+                # Its next group stays, so that it goes on at its own pace.
+                line.spill(limits)
 
     def _idle_s(self) -> float:
         """How long to wait for a message where nothing is at work."""
         now = self._runtime.now()
         again = [line.parked.until - now for line in self._active.values() if line.parked is not None]
+        if self._strangers:
+            again.append(self._let_in_at - now)
         ready = any(line.parked is None for line in self._active.values())
         return 0.0 if ready else max(0.0, min([IDLE_POLL_SECONDS, *again]))
 
@@ -192,61 +225,175 @@ class PartitionCommitter:
         """Hands polled messages to their lines, as many as may be decoded at once; whether there were any."""
         if not self._polled or not self._has_room():
             return False
-        size = 0
-        names: dict[tuple[str, str], Line | Invalid] = {}
-        while self._polled and size <= self._pace.limits.max_bytes:
+        size, judged = 0, 0
+        self._new_lines = self._count_new_lines()
+        routes: dict[tuple[str, str], Line | Place | None] = {}
+        for _ in range(min(len(self._polled), MOST_IN_ROUND)):
             message = self._polled.popleft()
-            size += len(message.value)
-            if not self._is_answered(message.offset):
-                self._take(message, names)
+            if self._is_answered(message.offset):
+                self._has_skipped = True
+                continue
+            self._reporting.last_read = message
+            address = address_of(message.value)
+            if address is not None and address not in routes:
+                routes[address] = self._route(*address)
+            route = None if address is None else routes[address]
+            if isinstance(route, Line):
+                size += self._take_for(route, message)
+            elif route is None and self._may_judge(message, address, judged):
+                judged += 1
+                size += len(message.value)
+                self._judge(message, self._decoded(message))
+                routes.pop(address or ("", ""), None)
+            else:
+                self._strangers.add(message.offset, route or _place_of(address))
+            if size > self._pace.limits.max_bytes:
+                break
         return True
 
-    def _take(self, message: Message, names: dict[tuple[str, str], Line | Invalid]) -> None:
-        place = Position(self._reader.log, message.offset, self._reader.topic)
-        read = decode(message.value, message.key, place, message.time_us)
+    def _may_judge(self, message: Message, address: tuple[str, str] | None, judged: int) -> bool:
+        """Whether a message for no open table is decoded in this round, in which so many were before."""
+        if len(message.value) > LARGE_BYTES:
+            return False
+        if judged < STRANGERS_AT_ONCE or address is None or _place_of(address) is None:
+            return judged < STRANGERS_AT_ONCE
+        return judged < MOST_NEW and self._source.seems_there(*address)
+
+    def _route(self, uri: str, branch: str) -> Line | Place | None:
+        """The line that entries of this name go to; its place if they wait; None if they are to be judged."""
+        found = _place_of((uri, branch))
+        if found is None:
+            return None
+        line = self._lines.get(found)
+        if line is not None and not (line.behind_strangers and self._strangers.holds(found)):
+            line.behind_strangers = False
+            self._active[found] = line
+            return line
+        if self._strangers.holds(found):
+            return found
+        new = self._new_lines
+        if new < STRANGERS_AT_ONCE or (new < MOST_NEW and self._source.seems_there(uri, branch)):
+            return None
+        return found
+
+    def _count_new_lines(self) -> int:
+        """How many lines are at work whose table isn't known to be there."""
+        return sum(
+            line.parked is None and not line.has_versions and not line.is_idle
+            for line in self._active.values()
+        )
+
+    def _take_for(self, line: Line, message: Message) -> int:
+        """Takes a message for this line; how many bytes of it were decoded."""
+        if line.backlog or len(message.value) > LARGE_BYTES:
+            line.pass_over(message.offset, message.time_us)
+            return 0
+        read = self._decoded(message)
         if isinstance(read, Undecodable):
-            fault = Invalid(read.message, read.hint)
-            self._reporting.add(message, read, Outcome(read.position, read.table, fault))
+            self._refuse(message, read)
+        else:
+            line.take(Waiting(message, read), self._runtime.now())
+        return len(message.value)
+
+    def _judge(self, message: Message, read: Decoded, *, behind: bool = False) -> None:
+        """Refuses a message, or hands it to its line, which is begun if there is none.
+
+        `behind`: others of its name may wait among the strangers.
+        """
+        if isinstance(read, Undecodable):
+            self._refuse(message, read)
             return
-        branch = read.envelope.branch if isinstance(read, Entry) else read.branch
-        name = (read.envelope.table if isinstance(read, Entry) else read.table, branch)
-        if name not in names:
-            names[name] = self._line(*name)
-        line = names[name]
+        if isinstance(read, Entry):
+            line = self._line(read.envelope.table, read.envelope.branch, behind=behind)
+        else:
+            line = self._line(read.table, read.branch, behind=behind)
         if isinstance(line, Line):
-            line.take(Waiting(message, read))
+            line.take(Waiting(message, read), self._runtime.now())
         elif isinstance(read, Entry):
             self._reporting.add(message, read, outcome_of(read, line))
         else:
             outcome = Outcome(read.position, read.table, line)
             self._reporting.add(message, _refused(read, outcome), outcome)
 
-    def _line(self, uri: str, branch: str) -> Line | Invalid:
-        """The line of a table; several spellings of its name share one: two would fence each other."""
+    def _decoded(self, message: Message) -> Decoded:
+        at = Position(self._reader.log, message.offset, self._reader.topic)
+        return decode(message.value, message.key, at, message.time_us)
+
+    def _refuse(self, message: Message, read: Undecodable) -> None:
+        """Answers a message that is no entry."""
+        fault = Invalid(read.message, read.hint)
+        self._reporting.add(message, read, Outcome(read.position, read.table, fault))
+
+    def _let_in(self) -> None:
+        """Has some of the strangers read again and judged, if there is room for more names."""
+        if self._strangers and not self._is_letting_in and self._advancer.failure is None:
+            self._advancer.reading.ask(self._strangers, self._begin_letting_in)
+
+    def _begin_letting_in(self) -> bool:
+        if (
+            not self._strangers
+            or self._is_letting_in
+            or self._advancer.failure is not None
+            or self._runtime.now() < self._let_in_at
+            or self._count_new_lines() >= STRANGERS_AT_ONCE
+        ):
+            return False
+        self._is_letting_in = True
+        self._runtime.start(
+            partial(self._read_strangers, self._strangers.leading(STRANGERS_AT_ONCE)), self._were_let_in
+        )
+        return True
+
+    def _read_strangers(self, offsets: Sequence[int]) -> list[tuple[Message, Decoded]]:
+        """A task."""
+        found = self._reader.read_again(offsets, self._pace.limits.max_bytes)
+        return [(message, self._decoded(message)) for message in found]
+
+    def _were_let_in(self, result: Sequence[tuple[Message, Decoded]] | BaseException) -> None:
+        self._is_letting_in = False
+        self._advancer.reading.release()
+        if isinstance(result, RetryError):
+            self._let_in_at = self._runtime.now() + self._let_in_again.pause()
+            LOG.warning("not read again, trying again", error=str(result))
+        elif isinstance(result, BaseException):
+            self._advancer.failure = self._advancer.failure or result
+        else:
+            self._let_in_again = Backoff()
+            self._strangers.drop(_place_of(address_of(message.value)) for message, _ in result)
+            for message, read in result:
+                self._judge(message, read, behind=True)
+
+    def _line(self, uri: str, branch: str, *, behind: bool) -> Line | Invalid:
+        """The line of a table; several spellings of its name share one: two would fence each other.
+
+        `behind`: if it is begun now, others of its entries may wait among the strangers.
+        """
         refusal = self._source.refusal(uri)
-        place = line_of(uri, branch) if refusal is None else refusal
-        if isinstance(place, Invalid):
-            return place
-        if place not in self._lines:
-            self._lines[place] = Line(place, uri, branch)
-        line = self._active[place] = self._lines[place]
+        found = line_of(uri, branch) if refusal is None else refusal
+        if isinstance(found, Invalid):
+            return found
+        if found not in self._lines:
+            self._lines[found] = Line(found, uri, branch, load=self._load, behind_strangers=behind)
+            self._new_lines += 1
+        line = self._active[found] = self._lines[found]
         return line
 
     def _is_answered(self, offset: int) -> bool:
         """Whether an entry was answered before this process began, above the stamped offset."""
         if not self._answered:
             return False
-        place = bisect_left(self._answered, offset)
-        if place == len(self._answered):
+        index = bisect_left(self._answered, offset)
+        if index == len(self._answered):
             self._answered = ()
             return False
-        return self._answered[place] == offset
+        return self._answered[index] == offset
 
     def _answer(self, line: Line, group: Sequence[Waiting], outcomes: Sequence[Outcome]) -> None:
         for one, outcome in zip(group, outcomes, strict=True):
             read = _refused(one.entry, outcome) if isinstance(one.entry, UnknownKind) else one.entry
             self._reporting.add(one.message, read, outcome)
         self._touched[line.place] = group[-1].offset + 1
+        self._is_urgent = self._is_urgent or line.has_versions
 
     def _wait(self, seconds: float) -> None:
         """For the end of a task, a little longer each time that none ends: the log must be looked at too."""
@@ -262,14 +409,25 @@ class PartitionCommitter:
         lowest = [first for first in firsts if first is not None]
         if self._polled:
             lowest.append(self._polled[0].offset)
+        if self._strangers:
+            lowest.append(self._strangers.first)
         return min(lowest, default=self._reader.position)
 
-    def _report(self, stop: Stop) -> bool:
-        """Reports what holds; False if told to stop while no broker was reachable."""
-        due = self._runtime.now() - self._reporting.reported_at > RESTAMP_SECONDS
-        if not self._reporting.waiting and not due:
+    def _report(self, stop: Stop, *, whole: bool = False) -> bool:
+        """Reports what holds; False if told to stop while no broker was reachable.
+
+        While many names wait that are no tables, their refusals gather for a moment, unless all is to go out
+        (`whole`): each report is a transaction of Kafka's.
+        """
+        since = self._runtime.now() - self._reporting.reported_at
+        gathers = self._strangers and not self._is_urgent and not whole and since < GATHER_SECONDS
+        # Else nothing may come any more that would tell that all of them are answered.
+        skipped = self._has_skipped and not (self._polled or self._active or self._strangers)
+        if gathers or not (self._reporting.waiting or skipped or since > RESTAMP_SECONDS):
             self._let_go()
             return True
+        self._is_urgent = False
+        self._has_skipped = self._has_skipped and not skipped
         reported = self._reporting.report(self._low_watermark, stop)
         if reported is None:
             return False
@@ -311,6 +469,8 @@ class PartitionCommitter:
         """Whether all below `until` is answered. Raises what parks the tables that are left."""
         if until is None or self._reader.position < until or self._polled or self._reporting.waiting:
             return False
+        if self._strangers:
+            return False
         left = [line for line in self._active.values() if not line.is_idle]
         parked = [line.parked for line in left if line.parked is not None and not line.at_work]
         errors = [one.error for one in parked if not isinstance(one.error, RetryError)]
@@ -325,18 +485,30 @@ class PartitionCommitter:
         while self._runtime.running and (left := deadline - self._runtime.now()) > 0:
             self._runtime.wait(left)
 
-    def _tell(self) -> None:
-        """What metrics and probes are told until the next round."""
+    def _tell(self, *, now: bool = False) -> None:
+        """What metrics and probes are told; not in each round if there is much to add up, but for `now`."""
+        began = self._runtime.now()
+        if not now and began < self._tell_at:
+            return
+        self._tell_standing()
+        self._tell_at = self._runtime.now() + TELLING_SHARE * (self._runtime.now() - began)
+
+    def _tell_standing(self) -> None:
         waiting = [line for line in self._active.values() if not line.is_idle]
         parked = [line for line in waiting if line.parked is not None]
         self._standing = Standing(
             position=self._reader.position,
-            unanswered=len(self._polled) + sum(line.waiting for line in waiting),
+            unanswered=len(self._polled) + len(self._strangers) + sum(line.waiting for line in waiting),
             oldest_us=min((line.oldest_us for line in waiting if line.oldest_us is not None), default=None),
             parked_tables=len(parked),
             parked_entries=sum(line.waiting for line in parked),
             tables_open=len(self._lines) - sum(line.table is None for line in self._active.values()),
             table_bytes=self._table_bytes,
+            parked=tuple(
+                self._parked_table(line, line.parked)
+                for line in parked[:MOST_NAMED]
+                if line.parked is not None
+            ),
         )
         if not self._reader.connected:
             self._trouble = "the broker is not reachable"
@@ -345,6 +517,30 @@ class PartitionCommitter:
             errors = [line.parked.error for line in waiting if line.parked is not None]
             away = [str(error) for error in errors if isinstance(error, RetryError)]
             self._trouble = away[0] if away and len(away) == len(waiting) else ""
+
+    def _parked_table(self, line: Line, parked: Parked) -> ParkedTable:
+        """What people are shown of a table that is parked."""
+        return ParkedTable(
+            line.uri,
+            line.branch,
+            self._reader.log.partition,
+            line.first_offset,
+            line.waiting,
+            round(self._runtime.now() - parked.since, 1),
+            parked.error.message,
+            parked.error.hint,
+        )
+
+
+def _place_of(address: tuple[str, str] | None) -> Place | None:
+    """Where the versions would lie of what a message names; None if that is no name of a table."""
+    if address is None or len(address[0]) > MAX_TABLE:
+        return None
+    try:
+        found = line_of(*address)
+    except InvalidError:
+        return None
+    return None if isinstance(found, Invalid) else found
 
 
 def _refused(unknown: UnknownKind, outcome: Outcome) -> Undecodable:

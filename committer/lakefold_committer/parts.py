@@ -156,10 +156,12 @@ class Tables:
     """Where tables come from, by URI and branch (empty for the main line).
 
     `refusal` says why one may not be folded into, by URI alone; `open` opens it; `claims` brings what large
-    entries stand for.
+    entries stand for. `seems_there` says, without asking a store over the network, whether anything lies at a
+    name: such a table needn't wait behind names that are nothing.
     """
 
     table_format: AnyFormat
     refusal: Callable[[str], Invalid | None]
     open: Callable[[str, str], OwnedTable]
     claims: Claims = field(default_factory=Claims)
+    seems_there: Callable[[str, str], bool] = lambda _uri, _branch: False

@@ -6,7 +6,7 @@ a partition of Kafka's hands these in; a file that is folded, and a test, may do
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from lakefold_table.entry import Committed
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_committer.binding import Acceptance
+    from lakefold_log.anchor import Anchor, Content
     from lakefold_table.entry import LogId, Outcome, Position
     from lakefold_table.owner import Owner
 
@@ -57,8 +58,11 @@ class Witness(Protocol):
 class Proofs:
     """For the tables of one partition, `log`.
 
-    `end` asks for the offset after the log's last message. `answered`: every entry below this offset has its
-    outcome, by the group's stamp. `read_back_from`: the outcomes of later ones stand from there on in their
+    `content`: what the log holds now (None: it can't have lost anything). Every entry below `unchanged_below`
+    is known to be the one that was read before; `anchor` is the last of them. `folded`: by line the last
+    offset that this committer has folded itself, since it began to read. `end` asks for the offset after the
+    log's last message. `answered`: every entry below this offset has its outcome, by the group's stamp.
+    `read_back_from`: the outcomes of later ones stand from there on in their
     topic (None: there are none). `owner`: who folds, in the row of those before it. `accept`: what
     `--accept-new-log` says, None without it. `witness`: what was reported. `outcomes_offset` tells up to
     where, as known now.
@@ -72,9 +76,14 @@ class Proofs:
     outcomes_offset: Callable[[], int] | None = None
     read_back_from: int | None = None
     owner: Owner | None = None
+    content: Content | None = None
+    unchanged_below: int = 0
+    anchor: Anchor | None = None
+    folded: dict[str, int] = field(default_factory=dict)
 
     def tell(self, uri: str, outcomes: Sequence[Outcome]) -> None:
-        """Has the witness know what was put into the line at `uri`, so that it needn't read it."""
+        """Notes what was put into the line at `uri`, for the witness as well, which needn't read it."""
+        self.folded[uri] = max(one.position.offset for one in outcomes)
         if self.witness is None:
             return
         for one in reversed(outcomes):

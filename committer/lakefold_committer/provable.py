@@ -23,16 +23,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold import Table
-from lakefold_committer.stored import own_marks, own_properties, read_deed, read_state
+from lakefold_committer.stored import link_of, own_marks, own_properties, read_deed, read_state
 from lakefold_log.record import is_own
 from lakefold_table.errors import DamagedError, StopError, VersionExpiredError
-from lakefold_table.marks import PREFIX, Marks, decode_marks
+from lakefold_table.marks import Marks, decode_marks
+from lakefold_table.succession import Succession, succession
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_committer.proofs import Proofs
     from lakefold_table.format import AnyFormat, Deed, State
+    from lakefold_table.succession import Link
     from lakefold_table.versions import Versions
 
 
@@ -57,7 +59,8 @@ def provable(
             return Table(uri, newest, proven)
         if is_own(older.properties, version):
             table = _carried(table_format, versions, version, later[::-1], newest, uri)
-            if table.marks == carried or not _left_alone(table_format, versions, newest, later):
+            alone = _left_alone(table_format, versions, newest, later)
+            if not _is_stray(table_format, versions, version, replace(link_of(newest), keeps_marks=alone)):
                 return table
             proven = _proven_otherwise(table_format, versions, newest, carried, version, later, proofs)
             if proven is None:
@@ -69,18 +72,15 @@ def provable(
     return _unmarked(table_format, versions, newest, uri)
 
 
-def check_follows(
-    table_format: AnyFormat, versions: Versions, before: State, newest: State, uri: str
-) -> None:
-    """Raises `StopError` where a foreign version can't have been made from the one that lies before it."""
-    theirs = _told_by(newest)
-    if theirs and theirs != _told_by(before) and _left_alone(table_format, versions, newest, ()):
+def check_follows(before: State, newest: State, uri: str) -> None:
+    """Raises `StopError` if a version can't have been made from the one that lies before it."""
+    if succession(link_of(before), link_of(newest)) is Succession.APART:
         raise _stray(before.version, uri)
 
 
-def _told_by(state: State) -> dict[str, str]:
-    """What a version's metadata say of the log, as it stands there."""
-    return {key: value for key, value in state.metadata.items() if key.startswith(PREFIX)}
+def _is_stray(table_format: AnyFormat, versions: Versions, own: int, newest: Link) -> bool:
+    before = link_of(read_state(table_format, versions, own))
+    return succession(before, newest) is Succession.APART
 
 
 def carried_marks(newest: State, uri: str) -> Table:
@@ -116,7 +116,9 @@ def _proven_otherwise(
     bound = carried.position
     if proofs is None or bound is None or bound.log != proofs.log or carried.branch != newest.branch:
         return None
-    return replace(carried, position=replace(bound, offset=max(bound.offset, proofs.answered - 1)))
+    offset = max(bound.offset, proofs.answered - 1)
+    fingerprint = carried.fingerprint if offset == bound.offset else None
+    return replace(carried, position=replace(bound, offset=offset), fingerprint=fingerprint)
 
 
 def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: str) -> Table:

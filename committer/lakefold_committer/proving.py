@@ -8,38 +8,50 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from lakefold_committer.binding import ACCEPT, Acceptance
+from lakefold_committer.binding import ACCEPT, Acceptance, told
 from lakefold_committer.proofs import Proofs
 from lakefold_log import stamp as stamps
+from lakefold_log.anchor import contradiction
 from lakefold_log.partition import home_of
 from lakefold_log.topics import describe, watermarks
+from lakefold_table.entry import Position
 from lakefold_table.errors import GapError
 
 if TYPE_CHECKING:
     from lakefold_log.admin import Admin
+    from lakefold_log.anchor import Anchor, Content
     from lakefold_log.stamp import Stamp
-    from lakefold_log.topics import Watermarks
     from lakefold_table.entry import LogId
 
 
 LOG = structlog.get_logger("lakefold.committer")
 
 
-def prove(admin: Admin, group: str, topic: str, log: LogId, *, accept_new_log: bool = False) -> Proofs:
+def prove(
+    admin: Admin, group: str, topic: str, log: LogId, content: Content, *, accept_new_log: bool = False
+) -> Proofs:
     """From which offset entries are not yet proven answered: the stamped one, else where the log starts.
 
-    It is `answered` of what is returned. Raises `GapError` naming both positions where the stamp is for
-    another log, or where entries that nothing proves answered are gone; with `accept_new_log` that is taken
-    as it is. Raises `RetryError` where no broker answers.
+    It is `answered` of what is returned. Raises `GapError` naming both positions if the stamp is for another
+    log, if entries that nothing proves answered are gone, or if other entries stand now where answered ones
+    stood; with `accept_new_log` that is taken as it is. Raises `RetryError` if no broker answers.
     """
     found = stamps.read(admin, group, topic, log.partition)
-    reach = watermarks(admin, topic, log.partition, read_committed=False)
-    begin = beginning(found, reach, group, log, topic, accept_new_log=accept_new_log)
+    begin = beginning(found, content, group, log, topic, accept_new_log=accept_new_log)
     accept = None
     if accept_new_log:
         accept = Acceptance(log, topic, begin.lost, partial(_home, describe(admin, topic).partitions))
     end = partial(_end_of, admin, topic, log.partition)
-    return Proofs(log, end, begin.answered, accept, read_back_from=begin.read_back_from)
+    return Proofs(
+        log,
+        end,
+        begin.answered,
+        accept,
+        read_back_from=begin.read_back_from,
+        content=content,
+        unchanged_below=begin.unchanged_below,
+        anchor=begin.anchor,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,40 +59,63 @@ class Beginning:
     """Where a partition is begun: every entry below `answered` has its outcome, or is gone.
 
     `read_back_from`: where outcomes of later ones stand in their topic (None: nowhere). `lost`: below this
-    offset entries are gone that may have had none (0: none are).
+    offset entries are gone that may have had none (0: none are). `unchanged_below`: as in `Proofs`.
+    `anchor`: the last entry that was read, if the log still holds it.
     """
 
     answered: int
     read_back_from: int | None
     lost: int = 0
+    unchanged_below: int = 0
+    anchor: Anchor | None = None
 
 
 def beginning(
     found: tuple[int, Stamp] | None,
-    reach: Watermarks,
+    content: Content,
     group: str,
     log: LogId,
     topic: str,
     *,
     accept_new_log: bool,
 ) -> Beginning:
-    """Where to begin by the group's stamped offset, `found`, in a log that can be read as far as `reach`.
+    """Where to begin by the group's stamped offset, `found`, in the log as it is now.
 
-    Raises `GapError` as `prove` does.
+    Raises `GapError` and `RetryError` as `prove` does.
     """
+    reach = content.reach()
     read_back_from = None if found is None else found[1].outcomes_offset
+    lost_its_end = found is not None and _is_for(found[1], log) and found[0] > reach.end
     try:
-        return Beginning(_proven(found, *reach, group, log, f"{topic}/{log.partition}"), read_back_from)
+        answered = _proven(found, *reach, group, log, f"{topic}/{log.partition}")
+        anchor = None if found is None else found[1].anchor
+        now = "" if anchor is None else contradiction(content, anchor, answered)
+        lost_its_end = bool(now)
+        if anchor is None:
+            return Beginning(answered, read_back_from)
+        _check_unchanged(anchor, now, group, Position(log, answered, topic))
+        unchanged_below = max(reach.start, anchor.offset + 1)
+        return Beginning(answered, read_back_from, unchanged_below=unchanged_below, anchor=anchor)
     except GapError as gap:
         if not accept_new_log:
             raise
         LOG.warning("accepting another log than the proven one", gap=str(gap), partition=log.partition)
     # From the start, also where the log's end is gone: nothing tells which of its entries are other ones
     # now, the outcomes of those that stood there least of all. What a table holds already its marks tell.
-    is_short = found is not None and _is_for(found[1], log) and found[0] > reach.end
-    if found is None or not _is_for(found[1], log) or is_short:
+    if found is None or not _is_for(found[1], log) or lost_its_end:
         read_back_from = None
-    return Beginning(reach.start, read_back_from, 0 if is_short else reach.start)
+    return Beginning(reach.start, read_back_from, 0 if lost_its_end else reach.start)
+
+
+def _check_unchanged(anchor: Anchor, now: str, group: str, answered: Position) -> None:
+    """Raises `GapError` if something else, `now`, stands where the last entry stood that was read."""
+    if now:
+        raise GapError(
+            f"group {group} answered up to offset {answered.offset} and read {anchor}; now {now}: entries "
+            f"are lost, and others may stand at their offsets; {told(answered)}",
+            where=f"{answered.topic}/{answered.log.partition}",
+            hint=f"bring them back as they were, with their offsets and times; {ACCEPT}",
+        )
 
 
 def _home(partitions: int, uri: str, before: int) -> int:

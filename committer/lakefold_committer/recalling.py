@@ -20,7 +20,7 @@ from lakefold_table.lance.manifests.packed import unpacked
 from lakefold_table.lance.table import LanceFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lakefold_table.entry import Entry, Result
     from lakefold_table.lance.state import LanceState
@@ -40,7 +40,10 @@ class Recalling(LanceFormat):
         answers: Mapping[int, Result],
         found: Callable[[Collection[str]], Mapping[str, int | None]],
         given: Collection[int] = (),
+        *,
+        transaction_files: bool = True,
     ) -> None:
+        super().__init__(transaction_files=transaction_files)
         self.answers = answers
         self.found = found
         self.given = given
@@ -48,8 +51,11 @@ class Recalling(LanceFormat):
         self.unlike: set[int] = set()
         self.accepted: set[int] = set()
 
-    def draft(self, state: LanceState | None, observed: Observed) -> LanceDraft:
+    def draft(
+        self, state: LanceState | None, observed: Observed, entries: Sequence[Entry] = ()
+    ) -> LanceDraft:
         """Begins the version after `state`."""
+        del entries
         sizes: dict[str, int | None] = {}
         outside: set[str] = set()
         seen = Observed(sizes, observed.contents, observed.schemas, observed.states, outside=outside)
@@ -67,7 +73,7 @@ class _Draft(LanceDraft):
         sizes: dict[str, int | None],
         outside: set[str],
     ) -> None:
-        super().__init__(state, observed)
+        super().__init__(state, observed, transaction_file=recalling.transaction_files)
         self._recalling, self._before, self._sizes, self._outside = recalling, state, sizes, outside
 
     def _may_join(self, entry: Entry) -> bool:
@@ -79,6 +85,8 @@ class _Draft(LanceDraft):
         """As the fold judges it, on what it saw then as far as that can be told."""
         offset = entry.position.offset
         answer = self._recalling.answers.get(offset)
+        # Releases before this rule folded files that fragments had.
+        self._table.keeps_files_apart = not isinstance(answer, Committed)
         if answer is None or isinstance(answer, Committed | Duplicate):
             self._see({})
             return super().add(entry)

@@ -21,7 +21,7 @@ from lakefold_log.claims import FOLDER, is_claims_envelope, path_of
 from lakefold_log.envelope import UnknownKind, classify, parsed_packed
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Undecodable
 from lakefold_table.errors import InvalidError, LakefoldError, StopError
-from lakefold_table.storage import open_storage
+from lakefold_table.storage import open_canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ class Claims:
         *,
         store: Callable[[str], Storage] | None = None,
     ) -> None:
-        self._store = store or partial(open_storage, storage_options=storage_options)
+        self._store = store or partial(open_canonical, storage_options=storage_options)
         self._redeemed: set[int] = set()
         self._swept: dict[str, float] = {}
 
@@ -88,7 +88,8 @@ class Claims:
         if isinstance(found, Invalid):
             return replace(entry, fault=found)
         self._redeemed.add(entry.position.offset)
-        return found
+        # What stands in the log is the claim, not what it stands for.
+        return replace(found, data=entry.data)
 
     def _remove(self, table: str, path: str) -> None:
         try:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lakefold_log.consumer import Message
     from lakefold_log.envelope import Decoded
     from lakefold_log.filelog import FileLog
+    from lakefold_log.record import Record
     from lakefold_table.entry import LogId, Outcome
 
 AT_ONCE = 1000
@@ -142,6 +143,25 @@ def _entry(log: LogId, offset: int, read: list[Decoded]) -> Entry:
     if not isinstance(read[0], Entry):
         raise EntriesGoneError(f"what stands at {Position(log, offset)} is no entry: {read[0].message}")
     return read[0]
+
+
+def proven(record: Record, entries: Mapping[int, Entry]) -> Mapping[int, Entry]:
+    """The entries of a version, once it is known that the last one is the one that was folded.
+
+    A log that loses its end and grows again holds others at the same offsets. A version of an older release
+    doesn't tell its entries from others, and its marks don't name the last one: then the bytes are left out.
+    Raises `EntriesGoneError` if another entry stands there now.
+    """
+    if not record.last_digest:
+        return {offset: replace(entry, data=b"") for offset, entry in entries.items()}
+    last = entries.get(record.last_offset)
+    now = None if last is None else last.fingerprint
+    if now is not None and now.digest != record.last_digest:
+        raise EntriesGoneError(
+            f"another entry stands there now ({now}); the folded one had digest {record.last_digest}",
+            where=str(Position(record.log, record.last_offset, record.topic)),
+        )
+    return entries
 
 
 def redeemed(

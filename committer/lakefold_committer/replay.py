@@ -23,7 +23,7 @@ from lakefold_committer.observing import observe
 from lakefold_committer.provable import provable
 from lakefold_committer.recalling import Recalling
 from lakefold_committer.redeeming import Claims
-from lakefold_committer.relog import EntriesGoneError, redeemed
+from lakefold_committer.relog import EntriesGoneError, proven, redeemed
 from lakefold_committer.replayed import Case, Replayed, Verdict, gone_of, group_of, judged
 from lakefold_committer.stored import own_marks, own_properties, read_deed, read_state
 from lakefold_log.record import decode_record
@@ -198,8 +198,9 @@ class _Replay:
         """
         record = case.record
         if not case.answers:
-            return self._entries.at(record.log, record.topic, [record.first_offset]), frozenset()
-        found = self._entries.at(record.log, record.topic, list(case.answers))
+            found = self._entries.at(record.log, record.topic, [record.first_offset])
+            return proven(record, found), frozenset()
+        found = proven(record, self._entries.at(record.log, record.topic, list(case.answers)))
         return redeemed(found, record.refused, self._claims)
 
     def _folded(self, case: Case, base: Table, entries: Mapping[int, Entry]) -> tuple[Replayed, Table | None]:
@@ -236,10 +237,15 @@ class _Replay:
     ) -> tuple[Folded, Recalling]:
         """Folded once; once more without what it takes in and the record says was refused."""
         terms = Terms(
-            case.record.epoch, must_publish=True, outcomes_offset=case.outcomes_offset, owner=case.owner
+            case.record.epoch,
+            must_publish=True,
+            outcomes_offset=case.outcomes_offset,
+            owner=case.owner,
+            names_parent=case.names_parent,
+            clock_us=case.clock_us,
         )
-        answers = case.answers
-        recalling = Recalling(answers, self._sizes)
+        answers, files = case.answers, case.names_transaction_file
+        recalling = Recalling(answers, self._sizes, transaction_files=files)
         folded: Folded | None = None
         try:
             folded = fold(recalling, table, group, observed, terms)
@@ -249,7 +255,7 @@ class _Replay:
                 raise
         untold, unlike = recalling.untold, recalling.unlike
         if folded is None or untold or recalling.accepted:
-            recalling = Recalling(answers, self._sizes, given=untold | unlike)
+            recalling = Recalling(answers, self._sizes, given=untold | unlike, transaction_files=files)
             folded = fold(recalling, table, group, observed, terms)
             recalling.untold, recalling.unlike = untold, unlike
         return folded, recalling

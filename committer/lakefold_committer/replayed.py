@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from lakefold_log.record import MOVE, OUTCOMES, OWNER, TABLE_ID
+from lakefold_log.record import CLOCK, MOVE, OUTCOMES, OWNER, PARENT, TABLE_ID
 from lakefold_table.errors import DamagedError
+from lakefold_table.lance.manifests.codec import decode_head
 from lakefold_table.marks import Move, table_id_of
 from lakefold_table.owner import Owner
 
@@ -56,8 +57,8 @@ class Replayed:
 class Case:
     """A version that is to be made again: its file, its record, the table's id that it carries.
 
-    `move`: how the table came to the log that it was folded from. `outcomes_offset`, `owner`: as the fold
-    knew them.
+    `move`: how the table came to the log that it was folded from. `outcomes_offset`, `owner`, `clock_us`: as
+    the fold knew them. `names_parent`: it names the version that it was made from.
     """
 
     version: int
@@ -67,6 +68,8 @@ class Case:
     move: Move | None = None
     outcomes_offset: int | None = None
     owner: Owner | None = None
+    names_parent: bool = True
+    clock_us: int | None = None
 
     @classmethod
     def of(cls, version: int, stored: bytes, record: Record, properties: Mapping[str, str]) -> Case:
@@ -75,9 +78,22 @@ class Case:
             move = Move.decode(properties[MOVE]) if MOVE in properties else None
             owner = Owner.decode(properties[OWNER]) if OWNER in properties else None
             offset = int(properties[OUTCOMES].partition("@")[2]) if OUTCOMES in properties else None
+            clock = int(properties[CLOCK]) if CLOCK in properties else None
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DamagedError(f"version {version} tells of its log what can't be read: {error!r}") from error
-        return cls(version, stored, record, properties.get(TABLE_ID, ""), move, offset, owner)
+        table_id, names_parent = properties.get(TABLE_ID, ""), PARENT in properties
+        return cls(version, stored, record, table_id, move, offset, owner, names_parent, clock)
+
+    @property
+    def names_transaction_file(self) -> bool:
+        """Whether the version has its transaction in a file of its own too, which a setting decides.
+
+        True if the version's file can't be read: then it differs, whatever it named.
+        """
+        try:
+            return bool(decode_head(self.stored)[0].transaction_file)
+        except DamagedError:
+            return True
 
     @property
     def answers(self) -> Mapping[int, Result]:

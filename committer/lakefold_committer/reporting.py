@@ -18,6 +18,7 @@ from lakefold_committer.backoff import Backoff
 from lakefold_committer.metrics import BROKERS
 from lakefold_committer.refusals import dead_letters
 from lakefold_committer.telling import tell_refusals
+from lakefold_log.anchor import Anchor
 from lakefold_log.stamp import Stamp
 from lakefold_table.errors import RetryError
 
@@ -70,7 +71,10 @@ class _Report:
 
 
 class Reporting:
-    """The answers of one partition that are not reported yet, and the report of them."""
+    """The answers of one partition that are not reported yet, and the report of them.
+
+    `anchor`: the last entry that was read by those before; `last_read`: the last one since.
+    """
 
     def __init__(
         self,
@@ -80,6 +84,7 @@ class Reporting:
         metrics: Metrics,
         checkpoints: Checkpoints,
         traces: Traces,
+        anchor: Anchor | None = None,
     ) -> None:
         self._reporter = reporter
         self._reader = reader
@@ -91,6 +96,8 @@ class Reporting:
         self._begun: _Report | None = None
         self.reported_at = runtime.now()
         self.trouble = ""
+        self._anchor = anchor
+        self.last_read: Message | None = None
 
     @property
     def waiting(self) -> int:
@@ -134,9 +141,17 @@ class Reporting:
         letters = dead_letters([message for message, _, _ in answers], outcomes)
         from_offset = self._checkpoints.before(low_watermark)
         log = self._reader.log
-        stamp = Stamp(log.cluster_id, log.topic_id, low_watermark, from_offset, self._reporter.owner)
+        anchor, owner = self._last_anchor(), self._reporter.owner
+        stamp = Stamp(log.cluster_id, log.topic_id, low_watermark, from_offset, owner, anchor)
         call = partial(self._reporter.report, outcomes, letters, low_watermark, stamp)
         return _Report(answers, self._runtime.now(), call)
+
+    def _last_anchor(self) -> Anchor | None:
+        """The last entry that was read, by which whoever comes next proves that the log is the same."""
+        last = self.last_read
+        if last is not None and (self._anchor is None or last.offset > self._anchor.offset):
+            self._anchor = Anchor.of(last)
+        return self._anchor
 
     def _made(self, report: _Report, stop: Stop) -> bool:
         """Makes it; False if told to stop while no broker was reachable."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_log.record import is_own
+from lakefold_log.record import PARENT, is_own
 from lakefold_table.errors import DamagedError, PlaceError, RetryError
 from lakefold_table.heads import read_head
 from lakefold_table.lance.manifests.codec import head_transaction
-from lakefold_table.marks import Marks, decode_marks
+from lakefold_table.marks import PREFIX, Marks, decode_marks
+from lakefold_table.succession import Link
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,6 +68,18 @@ def own_properties(versions: Versions, version: int) -> Mapping[str, str] | None
     if transaction is None or not is_own(transaction.transaction_properties, version):
         return None
     return transaction.transaction_properties
+
+
+def link_of(state: State) -> Link:
+    """What a version tells of itself and of the one that it was made from."""
+    made_here = is_own(state.properties, state.version)
+    return Link(
+        uuid=state.uuid,
+        parent=state.properties.get(PARENT, "") if made_here else "",
+        marks={key: value for key, value in state.metadata.items() if key.startswith(PREFIX)},
+        is_own=made_here,
+        keeps_marks=state.keeps_metadata,
+    )
 
 
 def own_marks(state: State, uri: str) -> Marks:

@@ -16,6 +16,7 @@ from lakefold_committer.lines import root_of
 from lakefold_committer.proofs import Told
 from lakefold_log.outcomes import read_outcomes
 from lakefold_log.topics import describe, watermarks
+from lakefold_log.trust import EVERYBODY
 from lakefold_table.entry import Committed
 from lakefold_table.errors import RetryError
 from lakefold_table.lance.refs.names import TREE
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from lakefold_log.admin import Admin, KafkaConfig
     from lakefold_log.topics import Topics
+    from lakefold_log.trust import Trust
     from lakefold_table.entry import Outcome
     from lakefold_table.uri import Place
 
@@ -99,9 +101,17 @@ def _line(table: str, branch: str) -> Place:
 
 
 class OutcomesWitness:
-    """The witness of one partition (`proofs.Witness`), for any thread."""
+    """The witness of one partition (`proofs.Witness`), for any thread. `trust`: whose outcomes count."""
 
-    def __init__(self, config: KafkaConfig, admin: Admin, topics: Topics, partition: int) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        admin: Admin,
+        topics: Topics,
+        partition: int,
+        trust: Trust = EVERYBODY,
+    ) -> None:
+        self._trust = trust
         self._config, self._admin, self._topics, self._partition = config, admin, topics, partition
         self._lock = threading.Lock()
         self._reported = Reported()
@@ -181,7 +191,9 @@ class OutcomesWitness:
 
     def outcomes(self, first: int, tables: Collection[str] | None = None) -> Iterator[tuple[int, Outcome]]:
         """The outcomes from offset `first` on, of all tables or of some."""
-        return read_outcomes(self._config, self._topics, self._partition, first, tables=tables)
+        return read_outcomes(
+            self._config, self._topics, self._partition, first, tables=tables, trust=self._trust
+        )
 
     def _take(self, into: Reported, outcomes: Iterable[tuple[int, Outcome]], end: int) -> None:
         for offset, outcome in outcomes:

@@ -91,10 +91,24 @@ def put_batch(
     """
     check_key(app_id, batch_id)
     try:
-        return _Batch(settings, app_id, batch_id, schema).put(write)
+        result = _Batch(settings, app_id, batch_id, schema).put(write)
     except StopError:
         drop_line(settings.kafka, settings.topics)
         raise
+    LOGGER.info("batch %s of %s into %s: %s", batch_id, app_id, settings.table, _told(result))
+    return result
+
+
+def _told(result: Result | None) -> str:
+    """An outcome in a few words, for the log."""
+    match result:
+        case Committed():
+            return f"committed in version {result.version}, {result.rows_added} rows"
+        case Duplicate():
+            known = f"in version {result.version}" if result.version else "in a version no longer known"
+            return f"duplicate, folded before {known}: nothing was added"
+        case _:
+            return "no outcome is known: it has no rows, or the sink waits for the log only"
 
 
 class _Batch:
@@ -110,7 +124,6 @@ class _Batch:
             view = self._look(afresh=bool(refused)) or self._create()
             version = view.folded(self._app_id, self._batch_id)
             if version is not None:
-                LOGGER.info("batch %s of %s is in the table already", self._batch_id, self._app_id)
                 return Duplicate(version)
             fragments = write(self._target(view))
             if not fragments:

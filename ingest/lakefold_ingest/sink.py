@@ -10,7 +10,7 @@ import inspect
 import json
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -46,10 +46,14 @@ class Sink:
         if self.app_id is not None:
             check_key(self.app_id, 0)
 
-    def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Put the rows of one batch into the table. Raises as `lakefold_ingest.batch.put_batch` does."""
+    def __call__(self, frame: DataFrame, batch_id: int) -> Any:  # noqa: ANN401 - pyspark's type says None
+        """Put the rows of one batch into the table; returns its outcome, which is logged too.
+
+        Returns a `Result` or None, and raises, as `lakefold_ingest.batch.put_batch` does. Spark drops what is
+        returned; within a `foreachBatch` function of one's own it can be looked at.
+        """
         app_id = self.app_id or _query_id(frame)
-        put_batch(self.settings, app_id, batch_id, _arrow_schema(frame), partial(_write, frame))
+        return put_batch(self.settings, app_id, batch_id, _arrow_schema(frame), partial(_write, frame))
 
 
 def _query_id(frame: DataFrame) -> str:

@@ -84,7 +84,7 @@ def _failure(said: Sequence[str], repository: Repository) -> RetryError:
     told = list(dict.fromkeys(found[1] for line in said if (found := missing.match(line))))
     message = "the jars could not be fetched: " + "; ".join(told[:3] or said[-3:])
     hint = "is the machine online? A mirror is read from ~/.m2/settings.xml, a proxy from https_proxy"
-    return RetryError(message, where=repository.url, hint=hint)
+    return RetryError(message, where=repository.name, hint=hint)
 
 
 def _show(text: str) -> None:

@@ -81,7 +81,7 @@ def _fetch(name: JarSet, jars: Sequence[Jar], folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=folder.parent) as scratch:
         staged = Path(scratch) / "jars"
-        _say(f"fetching {len(jars)} jars ({name}) from {repository.url} into {folder}\n")
+        _say(f"fetching {len(jars)} jars ({name}) from {repository.name} into {folder}\n")
         retrieve(jars, repository, scratch=Path(scratch), cache=cache_folder() / "ivy", into=staged)
         wrong = _unlike(jars, staged)
         if wrong:
@@ -89,7 +89,7 @@ def _fetch(name: JarSet, jars: Sequence[Jar], folder: Path) -> None:
             hint = (
                 "something between here and Maven Central alters or lacks them: look at the mirror, the proxy"
             )
-            raise DamagedError(message, where=repository.url, hint=hint)
+            raise DamagedError(message, where=repository.name, hint=hint)
         shutil.rmtree(folder, ignore_errors=True)
         staged.rename(folder)
     _say(f"fetched and checked {len(jars)} jars ({name})\n")

@@ -22,16 +22,25 @@ from lakefold.errors import SetupError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-CENTRAL = "https://repo.maven.apache.org/maven2"
-
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A Maven repository: its root URL and, where it asks for them, a user and a password."""
+    """A Maven repository: its root URL and, if it asks for them, a user and a password.
+
+    Without a URL it is Maven Central, whose address Ivy knows.
+    """
 
     url: str
     username: str = ""
     password: str = ""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.url or "Maven Central"
+
+
+CENTRAL = Repository("")
 
 
 def find_repository() -> Repository:
@@ -43,7 +52,7 @@ def find_repository() -> Repository:
     for path in _settings_files():
         if path.is_file() and (mirror := _mirror_in(path)) is not None:
             return mirror
-    return Repository(CENTRAL)
+    return CENTRAL
 
 
 def ivy_settings(repository: Repository) -> str:
@@ -59,7 +68,9 @@ def ivy_settings(repository: Repository) -> str:
         ET.SubElement(root, "credentials", {"host": host, "realm": _realm(repository.url), **login})
     limits = {"name": "limits", "connectionTimeout": "20000", "readTimeout": "60000"}
     ET.SubElement(ET.SubElement(root, "timeout-constraints"), "timeout-constraint", limits)
-    resolver = {"name": "maven", "m2compatible": "true", "usepoms": "false", "root": repository.url}
+    resolver = {"name": "maven", "m2compatible": "true", "usepoms": "false"}
+    if repository.url:
+        resolver["root"] = repository.url
     ET.SubElement(ET.SubElement(root, "resolvers"), "ibiblio", {**resolver, "timeoutConstraint": "limits"})
     return ET.tostring(root, encoding="unicode")
 

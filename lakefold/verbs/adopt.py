@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
-from lakefold.output import print_json
+from lakefold.output import print_json, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,9 +42,14 @@ UNANSWERED = click.option(
     is_flag=True,
     help="The versions that prove the table's marks are gone: take the marks as the newest version has them.",
 )
+@click.option(
+    "--keep", is_flag=True, help="`lakefold drop` of this table was cut short: keep the table after all."
+)
 @settings_options(*KAFKA, *TOPICS, "group", *STORE)
 @json_option
-def command(settings: Settings, table: str, *, partition: int | None, unproven: bool, as_json: bool) -> None:
+def command(
+    settings: Settings, table: str, *, partition: int | None, unproven: bool, keep: bool, as_json: bool
+) -> None:
     """Bind TABLE to a partition of the topic, and print the version that says so.
 
     For a table of another client's, a detached one, and one whose marks were wiped. It goes on behind what
@@ -53,13 +58,15 @@ def command(settings: Settings, table: str, *, partition: int | None, unproven: 
     with them the keys: a batch that they know is a Duplicate. Where they were wiped, an old batch that is
     sent again is folded again.
     """
-    from lakefold.moving import move_lines
+    from lakefold.moving import Consent, move_lines
     from lakefold_table.marks import Why
     from lakefold_table.uri import canonical
 
     uri = canonical(table)
     there = cluster_of(settings).there(uri, partition)
-    moves = move_lines(uri, settings.storage_options, Why.ADOPTED, there, None, unproven=unproven)
+    options = settings.storage_options
+    consent = Consent(unproven=unproven, dropped=keep)
+    moves = move_lines(uri, options, Why.ADOPTED, there, None, consent=consent)
     print_moved(uri, moves, as_json=as_json)
 
 
@@ -83,4 +90,4 @@ def print_moved(uri: str, moves: Iterable[tuple[str, Moved]], *, as_json: bool) 
             print_json({**told, **plain_move(moved.move)})
         else:
             name = f"{uri} {branch}".rstrip()
-            click.echo(f"{name}: {moved.move.why} {moved.move}, in version {moved.version:,}")
+            print_line(f"{name}: {moved.move.why} {moved.move}, in version {moved.version:,}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakefold.options import STORE, examples, json_option, settings_options
-from lakefold.output import print_json
+from lakefold.output import print_json, print_line
 
 if TYPE_CHECKING:
     from lakefold.settings import Settings
@@ -21,6 +21,7 @@ ADDED = ("_change_type", "_commit_version", "_commit_timestamp", "_log_offset")
         "lakefold changes /data/flights --from 7 --to 12 --columns carrier,dep_delay",
         "lakefold changes /data/flights --from 0 --json | jq -c 'select(._change_type == \"delete\")'",
         "lakefold changes /data/flights --branch audit --from 7 --rewritten fail",
+        "lakefold changes /data/flights --from 7 --misfits null",
     )
 )
 @click.argument("table")
@@ -44,8 +45,16 @@ ADDED = ("_change_type", "_commit_version", "_commit_timestamp", "_log_offset")
     help="What to do with a version that put other content in the table's place (overwrite, restore): show "
     "the rows that went and came, fail, or skip it.",
 )
+@click.option(
+    "--misfits",
+    type=click.Choice(["fail", "null"]),
+    default="fail",
+    show_default=True,
+    help="What to do with a value that has no room in the type of the last version's column: fail, or show "
+    "null and say on stderr how many of which version and column.",
+)
 @json_option
-def command(
+def command(  # noqa: PLR0913 - each is one option of the verb
     settings: Settings,
     table: str,
     *,
@@ -54,6 +63,7 @@ def command(
     to: int | None,
     columns: str | None,
     rewritten: str,
+    misfits: str,
     as_json: bool,
 ) -> None:
     """Print the rows that the versions of TABLE after --from inserted, changed or deleted, one a line.
@@ -72,6 +82,7 @@ def command(
         columns=None if columns is None else [name.strip() for name in columns.split(",") if name.strip()],
         branch=branch,
         rewritten=rewritten,
+        misfits=misfits,
         storage_options=settings.storage_options,
     )
     for batch in reader:
@@ -79,7 +90,7 @@ def command(
             if as_json:
                 print_json(row)
             else:
-                click.echo(_line(row))
+                print_line(_line(row))
 
 
 def _line(row: dict[str, Any]) -> str:

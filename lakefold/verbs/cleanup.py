@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from lakefold.options import STORE, examples, json_option, settings_options
-from lakefold.output import print_json
+from lakefold.output import print_json, print_line
 
 if TYPE_CHECKING:
     from lakefold.settings import Settings
@@ -95,7 +95,7 @@ def _plain(planned: Plan, removed: Removed) -> dict[str, object]:
 def _print(planned: Plan, removed: Removed, *, dry_run: bool) -> None:
     would = "would be removed" if dry_run else "removed"
     files = f"{removed.data_files:,} data files, {removed.bytes:,} bytes"
-    click.echo(f"{removed.versions:,} versions {would}, with {files}")
+    print_line(f"{removed.versions:,} versions {would}, with {files}")
     for one in planned.held_by:
         what = "nothing yet" if one.at is None else f"up to version {one.version:,}"
-        click.echo(f"versions are kept for the consumer {one.name}, which has read {what}")
+        print_line(f"versions are kept for the consumer {one.name}, which has read {what}")

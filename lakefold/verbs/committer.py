@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakefold.settings import Settings
-    from lakefold_committer.daemon import Committer
+    from lakefold_committer.daemon import Committer, Options
     from lakefold_committer.health import HealthServer
     from lakefold_committer.metrics import Metrics
 
 LAST_WORDS_SECONDS = 60.0
 """How long a process that found a gap stays to be scraped once more: nobody sees what was never asked for."""
 
-PACE = ("group_max_entries", "group_max_bytes", "group_max_wait", "table_memory")
+PACE = ("group_max_entries", "group_max_bytes", "group_max_wait", "table_memory", "transaction_files")
 WORK = (
     "partitions",
     "ordinal",
@@ -53,6 +54,14 @@ WORK = (
 @settings_options(*KAFKA, *TOPICS, *WORK, *STORE, *PACE)
 @click.option("--until-caught-up", is_flag=True, help="Fold to the end that the log has now, then leave.")
 @click.option(
+    "--give-up-after",
+    metavar="SECONDS",
+    type=click.FloatRange(0.1, 86_400),
+    default=60.0,
+    show_default=True,
+    help="With --until-caught-up: end with exit code 5 if brokers or stores don't answer for so long.",
+)
+@click.option(
     "--accept-new-log",
     is_flag=True,
     help="Go on where a log was made anew or has lost entries; each table's marks keep a record of it.",
@@ -60,7 +69,13 @@ WORK = (
 @click.option("--print-config", is_flag=True, help="Print the effective settings, secrets masked, and leave.")
 @json_option
 def command(
-    settings: Settings, *, until_caught_up: bool, accept_new_log: bool, print_config: bool, as_json: bool
+    settings: Settings,
+    *,
+    until_caught_up: bool,
+    give_up_after: float,
+    accept_new_log: bool,
+    print_config: bool,
+    as_json: bool,
 ) -> None:
     """Fold proposals in the order of the log, publish versions, report what became of each.
 
@@ -70,7 +85,8 @@ def command(
     one comes or goes, and one that is left over stands by.
     SIGTERM or Ctrl-C finishes the group in flight and leaves. While a broker or a store is away it keeps
     trying, and /readyz says why it isn't ready; a root that can't be used holds up no table below another
-    one. With --until-caught-up that ends it, before anything is folded. Serves /livez, /readyz and /metrics
+    one. With --until-caught-up a root that can't be used ends it before anything is folded, and brokers or
+    stores that don't answer end it after --give-up-after. Serves /livez, /readyz and /metrics
     on --http-port. Prints what it did when it leaves.
     """
     if print_config:
@@ -82,29 +98,12 @@ def command(
     told = threading.Event()
     # What is loaded takes a moment, in which a stop may come.
     _on_stop(told.set)
-    from lakefold_committer.daemon import Committer, Options
+    from lakefold_committer.daemon import Committer
     from lakefold_committer.garbage import collect_seldom
     from lakefold_committer.metrics import Metrics
     from lakefold_committer.tracing import tracing_from
-    from lakefold_log.admin import KafkaConfig
-    from lakefold_log.topics import Topics
 
-    options = Options(
-        kafka=KafkaConfig(settings.brokers(), settings.kafka),
-        topics=Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic),
-        roots=settings.roots,
-        partitions=fixed(settings, socket.gethostname()),
-        share=shares(settings),
-        group=settings.group,
-        accept_new_log=accept_new_log,
-        topic_partitions=settings.topic_partitions,
-        topic_replication=settings.topic_replication,
-        storage_options=settings.storage_options,
-        group_max_entries=settings.group_max_entries,
-        group_max_bytes=settings.group_max_bytes,
-        group_max_wait_s=settings.group_max_wait,
-        table_bytes=settings.table_memory,
-    )
+    options = replace(_options(settings), accept_new_log=accept_new_log, give_up_after_s=give_up_after)
     collect_seldom()
     metrics = Metrics()
     tracing = tracing_from(os.environ)
@@ -128,6 +127,30 @@ def command(
                 told.wait(LAST_WORDS_SECONDS)
             raise
     _print_summary(metrics.summary(), as_json=as_json)
+
+
+def _options(settings: Settings) -> Options:
+    """What the settings say to the committer."""
+    from lakefold_committer.daemon import Options
+    from lakefold_log.admin import KafkaConfig
+    from lakefold_log.topics import Topics
+
+    return Options(
+        kafka=KafkaConfig(settings.brokers(), settings.kafka),
+        topics=Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic),
+        roots=settings.roots,
+        partitions=fixed(settings, socket.gethostname()),
+        share=shares(settings),
+        group=settings.group,
+        topic_partitions=settings.topic_partitions,
+        topic_replication=settings.topic_replication,
+        storage_options=settings.storage_options,
+        group_max_entries=settings.group_max_entries,
+        group_max_bytes=settings.group_max_bytes,
+        group_max_wait_s=settings.group_max_wait,
+        table_bytes=settings.table_memory,
+        transaction_files=settings.transaction_files,
+    )
 
 
 def _on_stop(act: Callable[[], None]) -> None:

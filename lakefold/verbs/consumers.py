@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakefold.options import STORE, examples, json_option, settings_options
-from lakefold.output import print_json
+from lakefold.output import print_json, print_line
 
 if TYPE_CHECKING:
     from lakefold.settings import Settings
@@ -87,6 +87,6 @@ def _print(found: list[Lag], *, as_json: bool) -> None:
         behind = "its branch is gone" if lag.versions is None else f"{lag.versions:,} behind"
         at = "has read nothing yet" if one.at is None else f"version {one.version:,}"
         when = f"{one.updated_at:%Y-%m-%d %H:%M:%S}"
-        click.echo(f"{one.name}{line}  {at}  {behind}  {when}  {one.by}")
+        print_line(f"{one.name}{line}  {at}  {behind}  {when}  {one.by}")
     if not found:
-        click.echo("no consumers")
+        print_line("no consumers")

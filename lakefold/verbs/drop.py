@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
-from lakefold.output import print_json
-from lakefold_table.errors import InvalidError, NotATableError
+from lakefold.output import print_json, print_line
+from lakefold_table.errors import InvalidError, NotATableError, PreconditionError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakefold.settings import Settings
     from lakefold_table.dropped import Dropped, Line
 
@@ -36,11 +38,15 @@ def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None
     and answer Invalid to what comes late for it. Where the table was deleted by other means, only the note is
     written; the brokers are asked what was reported of it.
 
-    On a local disk it vanishes at once; where removing its files is cut short they lie in a folder beside it
-    whose name ends in `.dropped`. In a bucket its newest version vanishes when all others have, then its
-    other files; where that is cut short, the same command goes on.
+    A last version is published first that says the table is dropped: from then on nothing is folded into it
+    and nothing binds it to a log, whatever happened while this command asked.
+
+    On a local disk the table vanishes at once; if removing its files is cut short, they lie in a folder
+    beside it whose name ends in `.dropped`. In a bucket its newest version vanishes when all others have,
+    then its other files. If the command is cut short, call it again to go on; `lakefold adopt --keep` keeps
+    a table that is still there.
     """
-    from lakefold.dropping import known_dropped, lines_there, note, remove
+    from lakefold.dropping import condemn, known_dropped, lines_there, remove
     from lakefold_table.uri import canonical
 
     uri, options = canonical(table), settings.storage_options
@@ -52,15 +58,16 @@ def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None
             _drop_deleted(settings, uri, nothing, known, yes=yes, as_json=as_json)
             return
         lines = known.lines
+        _ask(uri, f"version {_version(lines):,}, will be deleted", yes=yes)
+    else:
+        _ask(uri, f"version {_version(lines):,}, will be deleted", yes=yes)
+        lines = condemn(uri, options)
     newest = _version(lines)
-    _ask(uri, f"version {newest:,}, will be deleted", yes=yes)
-    note(uri, lines, options, removing=True)
-    remove(uri, [one.branch for one in lines if one.branch], options, _told)
-    note(uri, lines, options, removing=False)
+    remove(uri, lines, options, _print_progress)
     if as_json:
         print_json({"table": uri, "version": newest})
     else:
-        click.echo(f"{uri}: dropped, its last version was {newest:,}")
+        print_line(f"{uri}: dropped, its last version was {newest:,}")
 
 
 def _drop_deleted(
@@ -87,11 +94,23 @@ def _drop_deleted(
         _ask(
             uri, f"of which version {newest:,} was reported, is not there. It will count as dropped", yes=yes
         )
-        note(uri, lines, settings.storage_options, removing=False)
+        _check_missing(uri, settings.storage_options)
+        note(uri, lines, settings.storage_options)
     if as_json:
         print_json({"table": uri, "version": newest})
     else:
-        click.echo(f"{uri}: counts as dropped, its last version that was reported is {newest:,}")
+        print_line(f"{uri}: counts as dropped, its last version that was reported is {newest:,}")
+
+
+def _check_missing(uri: str, storage_options: Mapping[str, str]) -> None:
+    """Raises `PreconditionError` if the table is there by now: its store may have come back meanwhile."""
+    from lakefold.dropping import lines_there
+
+    try:
+        lines_there(uri, storage_options)
+    except NotATableError:
+        return
+    raise PreconditionError("the table is there again", where=uri, hint="call it again to delete it")
 
 
 def _ask(uri: str, what: str, *, yes: bool) -> None:
@@ -110,5 +129,5 @@ def _version(lines: tuple[Line, ...]) -> int:
     return next((one.version for one in lines if not one.branch), 0)
 
 
-def _told(removed: int) -> None:
-    click.echo(f"{removed:,} objects removed", err=True)
+def _print_progress(removed: int) -> None:
+    print_line(f"{removed:,} objects removed", err=True)

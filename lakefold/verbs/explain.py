@@ -10,7 +10,7 @@ import click
 from lakefold.errors import SettingError
 from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.outcomes import result_text
-from lakefold.output import operations_text, print_json, shown
+from lakefold.output import operations_text, print_json, print_line
 from lakefold_table.entry import Entry, Rejected
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _time(time_us: int) -> str:
 
 def _show(told: Explanation) -> None:
     line = f", branch {told.branch}" if told.branch else ""
-    click.echo(shown(f"{told.sought.text} for {told.table}{line}"))
+    print_line(f"{told.sought.text} for {told.table}{line}")
     for name, text in (
         ("proposed", _proposed(told)),
         ("position", None if told.position is None else str(told.position)),
@@ -177,7 +177,7 @@ def _show(told: Explanation) -> None:
         *(("not looked at", place) for place in told.not_looked_at),
     ):
         if text:
-            click.echo(shown(f"  {name:<19}{text}"))
+            print_line(f"  {name:<19}{text}")
 
 
 def _proposed(told: Explanation) -> str | None:

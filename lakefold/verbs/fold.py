@@ -28,7 +28,7 @@ REFUSED = 3
 )
 @click.argument("table")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
-@settings_options(*STORE, "group_max_entries", "group_max_bytes")
+@settings_options(*STORE, "group_max_entries", "group_max_bytes", "transaction_files")
 @click.option("--dry-run", is_flag=True, help="Write nothing; print the outcomes that there would be.")
 @click.option("--log-id", help="The file log's id, a UUID.  [default: derived from the content]")
 @json_option
@@ -66,7 +66,12 @@ def command(
     limits = Limits(settings.group_max_entries, settings.group_max_bytes)
     kinds: Counter[str] = Counter()
     claims = Claims(settings.storage_options)
-    lines = partial(open_line, uri, storage_options=settings.storage_options)
+    lines = partial(
+        open_line,
+        uri,
+        storage_options=settings.storage_options,
+        transaction_files=settings.transaction_files,
+    )
     for outcome in fold_file(lines, uri, table_format, log, limits, dry_run=dry_run, claims=claims):
         kinds[type(outcome.result).__name__.lower()] += 1
         print_outcome(outcome, as_json=as_json)

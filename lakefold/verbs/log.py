@@ -28,6 +28,7 @@ HEADER = (
     "files",
     "visible after",
 )
+SHORTENED = ("operation", "positions", "app/batches")
 PAGE = 50
 """Rows whose widths are settled together, so that a long history begins to print at once."""
 
@@ -63,7 +64,8 @@ def command(
     """List the versions of TABLE, newest first, both ends included.
 
     For each: what made it, the log positions folded into it, the batches of each app, rows and files that
-    came (+) and went (-), and the seconds from the log time of its last entry until it could be seen. A row
+    came (+) and went (-), and the seconds from the log time of its last entry until it could be seen. At a
+    terminal, names and positions are shortened until a line fits; --json and a pipe have them whole. A row
     that an update wrote anew went and came; one that a compaction moved did neither. A version that no
     committer made has no positions; what can't be told because the version before is gone is a dash.
 
@@ -91,7 +93,7 @@ def command(
             print_json(plain_history(row))
         return
     for page in _pages(rows):
-        print_columns(HEADER, [_cells(row) for row in page])
+        print_columns(HEADER, [_cells(row) for row in page], shorten=SHORTENED)
 
 
 def _pages(rows: Iterator[HistoryRow]) -> Iterator[list[HistoryRow]]:

@@ -13,7 +13,7 @@ import click
 from lakefold.binding import bound_partition
 from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.outcomes import print_outcome
-from lakefold.output import print_json
+from lakefold.output import print_json, print_line
 from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage.failures import failure
@@ -104,7 +104,7 @@ def command(
         if as_json:
             print_json({"file": str(into), "offset": offset})
         else:
-            click.echo(f"in {into} at offset {offset}")
+            print_line(f"in {into} at offset {offset}")
         return
     from lakefold_log.admin import KafkaConfig
     from lakefold_log.outcomes import OutcomeWaiter
@@ -183,4 +183,4 @@ def _print_position(topic: str, partition: int, offset: int, *, as_json: bool) -
     if as_json:
         print_json({"topic": topic, "partition": partition, "offset": offset})
     else:
-        click.echo(f"in the log at {topic}/{partition}@{offset}")
+        print_line(f"in the log at {topic}/{partition}@{offset}")

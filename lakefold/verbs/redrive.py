@@ -10,7 +10,7 @@ import click
 
 from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.outcomes import result_text
-from lakefold.output import print_columns, print_json, shown
+from lakefold.output import print_columns, print_json, print_line
 from lakefold_table.entry import Entry
 from lakefold_table.uri import canonical
 
@@ -72,9 +72,11 @@ def command(
     """List the dead letters: the proposals that were refused, where they stood and why.
 
     With --offset or --all they are sent again as they are, under their own keys, to the end of their table's
-    partition; of several letters of one proposal the newest is sent. One that is in the table by now is
-    answered as Duplicate and changes nothing. The letters stay where they are; one that is refused again
-    leaves another. Exit code 3 where one was refused again.
+    partition; of several letters of one proposal the newest is sent. One that is in the table by now changes
+    nothing: it is answered as Duplicate, or, if it has no app id and 256 others of that kind came since, as
+    Invalid, because its data files are in the table. Only one without app id whose fragments have all left
+    the table since (deleted, overwritten, compacted) is folded again: don't send those twice. The letters
+    stay where they are; one that is refused again leaves another. Exit code 3 if one was refused again.
     """
     if dry_run and not (chosen or every):
         raise click.UsageError("--dry-run goes with --offset or --all; without them nothing is sent")
@@ -140,7 +142,7 @@ class _Told:
             }
             print_json({**_plain(sent.letter), "obstacle": sent.obstacle, **more})
         else:
-            click.echo(shown(f"{sent.letter.position}  {_key(sent.letter)}  {text}"))
+            print_line(f"{sent.letter.position}  {_key(sent.letter)}  {text}")
 
 
 def _words(sent: SentAgain) -> tuple[str, str]:
@@ -181,7 +183,7 @@ def _print_dry(letter: Letter, *, as_json: bool) -> None:
         print_json({**_plain(letter), "would_send": not letter.obstacle})
         return
     what = f"can't be sent: {letter.obstacle}" if letter.obstacle else "would be sent"
-    click.echo(shown(f"{letter.position}  {_key(letter)}  {what}"))
+    print_line(f"{letter.position}  {_key(letter)}  {what}")
 
 
 def _operation(letter: Letter) -> str | None:

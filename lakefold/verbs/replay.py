@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakefold.options import KAFKA, STORE, examples, json_option, settings_options
-from lakefold.output import print_json
+from lakefold.output import print_json, print_line
 
 if TYPE_CHECKING:
     from lakefold.settings import Settings
@@ -91,9 +91,9 @@ def command(
             _print(one, as_json=as_json)
         if time.monotonic() - told_at > PROGRESS_SECONDS:
             told_at = time.monotonic()
-            click.echo(f"at version {one.version:,}: {_counts(kinds)}", err=True)
+            print_line(f"at version {one.version:,}: {_counts(kinds)}", err=True)
     if not as_json:
-        click.echo(_counts(kinds), err=True)
+        print_line(_counts(kinds), err=True)
     if kinds["different"]:
         context.exit(DAMAGED)
 
@@ -127,6 +127,6 @@ def _print(one: Replayed, *, as_json: bool) -> None:
     more = [one.operation, one.positions]
     if one.positions:
         more.append(f"{one.committed:,} committed, {one.refused:,} answered otherwise")
-    click.echo("  ".join(filter(None, (f"version {number}", str(one.verdict), *more))))
+    print_line("  ".join(filter(None, (f"version {number}", str(one.verdict), *more))))
     for text in (*map(str, one.differences), *one.notes):
-        click.echo(f"  {text}")
+        print_line(f"  {text}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakefold.options import STORE, check_one_of, examples, json_option, point_options, settings_options
-from lakefold.output import print_columns, print_json
+from lakefold.output import print_columns, print_json, print_line
 
 if TYPE_CHECKING:
     from lakefold.options import Point
@@ -82,7 +82,7 @@ def _print(told: dict[str, Any]) -> None:
         "data files": f"version {told['storage_version']}" if told["storage_version"] else "version not told",
     }
     for name, value in facts.items():
-        click.echo(f"{name:<14}{value}")
+        print_line(f"{name:<14}{value}")
     _section("schema", ("column", "type", "null"), [_column(one) for one in told["schema"]])
     _section(
         "indices",
@@ -105,19 +105,19 @@ def _print(told: dict[str, Any]) -> None:
 
 def _print_marks(marks: dict[str, Any]) -> None:
     click.echo("\nmarks")
-    click.echo(f"  table id    {marks['table_id']}")
-    click.echo(
+    print_line(f"  table id    {marks['table_id']}")
+    print_line(
         f"  made for    version {marks['version']:,} by epoch {marks['epoch']:,}, rules {marks['rules']}"
     )
     if marks["position"] is not None:
         at = marks["position"]
         place = f"{at['topic']}/{at['partition']}"
         reached = f"{place}@{at['offset']}" if at["offset"] >= 0 else f"the start of {place}"
-        click.echo(f"  folded to   {reached} (topic id {at['topic_id']})")
+        print_line(f"  folded to   {reached} (topic id {at['topic_id']})")
     for move in marks["moves"]:
-        click.echo(f"  {move['why']}: {move['text']}, {move['time']}")
+        print_line(f"  {move['why']}: {move['text']}, {move['time']}")
     for name, offset in marks["file_logs"].items():
-        click.echo(f"  folded to   file log {name}@{offset}")
+        print_line(f"  folded to   file log {name}@{offset}")
     rows = [
         (app, ", ".join(f"{first}-{last}" for first, last in mark["batches"]), mark["time"])
         for app, mark in marks["apps"].items()

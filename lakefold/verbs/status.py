@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
+import http
+import http.client
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
-from lakefold.output import print_columns, print_json
+from lakefold.output import print_columns, print_json, print_line
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.uri import canonical, is_under
 
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
         "lakefold status --json | jq .lag.total",
     )
 )
-@settings_options(*KAFKA, *TOPICS, "group", "roots", *STORE)
+@settings_options(*KAFKA, *TOPICS, "group", "roots", "http_host", "http_port", *STORE)
 @click.option(
     "--timeout",
     type=click.FloatRange(0.1, 600),
@@ -36,10 +40,11 @@ if TYPE_CHECKING:
 )
 @json_option
 def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
-    """Show the brokers, the topics with their offsets, the committer's lag, and the tables.
+    """Show the brokers, the topics with their offsets, the committer's lag, the tables, and what is parked.
 
-    Tables are those in local folders below the roots, and those that the newest proposals name. Exit code 5
-    where no broker answers.
+    Tables are those in local folders below the roots, and those that the newest proposals name. Which tables
+    are parked, and why, is asked of the committer at --http-host and --http-port. Exit code 5 if no broker
+    answers, 2 if a topic that is named is not there.
     """
     from lakefold_log.admin import Admin, KafkaConfig
     from lakefold_log.overview import overview
@@ -48,12 +53,63 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
     Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
     admin = Admin(KafkaConfig(settings.brokers(), settings.kafka), timeout_s=timeout)
     seen = overview(admin, settings.group)
+    _check_topic(settings, {view.topic for view in seen.partitions})
     waiting = [view for view in seen.partitions if view.topic == settings.transactions_topic]
     tables = [_looked_up(uri, settings) for uri in sorted(set(_tables(admin, waiting, settings)))]
+    parked = parked_tables(settings.http_host, settings.http_port, timeout)
     if as_json:
-        print_json(_document(settings, seen, waiting, tables))
+        print_json({**_document(settings, seen, waiting, tables), "parked": parked})
     else:
         _show(settings, seen, waiting, tables)
+        _show_parked(settings, parked)
+
+
+def _check_topic(settings: Settings, topics: set[str]) -> None:
+    """Raises `InvalidError` if the transactions topic is missing for another reason than that it is new.
+
+    A committer makes all topics at once, so one that is missing beside another of them has a wrong name; and
+    so has one that was named on purpose.
+    """
+    name = settings.transactions_topic
+    others = {settings.outcomes_topic, settings.dead_letters_topic}
+    usual = type(settings).model_fields["transactions_topic"].default
+    if name in topics or (name == usual and not others & topics):
+        return
+    near = difflib.get_close_matches(name, topics, n=1)
+    hint = (
+        f"did you mean {near[0]}?" if near else "check the name; a committer makes its topics when it starts"
+    )
+    raise InvalidError("there is no such topic", where=name, hint=hint)
+
+
+def parked_tables(host: str, port: int, timeout: float) -> list[dict[str, Any]] | None:
+    """The tables that the committer at this address has parked. Returns None if none answers there."""
+    if not port:
+        return None
+    connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=timeout)  # noqa: S104 - compared, not bound
+    try:
+        connection.request("GET", "/parked")
+        answer = connection.getresponse()
+        parked = json.loads(answer.read())["parked"] if answer.status == http.HTTPStatus.OK else None
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+        return None
+    finally:
+        connection.close()
+    return parked if isinstance(parked, list) else None
+
+
+def _show_parked(settings: Settings, parked: list[dict[str, Any]] | None) -> None:
+    print_line("")
+    if parked is None:
+        where = f"{settings.http_host}:{settings.http_port}"
+        print_line(f"no committer answers at {where}: which tables are parked is not known (--http-port)")
+    for one in parked or ():
+        name = f"{one['table']} {one['branch']}".rstrip()
+        where = f"partition {one['partition']}, offset {one['offset']}"
+        print_line(f"parked for {one['seconds']:,.0f} s: {name} ({where}; {one['entries']:,} entries wait)")
+        print_line(f"  {one['reason']}")
+        if one["hint"]:
+            print_line(f"  {one['hint']}")
 
 
 def _tables(admin: Admin, waiting: list[PartitionView], settings: Settings) -> Iterator[str]:
@@ -109,7 +165,8 @@ def _show(
     settings: Settings, seen: Overview, waiting: list[PartitionView], tables: list[dict[str, Any]]
 ) -> None:
     brokers = ", ".join(f"{address} (node {node})" for node, address in seen.brokers.items())
-    click.echo(f"cluster {seen.cluster_id}: {brokers}\n")
+    print_line(f"cluster {seen.cluster_id}: {brokers}")
+    click.echo()
     if seen.partitions:
         print_columns(
             ("topic", "partition", "low", "high"),
@@ -119,7 +176,7 @@ def _show(
         click.echo("no topics yet: the committer creates them")
     click.echo()
     if waiting:
-        click.echo(f"group {settings.group} on {settings.transactions_topic}:")
+        print_line(f"group {settings.group} on {settings.transactions_topic}:")
         print_columns(
             ("partition", "committed", "lag"),
             [(str(view.partition), view.committed, view.lag) for view in waiting],
@@ -131,4 +188,4 @@ def _show(
             [(table["table"], table["version"], table["error"] or "") for table in tables],
         )
     else:
-        click.echo(f"no tables below {', '.join(settings.roots)}")
+        print_line(f"no tables below {', '.join(settings.roots)}")

@@ -17,7 +17,7 @@ from lakefold.options import (
     point_options,
     settings_options,
 )
-from lakefold.output import operations_text, print_json
+from lakefold.output import operations_text, print_json, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -135,15 +135,15 @@ def _outcomes(settings: Settings) -> OutcomesTopic:
 
 
 def _start(source: Source, text: str | None, *, follow: bool) -> Cursor | str | int:
-    from lakefold_reader.source import numbers_of, unbroken_from
+    from lakefold_reader.source import numbers_of
     from lakefold_reader.starting import start_in
+    from lakefold_reader.strays import oldest_of
 
     if text is not None:
         return start_in(text)
     if follow:
         return "latest"
-    numbers = numbers_of(source)
-    return max(unbroken_from(numbers), numbers[-1] - NEWEST + 1) - 1
+    return max(oldest_of(source), numbers_of(source)[-1] - NEWEST + 1) - 1
 
 
 def _print(change: Change, *, as_json: bool) -> None:
@@ -157,7 +157,7 @@ def _print(change: Change, *, as_json: bool) -> None:
     at = "" if change.position is None else f"  {change.position}"
     when = f"{change.timestamp:%Y-%m-%d %H:%M:%S.%f}"
     did = operations_text(change.operation, change.operations)
-    click.echo(f"version {change.version:,}  {when}  {did}  {rows}{more}{at}")
+    print_line(f"version {change.version:,}  {when}  {did}  {rows}{more}{at}")
 
 
 def _print_rows(change: Change, *, as_json: bool) -> None:
@@ -169,7 +169,7 @@ def _print_rows(change: Change, *, as_json: bool) -> None:
             if as_json:
                 print_json({"version": change.version, "row": row})
             else:
-                click.echo("  " + "  ".join(f"{name}={_cell(value)}" for name, value in row.items()))
+                print_line("  " + "  ".join(f"{name}={_cell(value)}" for name, value in row.items()))
 
 
 def _batches(change: Change) -> Iterable[pa.RecordBatch]:
@@ -180,7 +180,7 @@ def _batches(change: Change) -> Iterable[pa.RecordBatch]:
     try:
         batches = change.batches()
     except UntoldChangeError as error:
-        click.echo(f"version {change.version}: {error.message}", err=True)
+        print_line(f"version {change.version}: {error.message}", err=True)
         with suppress(UntoldChangeError):
             batches = change.appended().to_batches()
     return batches

@@ -6,13 +6,14 @@ outside. Kafka has some 150 error codes; callers need to know which of four thin
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from lakefold_log.codes import Local
@@ -20,7 +21,7 @@ from lakefold_log.connecting import Connecting
 from lakefold_table.errors import FencedError, InvalidError, LakefoldError, RetryError, StopError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 T = TypeVar("T")
 Option = str | int | float | bool
@@ -192,6 +193,8 @@ class Admin:
         with client_set_up(config.bootstrap_servers):
             # The answers carry the errors; librdkafka's own lines on stderr would only repeat them.
             self.client = AdminClient(config.client(fixed={"log_level": 0}))
+        self._consumers: dict[bool, Consumer] = {}
+        self._lock = threading.Lock()
 
     def answer(self, future: Future[T], doing: str, where: str = "") -> T:
         """Wait for one of the client's futures, no longer than the question itself may take."""
@@ -221,6 +224,38 @@ class Admin:
             raise
         self._was_answered = True
         return found
+
+    def ask_as_consumer(self, ask: Callable[[Consumer], T], doing: str, *, read_committed: bool) -> T:
+        """Put a question that only a consumer can put, through one that is kept for this isolation.
+
+        `ask` blocks for `timeout_s` at most. Raises as `result` does.
+        """
+        if not self._was_answered:
+            # It is this question that finds out whether anybody ever will answer.
+            self.result(self.client.describe_cluster(request_timeout=self.timeout_s), doing)
+        consumer = self._consumer(read_committed=read_committed)
+        try:
+            return ask(consumer)
+        except KafkaException as caught:
+            self.forget_consumers()
+            if kafka_error(caught).code() in _NO_ANSWER:
+                raise self.no_answer(doing) from caught
+            raise
+
+    def forget_consumers(self) -> None:
+        """Let the next question go through a new consumer, which remembers no leader of before."""
+        with self._lock:
+            self._consumers.clear()
+
+    def _consumer(self, *, read_committed: bool) -> Consumer:
+        isolation = "read_committed" if read_committed else "read_uncommitted"
+        fixed: dict[str, Option] = {"group.id": "lakefold", "isolation.level": isolation}
+        fixed |= {"enable.auto.commit": False, "log_level": 0}
+        with self._lock:
+            if read_committed not in self._consumers:
+                with client_set_up(self.config.bootstrap_servers):
+                    self._consumers[read_committed] = Consumer(self.config.client(fixed=fixed))
+            return self._consumers[read_committed]
 
     def no_answer(self, doing: str, connecting: Connecting | None = None) -> RetryError:
         """The error where no broker answered in time."""

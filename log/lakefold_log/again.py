@@ -28,16 +28,29 @@ _FAR = 20_000
 """An offset so far behind the last one is sought; nearer ones are read up to."""
 
 
+def end_at_hole(gap: GapError) -> None:
+    """Raise what was found: reading ends there."""
+    raise gap
+
+
 class RepeatingReader(PartitionReader):
     """As `PartitionReader`, for who folds: what `poll` gives is to be proven.
 
-    `read_again` may be called from other threads, one at a time; what it gives is proven.
+    Offsets that hold nothing end it, unless `on_hole` accepts them. `read_again` may be called from other
+    threads, one at a time; what it gives is proven.
     """
 
     def __init__(
-        self, config: KafkaConfig, topic: str, log: LogId, start_offset: int, *, group: str = "lakefold"
+        self,
+        config: KafkaConfig,
+        topic: str,
+        log: LogId,
+        start_offset: int,
+        *,
+        group: str = "lakefold",
+        on_hole: Callable[[GapError], None] = end_at_hole,
     ) -> None:
-        super().__init__(config, topic, log, start_offset, group=group, verify=Verify.LATER)
+        super().__init__(config, topic, log, start_offset, group=group, verify=Verify.LATER, on_hole=on_hole)
         self._make_another: Callable[[int], PartitionReader] = lambda offset: PartitionReader(
             config, topic, log, offset, group=group, verify=Verify.FIRST
         )

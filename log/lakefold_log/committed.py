@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Consumer
 
-from lakefold_log.admin import client_set_up, kafka_errors
+from lakefold_log.admin import client_set_up, error_of, kafka_errors
+from lakefold_log.questions import checked_commits
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ def committed(
 ) -> list[TopicPartition]:
     """The group's committed offset and its metadata for each of `places`, in their order.
 
-    An offset below zero means that there is none; a place may carry an `error` of its own, which passes while
-    a Kafka transaction commits that offset. Joins no group; waits for the group's coordinator as long as one
-    of `admin`'s questions may take. `stable` waits for such a transaction, without it the offset is the one
-    from before. Raises `RetryError` where that is too short or no broker answers.
+    An offset of `OFFSET_INVALID` means that there is none. A place may carry an `error` of its own, which
+    passes while a Kafka transaction commits that offset. Joins no group; waits for the group's coordinator as
+    long as one of `admin`'s questions may take. `stable` waits for such a transaction, without it the offset
+    is the one from before. Raises `RetryError` where that is too short or no broker answers.
     """
     if not places:
         return []
@@ -49,10 +50,31 @@ def committed(
         while True:
             try:
                 with kafka_errors(f"read the offsets of group {group}", where):
-                    return list(consumer.committed(list(places), timeout=admin.timeout_s))
+                    found = list(consumer.committed(list(places), timeout=admin.timeout_s))
+                    checked_commits(places, found)
+                    return found
             except RetryError:
                 if time.monotonic() >= deadline:
                     raise
             time.sleep(_PAUSE_S)
     finally:
         consumer.close()
+
+
+def settled(admin: Admin, group: str, places: Sequence[TopicPartition]) -> list[TopicPartition]:
+    """As `committed`, once no Kafka transaction holds an offset back: no place carries an error.
+
+    Brokers answer a report's commit a moment before they settle it. Raises `RetryError` if that takes longer
+    than one of `admin`'s questions may, `InvalidError` if the ACLs refuse.
+    """
+    deadline = time.monotonic() + admin.timeout_s
+    while True:
+        found = committed(admin, group, places)
+        failed = next((one for one in found if one.error is not None), None)
+        if failed is None or failed.error is None:
+            return found
+        where = f"{failed.topic}/{failed.partition}"
+        error = error_of(failed.error, f"read the offset of group {group}", where)
+        if not isinstance(error, RetryError) or time.monotonic() >= deadline:
+            raise error
+        time.sleep(_PAUSE_S)

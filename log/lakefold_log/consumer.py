@@ -19,18 +19,21 @@ from lakefold_log.admin import Admin, client_set_up, error_of
 from lakefold_log.client_log import LOGGER
 from lakefold_log.codes import Local
 from lakefold_log.guard import ANOTHER_LOG, LateProof, TopicGuard
+from lakefold_log.holes import count_records
 from lakefold_log.topics import NOT_YET, describe, watermarks
 from lakefold_table.entry import Position
 from lakefold_table.errors import GapError, RetryError, StopError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Self
 
     from confluent_kafka import Message as RawMessage
 
     from lakefold_log.admin import KafkaConfig, Option
-    from lakefold_log.topics import Watermarks
+    from lakefold_log.holes import Counted
+    from lakefold_log.questions import Watermarks
     from lakefold_table.entry import LogId
     from lakefold_table.errors import LakefoldError
 
@@ -63,13 +66,18 @@ class Message:
 
     __slots__ = ("_found", "_raw", "key", "offset", "time_us", "value")
 
-    def __init__(self, raw: RawMessage) -> None:
+    def __init__(self, raw: RawMessage, offset: int) -> None:
         self._raw = raw
         self._found: Headers | None = None
-        self.offset = raw.offset() or 0
+        self.offset = offset
         self.key = raw.key()
         self.value = raw.value() or b""
         self.time_us = raw.timestamp()[1] * _MICROSECONDS
+
+    @property
+    def leader_epoch(self) -> int | None:
+        """The epoch of the leader that took the message. Returns None if the broker is too old."""
+        return self._raw.leader_epoch()
 
     @property
     def headers(self) -> Headers:
@@ -93,11 +101,13 @@ class PartitionReader:
 
     `verify`: for who folds, messages must be known to have come from the proven topic. `FIRST`: none is
     handed out before that; `LATER`: `prove` must be asked before what they say has any effect.
+    `on_hole` is told of offsets that hold neither a message nor the marker of a transaction, before any later
+    message is handed out; what it raises ends reading there. Without it such holes aren't looked for.
     Raises `GapError` where the topic is not the one that `log` names, or doesn't reach to `start_offset` or
     back to it; `RetryError` where no broker answers; `MissingTopicError` where there is no topic.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options by name
         self,
         config: KafkaConfig,
         topic: str,
@@ -108,6 +118,7 @@ class PartitionReader:
         group: str = "lakefold",
         verify_every_s: float = 5.0,
         verify: Verify = Verify.NEVER,
+        on_hole: Callable[[GapError], None] | None = None,
     ) -> None:
         self.topic = topic
         self.log = log
@@ -119,6 +130,9 @@ class PartitionReader:
         self._in_use = threading.Lock()
         self._known_end = 0
         self._verify = verify
+        self._config = config
+        self._on_hole = on_hole
+        self._whole_below = start_offset
         self._proof = LateProof(self._guard)
         self._lost_place = False
         self._failure: LakefoldError | None = None
@@ -156,7 +170,8 @@ class PartitionReader:
             if messages:
                 if max_messages > 1:
                     for more in self._consumer.consume(max_messages - 1, 0):
-                        self._take(more, messages)
+                        if not self._take(more, messages):
+                            break
                 return self._proven(messages)
             self._raise_failure()
             raw = self._consumer.poll(max(0.0, deadline - time.monotonic()))
@@ -192,6 +207,7 @@ class PartitionReader:
         self._prove_offset(offset)
         self._assign(offset)
         self.position, self._lost_place, self._failure = offset, False, None
+        self._whole_below = offset
 
     def verify_topic(self) -> None:
         """Ask now whether the topic is still the proven one (about a millisecond).
@@ -233,7 +249,8 @@ class PartitionReader:
         except (RuntimeError, KafkaException):
             # The reader was closed, or has not been told of the partition yet.
             found = None
-        self._known_end = 0 if found is None else found[1]
+        # Before the first fetch the client says -1001.
+        self._known_end = 0 if found is None else max(0, found[1])
 
     def close(self) -> None:
         """Leave the broker. Nothing is committed."""
@@ -288,15 +305,53 @@ class PartitionReader:
         committed = self._isolation == "read_committed" if read_committed is None else read_committed
         return watermarks(self._admin, self.topic, self.log.partition, read_committed=committed)
 
-    def _take(self, raw: RawMessage, messages: list[Message]) -> None:
+    def _take(self, raw: RawMessage, messages: list[Message]) -> bool:
+        """Take in what the client gave. Returns False if what it gave after that must not be taken in."""
         error = raw.error()
         offset = raw.offset()
+        if offset is not None and offset != self.position and not self._may_go_to(offset, error):
+            return False
         if error is None and offset is not None:
-            messages.append(Message(raw))
+            messages.append(Message(raw, offset))
             self.position = offset + 1
             self._guard.answering = True
         elif error is not None:
             self._note(error, offset)
+        return True
+
+    def _may_go_to(self, offset: int, error: KafkaError | None) -> bool:
+        """Whether nothing is missing between the position and `offset`, as far as that is looked for.
+
+        `error`: what the client gave there; None if it is a message.
+
+        If that can't be told now, reading begins again at the position; if something is missing, the next
+        poll raises it.
+        """
+        is_place = error is None or error.code() == Local.PARTITION_EOF
+        if self._on_hole is None or not is_place or offset <= max(self.position, self._whole_below):
+            return True
+        try:
+            found = count_records(self._config, self.topic, self.log.partition, self.position, offset)
+            if found.missing:
+                self._on_hole(self._hole(found))
+        except RetryError as unknown:
+            self.last_error = str(unknown)
+            self._guard.hurry()
+            self._assign(self.position)
+            return False
+        except StopError as gap:
+            self._failure = gap
+            return False
+        self._whole_below = found.end
+        return True
+
+    def _hole(self, found: Counted) -> GapError:
+        message = (
+            f"of the offsets {found.start} up to {found.end} {found.missing} hold neither a message nor the "
+            f"marker of a transaction: entries were removed, as compaction does "
+            f"(cluster {self.log.cluster_id}, topic id {self.log.topic_id})"
+        )
+        return GapError(message, where=str(Position(self.log, found.start, self.topic)), hint=LOST_ENTRIES)
 
     def _note(self, error: KafkaError, offset: int | None) -> None:
         """An event of the client: the end was reached, the place was lost, or something that may pass."""

@@ -17,6 +17,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from lakefold_log.answers import from_json, json_form, outcome_message, outcome_value
 from lakefold_log.claims import claim_fault
 from lakefold_protos.lakefold import log_pb2
+from lakefold_protos.lance.views_pb2 import AddressView
 from lakefold_table.entry import Entry, Position, Undecodable
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.expansion import check_expansion
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Decoded",
     "UnknownKind",
+    "address_of",
     "classify",
     "decode",
     "encode",
@@ -84,7 +86,16 @@ def decode(data: bytes, key: bytes | None, position: Position, time_us: int) -> 
     except DecodeError as error:
         fault = _Fault(f"the message is no Envelope: {error}", "send lakefold.log.v1.Envelope as protobuf")
         return _undecodable(fault, position, time_us, _text(key), len(data))
-    return classify(envelope, key, position, time_us, len(data))
+    return classify(envelope, key, position, time_us, len(data), data)
+
+
+def address_of(data: bytes) -> tuple[str, str] | None:
+    """The table and the branch that a message names, its proposal not decoded; None if it is no message."""
+    try:
+        found = AddressView.FromString(data)
+    except DecodeError:
+        return None
+    return found.table, found.branch
 
 
 def parsed(data: bytes) -> log_pb2.Envelope:
@@ -110,23 +121,28 @@ def parsed_packed(data: bytes) -> tuple[log_pb2.Envelope, Packed | None]:
 
 
 def classify(
-    envelope: log_pb2.Envelope, key: bytes | None, position: Position, time_us: int, size: int
+    envelope: log_pb2.Envelope,
+    key: bytes | None,
+    position: Position,
+    time_us: int,
+    size: int,
+    data: bytes = b"",
 ) -> Decoded:
-    """As `decode`, for an envelope of `size` bytes that is parsed already."""
+    """As `decode`, for an envelope of `size` bytes that is parsed already. `data`: see `Entry`."""
     table = envelope.table
     fault = _length_fault(table) or _address_fault(table)
     if fault is None and not position.log.is_file and key != table.encode():
         fault = _key_fault(key, table)
     if fault is None:
         if envelope.HasField("lance") and envelope.lance.WhichOneof("operation") is not None:
-            return Entry(position, time_us, envelope, size, plain=plain_of(envelope))
+            return Entry(position, time_us, envelope, size, plain=plain_of(envelope), data=data)
         unknown = _unknown_kind(envelope)
         if unknown:
             hint = "upgrade the committer; until then the table's entries wait in their order"
             return UnknownKind(position, time_us, table, unknown, hint, size, envelope.branch)
         fault = _proposal_fault(envelope)
     if fault is None:
-        return Entry(position, time_us, envelope, size)
+        return Entry(position, time_us, envelope, size, data=data)
     return _undecodable(fault, position, time_us, table or _text(key), size)
 
 

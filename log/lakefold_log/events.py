@@ -14,6 +14,7 @@ from confluent_kafka.admin import NewTopic
 
 from lakefold_log.admin import client_set_up, error_of, kafka_error
 from lakefold_log.client_log import LOGGER
+from lakefold_log.questions import create_topic
 from lakefold_log.topics import describe
 from lakefold_table.errors import RetryError
 
@@ -38,11 +39,8 @@ def make_topic(admin: Admin, name: str, partitions: int, *, wait_s: float = 30.0
 
     Raises `InvalidError` where the cluster refuses, `RetryError` where it doesn't answer.
     """
-    future = admin.client.create_topics([NewTopic(name, partitions, 1)], request_timeout=admin.timeout_s)[
-        name
-    ]
     try:
-        admin.result(future, f"create topic {name}")
+        create_topic(admin, NewTopic(name, partitions, 1))
     except KafkaException as caught:
         error = kafka_error(caught)
         if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:

@@ -12,10 +12,11 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaException
 
 from lakefold_log.admin import error_of, kafka_error
-from lakefold_log.topics import NO_TOPIC, topic_id_text
+from lakefold_log.questions import UnknownAnswerError, ask_for_topic, topic_answer
+from lakefold_log.topics import NO_TOPIC
 from lakefold_table.errors import GapError, RetryError
 
 if TYPE_CHECKING:
@@ -90,10 +91,7 @@ class TopicGuard:
 
     def ask(self) -> Future[TopicDescription]:
         """Ask which topic is there, and don't wait; for any thread."""
-        names = TopicCollection([self._topic])
-        futures = self._admin.client.describe_topics(names, request_timeout=self._admin.timeout_s)
-        future: Future[TopicDescription] = futures[self._topic]
-        return future
+        return ask_for_topic(self._admin, self._topic)
 
     def _judge(self, future: Future[TopicDescription]) -> LakefoldError | None:
         """None: it is the proven topic. An error: that can't be told now. Raises `GapError`: it is not.
@@ -105,7 +103,9 @@ class TopicGuard:
 
     def _judged(self, future: Future[TopicDescription]) -> LakefoldError | None:
         try:
-            found = topic_id_text(future.result(0).topic_id)
+            found = topic_answer(self._topic, future.result(0)).topic_id
+        except UnknownAnswerError as unknown:
+            return unknown
         except FutureTimeoutError:
             self.answering = False
             return self._admin.no_answer(f"check the topic {self._topic}")

@@ -19,6 +19,7 @@ from lakefold_log.topics import watermarks
 if TYPE_CHECKING:
     from lakefold_log.admin import KafkaConfig
     from lakefold_log.topics import Topics
+    from lakefold_log.trust import Trust
     from lakefold_table.entry import LogId, Position
 
 _SEPARATOR: Final = "/"
@@ -67,24 +68,26 @@ class LastReport:
             return None
 
 
-def answered_since(config: KafkaConfig, topics: Topics, log: LogId, begin: int) -> frozenset[Position]:
-    """The entries of `log` whose outcomes stand at or after `begin` and can be seen by all.
+def answered_since(
+    config: KafkaConfig, topics: Topics, log: LogId, begin: int, trust: Trust
+) -> frozenset[Position]:
+    """The entries of `log` whose outcomes stand at or after `begin`, can be seen by all, and count.
 
-    To be called once no other committer reports any more and nothing hangs. Raises `RetryError` where no
-    broker answers, `DamagedError` where a message is no outcome.
+    To be called once no other committer reports any more and nothing hangs. Raises `RetryError` if no broker
+    answers.
     """
     start, end = watermarks(Admin(config), topics.outcomes, log.partition)
     if max(start, begin) >= end:
         return frozenset()
-    found = read_outcomes(config, topics, log.partition, max(start, begin))
+    found = read_outcomes(config, topics, log.partition, max(start, begin), trust=trust, since=begin)
     return frozenset(outcome.position for _, outcome in found if outcome.position.log == log)
 
 
-def is_whole(config: KafkaConfig, topics: Topics, log: LogId, report: LastReport) -> bool:
+def is_whole(config: KafkaConfig, topics: Topics, log: LogId, report: LastReport, trust: Trust) -> bool:
     """Whether all outcomes of the last report can be seen, or the topic has forgotten since what it held.
 
     To be called as `answered_since`, and raises as it does.
     """
     if not report.count or watermarks(Admin(config), topics.outcomes, log.partition).start > report.begin:
         return True
-    return len(answered_since(config, topics, log, report.begin)) >= report.count
+    return len(answered_since(config, topics, log, report.begin, trust)) >= report.count

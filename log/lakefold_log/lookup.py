@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from lakefold_log.admin import Admin
 from lakefold_log.answered import answered_offsets
 from lakefold_log.answers import outcome_value
-from lakefold_log.committed import committed
+from lakefold_log.committed import settled
 from lakefold_log.consumer import PartitionReader
 from lakefold_log.envelope import decode
 from lakefold_log.partition import partition_of
@@ -98,8 +98,8 @@ class Lookup:
         """Where the partition and `group`, the committer's, stand now."""
         topic = self._topics.transactions
         start, end = watermarks(self._admin, topic, self.log.partition)
-        found = committed(self._admin, group, [TopicPartition(topic, self.log.partition)])[0]
-        answered = found.offset if found.error is None and found.offset >= 0 else None
+        found = settled(self._admin, group, [TopicPartition(topic, self.log.partition)])[0]
+        answered = found.offset if found.offset >= 0 else None
         stamp = None if answered is None else Stamp.of(found.metadata, found.offset)
         outcomes_from = None if stamp is None else stamp.outcomes_offset
         return Standing(self.log, topic, start, end, answered, outcomes_from)

@@ -17,6 +17,7 @@ from lakefold_log.partition import home_of
 from lakefold_log.topics import describe, watermarks
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.entry import Committed
+from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
     from lakefold_log.admin import KafkaConfig
@@ -79,8 +80,8 @@ class VersionNews:
             return 0
         try:
             outcome = outcome_value(log_pb2.Outcome.FromString(message.value))
-        except DecodeError:
-            # Something else writes there: that wakes nobody, and who waits for an outcome is told.
+        except (DecodeError, DamagedError):
+            # Something else writes there: that wakes nobody.
             return 0
         result = outcome.result if outcome.branch == self._branch else None
         return result.version if isinstance(result, Committed) else 0

@@ -11,15 +11,12 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from google.protobuf.message import DecodeError
-
 from lakefold_log.admin import Admin
-from lakefold_log.answers import outcome_value
 from lakefold_log.consumer import PartitionReader
 from lakefold_log.partition import home_of
 from lakefold_log.topics import describe, watermarks
-from lakefold_protos.lakefold import log_pb2
-from lakefold_table.errors import DamagedError, RetryError
+from lakefold_log.trust import EVERYBODY, Strangers
+from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
     from lakefold_log.admin import KafkaConfig, Option
     from lakefold_log.consumer import Message
     from lakefold_log.topics import Topics
+    from lakefold_log.trust import Trust
     from lakefold_table.entry import Outcome, Position
 
 _BATCH: Final = 1000
@@ -58,6 +56,7 @@ class OutcomeWaiter:
         log = describe(admin, topics.outcomes).log_id(partition)
         end = watermarks(admin, topics.outcomes, partition).end
         self._key = table.encode()
+        self._where = f"{topics.outcomes}/{partition}"
         self._reader = PartitionReader(config, topics.outcomes, log, end, group=_WAITERS)
         self._known: OrderedDict[Position, Outcome] = OrderedDict()
 
@@ -100,11 +99,13 @@ class OutcomeWaiter:
         self.close()
 
     def _keep(self, messages: list[Message]) -> None:
+        strangers = Strangers(self._where)
         for message in messages:
             # Other tables of the partition cost no decoding.
-            if message.key == self._key:
-                outcome = _outcome(message)
+            outcome = strangers.parse(message) if message.key == self._key else None
+            if outcome is not None:
                 self._known[outcome.position] = outcome
+        strangers.tell()
         while len(self._known) > _KEPT:
             self._known.popitem(last=False)
 
@@ -117,14 +118,33 @@ def read_outcomes(
     *,
     timeout_s: float = 60.0,
     tables: Collection[str] | None = None,
+    trust: Trust = EVERYBODY,
+    since: int = 0,
 ) -> Iterator[tuple[int, Outcome]]:
     """Every committed outcome of the partition from `from_offset` to its end as it is now, with its offset.
 
-    `tables`: of those only, which costs a tenth (None: of all).
+    `tables`: of those only, which costs a tenth (None: of all). `trust`: whose outcomes count, of reports
+    that began at or behind `since`. What doesn't count, and what is no outcome, is passed over and told.
 
-    Raises `StopError` where the topic doesn't reach back to `from_offset`, `RetryError` where the brokers
-    give nothing for `timeout_s` seconds, `DamagedError` where a message is no outcome that is known.
+    Raises `StopError` if the topic doesn't reach back to `from_offset`, `RetryError` if the brokers give
+    nothing for `timeout_s` seconds, `DamagedError` if a signed one is of a newer release's kind.
     """
+    strangers = Strangers(f"{topics.outcomes}/{partition}", trust, since)
+    try:
+        yield from _read(config, topics, partition, from_offset, timeout_s, tables, strangers)
+    finally:
+        strangers.tell()
+
+
+def _read(
+    config: KafkaConfig,
+    topics: Topics,
+    partition: int,
+    from_offset: int,
+    timeout_s: float,
+    tables: Collection[str] | None,
+    strangers: Strangers,
+) -> Iterator[tuple[int, Outcome]]:
     log = describe(Admin(config), topics.outcomes).log_id(partition)
     keys = None if tables is None else {table.encode() for table in tables}
     hurried = replace(config, options={**_HURRIED, **config.options})
@@ -135,20 +155,12 @@ def read_outcomes(
             before = reader.position
             for message in reader.poll(_BATCH, _POLL_S):
                 if message.offset < end and (keys is None or message.key in keys):
-                    yield message.offset, _outcome(message)
+                    outcome = strangers.parse(message)
+                    if outcome is not None:
+                        yield message.offset, outcome
             now = time.monotonic()
             if reader.position > before:
                 deadline = now + timeout_s
             elif now >= deadline:
                 where = f"{topics.outcomes}/{partition}@{before}"
                 raise RetryError(f"nothing came for {timeout_s:g} s: {reader.last_error}", where=where)
-
-
-def _outcome(message: Message) -> Outcome:
-    try:
-        return outcome_value(log_pb2.Outcome.FromString(message.value))
-    except DecodeError as error:
-        hint = "something else than a committer writes there"
-        raise DamagedError(
-            f"this is no Outcome: {error}", where=f"offset {message.offset}", hint=hint
-        ) from error

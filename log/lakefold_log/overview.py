@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, IsolationLevel, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import Consumer, TopicPartition
 
 from lakefold_log.admin import kafka_errors
-from lakefold_log.committed import committed
+from lakefold_log.committed import settled
+from lakefold_log.questions import cluster_metadata, offset_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from lakefold_log.admin import Admin, Option
 
 # Enough to meet each table that is written to now and then, read in milliseconds.
 _RECENT = 500
-
-_Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +52,23 @@ def overview(admin: Admin, group: str) -> Overview:
     """Ask the cluster about itself and about `group`. Raises `RetryError` where no broker answers."""
     where = admin.config.bootstrap_servers
     cluster_id = admin.cluster_id()
-    with kafka_errors("list topics", where):
-        metadata = admin.client.list_topics(timeout=admin.timeout_s)
+    metadata = cluster_metadata(admin)
     places = [
         TopicPartition(name, partition)
         for name, topic in sorted(metadata.topics.items())
         if not name.startswith("__")
         for partition in sorted(topic.partitions)
     ]
-    low, high = (_offsets(admin, places, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
+    with kafka_errors("ask for offsets", where):
+        ranges = offset_ranges(
+            admin, [(place.topic, place.partition) for place in places], read_committed=True
+        )
     stands = {
         (found.topic, found.partition): found.offset
-        for found in committed(admin, group, places)
-        if found.error is None and found.offset >= 0
+        for found in settled(admin, group, places)
+        if found.offset >= 0
     }
-    views = (PartitionView(*key, low[key], high[key], stands.get(key)) for key in low)
+    views = (PartitionView(*key, *reach, stands.get(key)) for key, reach in ranges.items())
     brokers = {node.id: f"{node.host}:{node.port}" for node in metadata.brokers.values()}
     return Overview(cluster_id, dict(sorted(brokers.items())), tuple(views))
 
@@ -86,21 +86,6 @@ def recent_keys(admin: Admin, partitions: Iterable[PartitionView]) -> set[str]:
         finally:
             consumer.close()
     return keys
-
-
-def _offsets(admin: Admin, places: Sequence[TopicPartition], spec: OffsetSpec) -> dict[_Place, int]:
-    """The offset that `spec` stands for in each partition, transactions that are open left out."""
-    if not places:
-        return {}
-    futures = admin.client.list_offsets(
-        dict.fromkeys(places, spec),
-        isolation_level=IsolationLevel.READ_COMMITTED,
-        request_timeout=admin.timeout_s,
-    )
-    return {
-        (place.topic, place.partition): admin.answer(future, "ask for offsets").offset
-        for place, future in futures.items()
-    }
 
 
 def _keys(consumer: Consumer, view: PartitionView, timeout_s: float) -> set[str]:

@@ -25,7 +25,8 @@ from lakefold_log.codes import Local
 from lakefold_log.envelope import encode
 from lakefold_log.guard import TopicGuard
 from lakefold_log.partition import home_of
-from lakefold_log.topics import describe, settings_of
+from lakefold_log.questions import max_message_bytes
+from lakefold_log.topics import describe
 from lakefold_log.tracing import sending
 from lakefold_table.entry import Position
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError
@@ -191,7 +192,7 @@ class Proposer:
     def _topic_limit(self) -> int:
         """The largest message that the topic takes; librdkafka's default where reading that is refused."""
         try:
-            return int(settings_of(self._admin, self.topic.name)["max.message.bytes"])
+            return max_message_bytes(self._admin, self.topic.name)
         except InvalidError:
             return _CLIENT_LIMIT
 

@@ -32,9 +32,13 @@ POSITIONS = "lakefold.positions"
 RECORD = "lakefold.record"
 MOVE = "lakefold.move"
 """How the table came from one position to another, where the version is the first one that knows it."""
+CLOCK = "lakefold.clock-us"
+"""The committer's own clock, if an entry's log time was so far ahead of it that this took its place."""
 OUTCOMES = "lakefold.outcomes"
-OWNER = "lakefold.owner"
 """PARTITION@OFFSET: outcomes of later versions stand at or behind this offset of the outcomes topic."""
+OWNER = "lakefold.owner"
+PARENT = "lakefold.parent"
+"""The uuid of the transaction of the version that this one was made from (`lakefold_table.succession`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,9 @@ class Record:
     `committed` and `refused` hold the answers by offset; `base_version` is the version they were folded on.
     Times are log times in microseconds. `epoch` and `rules` are those of the committer. `deeds`: what each
     committed entry did, by offset, where they did several things (see `lakefold_table.format.Accepted`);
-    otherwise it is what the version did, and `deeds` is empty.
+    otherwise it is what the version did, and `deeds` is empty. `last_digest`: that of the entry at
+    `last_offset` (`lakefold_table.entry.Fingerprint`), empty where no entry was folded, from a file log, and
+    from an older release.
     """
 
     log: LogId
@@ -70,6 +76,7 @@ class Record:
     epoch: int
     rules: int
     deeds: Mapping[int, str] = field(default_factory=dict)
+    last_digest: str = ""
 
     def answer(self, offset: int) -> Result | None:
         """What became of the entry at this offset, None where this version says nothing of it."""
@@ -113,6 +120,7 @@ def encode_record(record: Record) -> str:
         rules=record.rules,
         deeds=list(dict.fromkeys(record.deeds.values())),
         deed_of=_places([record.deeds[offset] for offset in offsets] if record.deeds else []),
+        last_digest=bytes.fromhex(record.last_digest),
     )
     return base64.b64encode(message.SerializeToString(deterministic=True)).decode()
 
@@ -152,6 +160,7 @@ def _record_of(message: FoldRecord, version: int) -> Record:
         message.epoch,
         message.rules,
         _deeds(message, committed),
+        message.last_digest.hex(),
     )
 
 

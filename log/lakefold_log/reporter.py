@@ -25,10 +25,13 @@ from lakefold_log.admin import Admin
 from lakefold_log.answers import outcome_message
 from lakefold_log.committed import committed
 from lakefold_log.last_report import LastReport, Place, answered_since, is_whole
+from lakefold_log.questions import max_message_bytes
 from lakefold_log.session import Session
+from lakefold_log.signing import OutcomesKey
 from lakefold_log.stamp import Stamp
-from lakefold_log.topics import describe, settings_of, watermarks
-from lakefold_table.errors import FencedError, RetryError, StopError
+from lakefold_log.topics import describe, watermarks
+from lakefold_log.trust import Trust
+from lakefold_table.errors import FencedError, InvalidError, RetryError, StopError
 from lakefold_table.owner import Owner
 
 if TYPE_CHECKING:
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 
 # How long the brokers may take for one question about the group; an offset held back longer hangs.
 _QUESTION_S: Final = 3.0
+
+_LETTER_BYTES: Final = 1_048_588
 
 _Mark = tuple[int, str | None]
 """The group's committed offset and its metadata."""
@@ -72,9 +77,9 @@ class Reporter:
 
     Making one fences every other reporter for this group and partition and ends what it left open, so that
     the stamp read afterwards is final. `owner`: who this one is in the row of those before it. `timeout_s`
-    bounds each call. `held` is asked before anything is reported or taken over; once it says False,
-    `FencedError` is raised. Raises `RetryError` where no broker answers, `MissingTopicError` where a topic is
-    not there, `InvalidError` where the ACLs refuse.
+    bounds each call. `passed_over`: see `Trust`. `held` is asked before anything is reported or taken over;
+    once it says False, `FencedError` is raised. Raises `RetryError` where no broker answers,
+    `MissingTopicError` where a topic is not there, `InvalidError` where the ACLs refuse.
     """
 
     def __init__(
@@ -86,6 +91,7 @@ class Reporter:
         *,
         timeout_s: float = 30.0,
         held: Callable[[], bool] = lambda: True,
+        passed_over: Callable[[int, bool], None] | None = None,
     ) -> None:
         self.topics = topics
         self.log = log
@@ -98,10 +104,11 @@ class Reporter:
         self._where = f"{topics.outcomes}/{log.partition}"
         describe(self._admin, topics.outcomes).log_id(log.partition)
         self._letters = describe(self._admin, topics.dead_letters).partitions
-        self._largest_letter = int(settings_of(self._admin, topics.dead_letters)["max.message.bytes"])
+        self._largest_letter = self._letter_bytes()
         self._instance = uuid.uuid4().hex[:12]
         self._numbers = count(1)
-        self._delivered = 0
+        # The offset after the last outcome that was sent; None if the broker did not name it.
+        self._delivered: int | None = 0
         self._stopped: StopError | None = None
         # What the group's offset was before the last report, and is; what that report was; what may be.
         self._before: _Mark | None = None
@@ -111,6 +118,8 @@ class Reporter:
         self._owed: _Report | None = None
         self._given: frozenset[Position] = frozenset()
         self._mark = self._take_over(self._deadline())
+        self._key = self._known_key()
+        self.trust = Trust(self._key, passed_over)
         # Where the group stood with all below it answered for sure.
         self._whole = _place_of(self._mark)
         try:
@@ -173,6 +182,9 @@ class Reporter:
 
     def _transact(self, report: _Report, deadline: float) -> None:
         self._prove_held()
+        if self._delivered is None:
+            # Nobody else writes there, so that all that stands there was reported before.
+            self._delivered = self.outcomes_offset = self._end(read_committed=False)
         outcomes = _missing(report, self._given)
         sent = self._named(report, len(outcomes))
         self._delivered = self.outcomes_offset
@@ -188,15 +200,24 @@ class Reporter:
             # What Kafka aborts may take with it what a broker forgot to mark: a new session looks after it.
             self._session.usable = False
             raise
-        self.outcomes_offset = self._delivered
+        if self._delivered is not None:
+            self.outcomes_offset = self._delivered
         self._settle(sent)
 
     def _named(self, report: _Report, count: int) -> _Sent:
         """The report under a name of its own, with what tells a successor whether it is whole."""
         name = f"{self._instance}-{next(self._numbers)}"
         last = LastReport(name, self.outcomes_offset, count, self._whole)
-        metadata = report.stamp.metadata(report.next_offset, report=last.encode())
+        stamp = replace(report.stamp, outcomes_key=self._key)
+        metadata = stamp.metadata(report.next_offset, report=last.encode())
         return _Sent(report, (report.next_offset, metadata), last)
+
+    def _known_key(self) -> OutcomesKey:
+        """The key that the reporter before this one signed by, else a new one."""
+        stamp = Stamp.of(self._mark[1], self._mark[0])
+        if stamp is None or stamp.outcomes_key is None:
+            return OutcomesKey.make(self.outcomes_offset)
+        return stamp.outcomes_key.not_after(self.outcomes_offset)
 
     def _settle(self, sent: _Sent) -> None:
         self._before, self._mark, self._done, self._doubtful = self._mark, sent.mark, sent, None
@@ -239,7 +260,7 @@ class Reporter:
             self._whole = sent[0].last.before
 
     def _answered_since(self, begin: int) -> frozenset[Position]:
-        return answered_since(self._config, self.topics, self.log, begin)
+        return answered_since(self._config, self.topics, self.log, begin, self.trust)
 
     def _take_back(self, deadline: float) -> None:
         """Puts the group's offset back to where it was before the last report, if that one isn't whole.
@@ -255,7 +276,7 @@ class Reporter:
         )
         if stamp is None or not is_ours or last is None or last.before is None:
             return
-        if is_whole(self._config, self.topics, self.log, last):
+        if is_whole(self._config, self.topics, self.log, last, self.trust):
             return
         before = last.before
         stamp = replace(stamp, low_watermark=before.low_watermark, outcomes_offset=before.outcomes_offset)
@@ -330,11 +351,13 @@ class Reporter:
     def _send_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         last = len(outcomes) - 1
         for index, outcome in enumerate(outcomes):
+            value = outcome_message(outcome).SerializeToString()
             self._session.send(
                 self.topics.outcomes,
-                outcome_message(outcome).SerializeToString(),
+                value,
                 outcome.table.encode(),
                 self.log.partition,
+                headers=(self._key.sign(value, self.outcomes_offset),),
                 # One partition keeps the order, so the last one's offset says it for all.
                 on_delivery=self._on_last_outcome if index == last else None,
             )
@@ -345,8 +368,16 @@ class Reporter:
 
     def _on_last_outcome(self, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
-        if error is None and offset is not None:
-            self._delivered = offset + 1
+        if error is None:
+            # A broker that is sent a batch again after a cut connection has it already, and names no offset.
+            self._delivered = None if offset is None or offset < 0 else offset + 1
+
+    def _letter_bytes(self) -> int:
+        """The largest dead letter that the topic takes; Kafka's default if the ACLs don't let us know."""
+        try:
+            return max_message_bytes(self._admin, self.topics.dead_letters)
+        except InvalidError:
+            return _LETTER_BYTES
 
     def _deadline(self) -> float:
         return time.monotonic() + self._timeout_s

@@ -7,17 +7,16 @@ committer writes into the offset's metadata what the offset relies on, and an of
 from __future__ import annotations
 
 import json
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import TopicPartition
 
-from lakefold_log.admin import error_of
-from lakefold_log.committed import committed
+from lakefold_log.anchor import Anchor
+from lakefold_log.committed import settled
 from lakefold_log.last_report import LastReport
+from lakefold_log.signing import OutcomesKey
 from lakefold_table.compact import compact
-from lakefold_table.errors import RetryError
 from lakefold_table.owner import Owner
 
 if TYPE_CHECKING:
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
 _OFFSET: Final = "offset"
 _REPORT: Final = "report"
 _OWNER: Final = "owner"
-_PAUSE_S: Final = 0.005
+_ANCHOR: Final = "anchor"
+_KEY: Final = "outcomes_key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,10 @@ class Stamp:
 
     `cluster_id` and `topic_id` name the log. Every entry below `low_watermark` is folded or answered.
     `outcomes_offset` is where reading the outcomes partition again must begin, to learn what was answered
-    at or above it. `owner` is who committed it (None: by an older release).
+    at or above it. `owner` is who committed it (None: by an older release). `anchor`: the last entry that was
+    read, by which it is told that the log is still the same (None: an older release wrote it, or none was).
+    `outcomes_key`: by which committers tell their outcomes from others' (None: an older release wrote it); it
+    proves nothing of the log, and two stamps are equal without it.
     """
 
     cluster_id: str
@@ -43,31 +46,39 @@ class Stamp:
     low_watermark: int
     outcomes_offset: int
     owner: Owner | None = None
+    anchor: Anchor | None = None
+    outcomes_key: OutcomesKey | None = field(default=None, compare=False)
 
     def metadata(self, offset: int, *, report: str = "") -> str:
         """The text that goes with the committed `offset`, and names it: copied to another it is no proof.
 
         `report` tells the report that it goes with, a `LastReport` as text.
         """
-        said = {_OFFSET: offset, **asdict(self), _REPORT: report}
+        said = {_OFFSET: offset, **{name: getattr(self, name) for name in _PLAIN}, _REPORT: report}
         said[_OWNER] = "" if self.owner is None else self.owner.encode()
+        if self.anchor is not None:
+            said[_ANCHOR] = self.anchor.encode()
+        if self.outcomes_key is not None:
+            said[_KEY] = self.outcomes_key.encode()
         return compact(said)
 
     @classmethod
     def of(cls, metadata: str | None, offset: int) -> Stamp | None:
         """The stamp in the metadata of a committed `offset`; None where there is none for this offset."""
-        found = _told(metadata)
-        if {_OWNER: "", **found}.keys() != _KINDS.keys():
+        found = {_OWNER: "", **_told(metadata)}
+        if found.keys() - {_ANCHOR, _KEY} != _KINDS.keys():
             return None
-        found = {_OWNER: "", **found}
         if any(type(found[name]) is not kind for name, kind in _KINDS.items()):
             return None
-        del found[_REPORT]
         try:
-            found[_OWNER] = Owner.decode(found[_OWNER]) if found[_OWNER] else None
-        except ValueError:
+            owner = Owner.decode(found[_OWNER]) if found[_OWNER] else None
+            anchor = Anchor.decode(found[_ANCHOR]) if _ANCHOR in found else None
+            key = OutcomesKey.decode(found[_KEY]) if _KEY in found else None
+        except (TypeError, ValueError):
             return None
-        return cls(**found) if found.pop(_OFFSET) == offset else None
+        plain = {name: found[name] for name in _PLAIN}
+        stamp = cls(**plain, owner=owner, anchor=anchor, outcomes_key=key)
+        return stamp if found[_OFFSET] == offset else None
 
     @staticmethod
     def report_of(metadata: str | None) -> LastReport | None:
@@ -85,15 +96,8 @@ def _told(metadata: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-_KINDS: Final = {
-    _OFFSET: int,
-    "cluster_id": str,
-    "topic_id": str,
-    "low_watermark": int,
-    "outcomes_offset": int,
-    _OWNER: str,
-    _REPORT: str,
-}
+_PLAIN: Final = {"cluster_id": str, "topic_id": str, "low_watermark": int, "outcomes_offset": int}
+_KINDS: Final = {_OFFSET: int, **_PLAIN, _OWNER: str, _REPORT: str}
 
 
 def read(admin: Admin, group: str, topic: str, partition: int) -> tuple[int, Stamp] | None:
@@ -103,16 +107,6 @@ def read(admin: Admin, group: str, topic: str, partition: int) -> tuple[int, Sta
     `Reporter` first: that fences them. Whether the stamp is for this very log is the caller's question.
     Raises `RetryError` where no broker answers.
     """
-    where = f"{topic}/{partition}"
-    deadline = time.monotonic() + admin.timeout_s
-    while True:
-        found = committed(admin, group, [TopicPartition(topic, partition)])[0]
-        if found.error is None:
-            break
-        # Brokers answer a report's commit a moment before they settle it.
-        error = error_of(found.error, f"read the offset of group {group}", where)
-        if not isinstance(error, RetryError) or time.monotonic() >= deadline:
-            raise error
-        time.sleep(_PAUSE_S)
+    found = settled(admin, group, [TopicPartition(topic, partition)])[0]
     stamp = Stamp.of(found.metadata, found.offset)
     return None if stamp is None else (found.offset, stamp)

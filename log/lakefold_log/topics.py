@@ -9,20 +9,28 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import NewTopic
 
 from lakefold_log.admin import error_of, kafka_error
 from lakefold_log.codes import Local
+from lakefold_log.policies import check_policies
+from lakefold_log.questions import (
+    UnknownAnswerError,
+    Watermarks,
+    ask_for_topic,
+    cluster_metadata,
+    create_topic,
+    offset_ranges,
+    topic_answer,
+)
 from lakefold_table.entry import LogId
-from lakefold_table.errors import InvalidError, RetryError, StopError
+from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from confluent_kafka import Uuid
 
     from lakefold_log.admin import Admin
 
@@ -89,20 +97,8 @@ class TopicDescription:
         return LogId(self.cluster_id, self.topic_id, partition)
 
 
-class Watermarks(NamedTuple):
-    """What can be read of a partition: from offset `start` up to, and without, `end`."""
-
-    start: int
-    end: int
-
-
 class MissingTopicError(InvalidError):
     """The topic is not there."""
-
-
-def topic_id_text(topic_id: Uuid) -> str:
-    """The UUID as Kafka's own tools print it: URL-safe base64, where the client library uses the other."""
-    return str(topic_id).translate(str.maketrans("+/", "-_"))
 
 
 def describe(admin: Admin, name: str, *, wait_s: float = 0.0) -> TopicDescription:
@@ -112,11 +108,8 @@ def describe(admin: Admin, name: str, *, wait_s: float = 0.0) -> TopicDescriptio
     """
 
     def once() -> TopicDescription:
-        futures = admin.client.describe_topics(TopicCollection([name]), request_timeout=admin.timeout_s)
-        answer = admin.result(futures[name], f"describe topic {name}")
-        return TopicDescription(
-            name, admin.cluster_id(), topic_id_text(answer.topic_id), len(answer.partitions)
-        )
+        answer = topic_answer(name, admin.result(ask_for_topic(admin, name), f"describe topic {name}"))
+        return TopicDescription(name, admin.cluster_id(), answer.topic_id, answer.partitions)
 
     return _patiently(admin, once, f"describe topic {name}", name, wait_s)
 
@@ -128,28 +121,12 @@ def watermarks(
 
     Raises as `describe` does; a partition without a leader is waited for.
     """
-    isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-    doing = f"ask for the offsets of {name}/{partition}"
+    asked = (name, partition)
 
     def once() -> Watermarks:
-        place = TopicPartition(name, partition)
-        futures = [
-            admin.client.list_offsets(
-                {place: spec}, isolation_level=isolation, request_timeout=admin.timeout_s
-            )
-            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
-        ]
-        return Watermarks(*(admin.result(future[place], doing).offset for future in futures))
+        return offset_ranges(admin, [asked], read_committed=read_committed)[asked]
 
-    return _patiently(admin, once, doing, name, wait_s)
-
-
-def settings_of(admin: Admin, name: str) -> dict[str, str]:
-    """The topic's effective settings by Kafka's own names. Raises as `describe` does."""
-    resource = ConfigResource(ResourceType.TOPIC, name)
-    future = admin.client.describe_configs([resource], request_timeout=admin.timeout_s)[resource]
-    answer = admin.answer(future, f"read the settings of topic {name}")
-    return {key: entry.value for key, entry in answer.items() if entry.value is not None}
+    return _patiently(admin, once, f"ask for the offsets of {name}/{partition}", name, wait_s)
 
 
 def ensure_topics(
@@ -169,9 +146,9 @@ def ensure_topics(
     transactions = describe(admin, topics.transactions, wait_s=wait_s)
     _create(admin, NewTopic(topics.outcomes, transactions.partitions, replication, config=settings))
     _create(admin, NewTopic(topics.dead_letters, 1, replication, config=settings))
-    _prove_settings(admin, topics.transactions, {**_BROKER_TIME, "cleanup.policy": "delete"})
     outcomes = describe(admin, topics.outcomes, wait_s=wait_s)
     describe(admin, topics.dead_letters, wait_s=wait_s)
+    check_policies(admin, topics)
     if outcomes.partitions < transactions.partitions:
         message = (
             f"it has {outcomes.partitions} partitions, {topics.transactions} has {transactions.partitions}"
@@ -186,30 +163,23 @@ def _create(admin: Admin, topic: NewTopic) -> None:
     try:
         describe(admin, topic.topic)
     except MissingTopicError:
-        future = admin.client.create_topics([topic], request_timeout=admin.timeout_s)[topic.topic]
         try:
-            admin.result(future, f"create topic {topic.topic}")
+            create_topic(admin, topic)
         except KafkaException as caught:
             error = kafka_error(caught)
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise error_of(error, f"create topic {topic.topic}", topic.topic) from caught
 
 
-def _prove_settings(admin: Admin, name: str, wanted: dict[str, str]) -> None:
-    found = settings_of(admin, name)
-    for setting, value in wanted.items():
-        if found.get(setting) != value:
-            message = f"the topic's setting {setting} is {found.get(setting)}, it must be {value}"
-            hint = f"kafka-configs.sh --alter --topic {name} --add-config {setting}={value}"
-            raise StopError(message, where=name, hint=hint)
-
-
 def _patiently(admin: Admin, ask: Callable[[], T], doing: str, name: str, wait_s: float) -> T:
-    """Ask again for `wait_s` seconds as long as the cluster doesn't know the topic or its leader yet."""
+    """Ask again for `wait_s` seconds while the cluster doesn't know topic or leader, or says nothing."""
     deadline = time.monotonic() + wait_s
     while True:
         try:
             return ask()
+        except UnknownAnswerError:
+            if time.monotonic() >= deadline:
+                raise
         except KafkaException as caught:
             error = kafka_error(caught)
             if error.code() not in _STALE:
@@ -220,6 +190,6 @@ def _patiently(admin: Admin, ask: Callable[[], T], doing: str, name: str, wait_s
                         "there is no such topic", where=name, hint=_MISSING_HINT
                     ) from caught
                 raise RetryError(f"{doing}: {error.str()}", where=name) from caught
-            time.sleep(_PAUSE_S)
-            with suppress(KafkaException):
-                admin.client.list_topics(timeout=admin.timeout_s)
+        time.sleep(_PAUSE_S)
+        with suppress(LakefoldError):
+            cluster_metadata(admin)

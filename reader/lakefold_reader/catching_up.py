@@ -80,6 +80,7 @@ class Following:
         self._asked: deque[_Asked] = deque()
         self._pool: ThreadPoolExecutor | None = None
         self._run = 0
+        self._ahead: Step | None = None
 
     def take(self, version: int, *, newest: int = 0, whole: bool = False) -> Step | None:
         """What this version says of itself, None where it isn't there now. Raises as `read_step` does.
@@ -87,6 +88,8 @@ class Following:
         `newest`: versions up to this one are known to be there. After an error the same version can be asked
         for again.
         """
+        if self._ahead is not None and self._ahead.version == version and not whole:
+            return self._ahead
         if whole or self._source.storage.cheap_size:
             step = self._read(version, whole=whole)
         else:
@@ -100,8 +103,14 @@ class Following:
                 self._first.learn(step)
         return step
 
+    def ahead(self, version: int, *, newest: int = 0) -> Step | None:
+        """A version before its turn, as `take`; when its turn comes it isn't asked for again."""
+        self._ahead = self.take(version, newest=newest)
+        return self._ahead
+
     def close(self) -> None:
         """Forget what was read beforehand, and end the threads."""
+        self._ahead = None
         self._forget()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_log.record import decode_record, position_at
 from lakefold_reader.effect import Effect, effect_of
-from lakefold_reader.feed_parts import ChangeType
+from lakefold_reader.feed_parts import ChangeType, Misfits, misfits_of
 from lakefold_reader.feed_plan import plan_version
 from lakefold_reader.source import explained, guarded, read_state
 from lakefold_table.errors import DamagedError, InvalidError
@@ -164,7 +164,9 @@ class Change:
             reader = self._reader(self._schema.chosen(columns))
         return pa.RecordBatchReader.from_batches(reader.schema, guarded(self._source, self.version, reader))
 
-    def feed(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+    def feed(
+        self, columns: Sequence[str] | None = None, *, misfits: Misfits | str = Misfits.FAIL
+    ) -> pa.RecordBatchReader:
         """Every row that this version inserted, changed or deleted, as `lakefold.changes` gives them.
 
         The first change of a tail from "earliest" is the whole content: all its rows count as inserted.
@@ -172,7 +174,7 @@ class Change:
         from lakefold_reader.feed import feed_of
 
         parts = plan_version(self._source, self.version, whole=self._whole)
-        return feed_of(self._source, parts, self._schema, columns)
+        return feed_of(self._source, parts, self._schema, columns, misfits=misfits_of(misfits))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.batches().__arrow_c_stream__(requested_schema)

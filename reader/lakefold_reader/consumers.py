@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.cursor import Cursor
 from lakefold_reader.lines import branched, line_of, open_line
-from lakefold_reader.source import numbers_of, unbroken_from
+from lakefold_reader.source import numbers_of
 from lakefold_reader.starting import EARLIEST
+from lakefold_reader.strays import oldest_of
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, StopError
 from lakefold_table.lance.refs.names import MAIN, check_branch_name
 from lakefold_table.refs import Refs, UnknownRefError
@@ -254,7 +255,7 @@ class Consumers:
     def _pin(self, consumer: Consumer) -> None:
         """Tag the version that it has read last, or the next one where that one is gone."""
         versions = self._line.versions
-        first = unbroken_from(numbers_of(self._line)) if consumer.at is None else consumer.version
+        first = oldest_of(self._line) if consumer.at is None else consumer.version
         for version in (first, first + 1):
             size = self._line.storage.size(versions.path(version))
             if size is not None:

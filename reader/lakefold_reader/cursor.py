@@ -9,7 +9,9 @@ from urllib.parse import quote, unquote
 from lakefold_table.errors import InvalidError
 
 FORM = "lf1"
-PARTS = 4
+PARTS = (4, 6)
+"""Without and with what tells the version and the branch from others of the same number and name."""
+MARK = re.compile(r"[0-9a-f]{0,64}")
 VERSION = re.compile(r"[0-9]{1,20}")
 """As many digits as a number of 64 bits has."""
 
@@ -18,24 +20,31 @@ VERSION = re.compile(r"[0-9]{1,20}")
 class Cursor:
     """A table, its branch (empty: main) and the last version seen. `str()` of it is what people keep.
 
-    The text is `lf1:TABLE_ID:BRANCH:VERSION`, the branch percent-encoded. The table id is
-    `lakefold.table-id`; it is empty for a table that no committer has written, where a cursor can't tell
-    one table from another.
+    The text is `lf1:TABLE_ID:BRANCH:VERSION:MARK:FORK`, with the branch and the fork percent-encoded. The
+    table id is `lakefold.table-id`; it is empty for a table that no committer has written. `mark` tells the
+    version from any other of its number, as a table has that was removed and made anew (`Step.mark`). `fork`
+    is the identifier in the branch's file. Both are empty where they aren't known, and left out of the text
+    where both are, as in every cursor that Lakefold wrote before it kept them.
     """
 
     table_id: str
     branch: str
     version: int
+    mark: str = ""
+    fork: str = ""
 
     def __str__(self) -> str:
-        return f"{FORM}:{quote(self.table_id, safe='-')}:{quote(self.branch, safe='')}:{self.version}"
+        text = f"{FORM}:{quote(self.table_id, safe='-')}:{quote(self.branch, safe='')}:{self.version}"
+        return f"{text}:{self.mark}:{quote(self.fork, safe='')}" if self.mark or self.fork else text
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
         """The cursor whose text this is. Raises `InvalidError`."""
         parts = str(text).strip().split(":")
-        version = parts[-1]
-        if len(parts) != PARTS or parts[0] != FORM or not VERSION.fullmatch(version):
-            hint = f'it looks like {FORM}:TABLE_ID:BRANCH:VERSION; or give a version, "earliest" or "latest"'
+        known = len(parts) in PARTS and parts[0] == FORM and VERSION.fullmatch(parts[3])
+        mark, fork = parts[4:] if len(parts) == max(PARTS) else ("", "")
+        if not known or not MARK.fullmatch(mark):
+            form = f"{FORM}:TABLE_ID:BRANCH:VERSION:MARK:FORK"
+            hint = f'it looks like {form}; or give a version, "earliest" or "latest"'
             raise InvalidError("this is no cursor", where=str(text), hint=hint)
-        return cls(unquote(parts[1]), unquote(parts[2]), int(version))
+        return cls(unquote(parts[1]), unquote(parts[2]), int(parts[3]), mark, unquote(fork))

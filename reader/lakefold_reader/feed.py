@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_reader.columns import TableSchema
 from lakefold_reader.feed_columns import last_of
-from lakefold_reader.feed_parts import Rewritten
+from lakefold_reader.feed_parts import Misfits, Rewritten, misfits_of
 from lakefold_reader.feed_plan import checked_range, plan_changes
 from lakefold_reader.lines import open_line
 
@@ -33,6 +33,7 @@ def changes(
     columns: Sequence[str] | None = None,
     branch: str | None = None,
     rewritten: Rewritten | str = Rewritten.ROWS,
+    misfits: Misfits | str = Misfits.FAIL,
     storage_options: Mapping[str, str] | None = None,
 ) -> pa.RecordBatchReader:
     """The rows that the versions behind `after` up to `to` (None: the newest) inserted, changed or deleted.
@@ -57,20 +58,25 @@ def changes(
       value may be equal before and after.
     - A compaction, an index, a setting and a column dropped or renamed change nothing. A column that version
       `to` doesn't have isn't shown, one that an older version didn't have is null there; a renamed one is
-      followed, values of another type are cast.
+      followed, values of another type are cast. A column that a Restore brings back is the one that went:
+      where it went and where it came back are changes of its rows, and rows before show its values.
     - `rewritten`: what becomes of an Overwrite or a Restore. "rows": the rows that went and came, of a
       Restore those of fragments that differ. "fail": `RewrittenError`. "skip": nothing of that version.
+
+    - `misfits`: what becomes of a value of an older version that has no room in the type of version `to`, as
+      a large number in a column that became narrower. "fail": `MisfitError`, which names version and column.
+      "null": null, and a warning in the log for each version and column with the number of such values.
 
     `branch` and `storage_options` are as for `lakefold.open`. Nothing is kept: rows are read as they are
     asked for.
 
     Raises, at once or while it is read, `VersionExpiredError` where a version is gone or not there yet
     (`after` itself is needed only where the first version did more than append), `InvalidError` for what
-    can't be asked and for a value that version `to` has no room for, `DamagedError` where a file is missing
-    or can't be read.
+    can't be asked, `MisfitError` for a value that version `to` has no room for, `DamagedError` where a file
+    is missing or can't be read.
     """
     source = open_line(str(uri), branch, storage_options)
-    return changes_of(source, after, to, columns=columns, rewritten=rewritten)
+    return changes_of(source, after, to, columns=columns, rewritten=rewritten, misfits=misfits)
 
 
 def changes_of(
@@ -80,16 +86,21 @@ def changes_of(
     *,
     columns: Sequence[str] | None = None,
     rewritten: Rewritten | str = Rewritten.ROWS,
+    misfits: Misfits | str = Misfits.FAIL,
 ) -> pa.RecordBatchReader:
     """As `changes`, on a table that is open already."""
     last = checked_range(source, after, to)
     shown = last_of(source, last)
     parts = plan_changes(source, after, last, rewritten=rewritten, shown=shown)
-    return feed_of(source, parts, shown.schema, columns)
+    return feed_of(source, parts, shown.schema, columns, misfits=misfits_of(misfits))
 
 
 def feed_of(
-    source: Source, parts: Iterable[ChangePart], schema: TableSchema, columns: Sequence[str] | None = None
+    source: Source,
+    parts: Iterable[ChangePart],
+    schema: TableSchema,
+    columns: Sequence[str] | None = None,
+    misfits: Misfits = Misfits.FAIL,
 ) -> pa.RecordBatchReader:
     """The rows of these parts; `schema` is that of the last version, for which they were planned."""
     import pyarrow as pa
@@ -97,7 +108,7 @@ def feed_of(
     from lakefold_reader.feed_rows import PartReader, feed_schema
 
     shown = shown_columns(schema, columns)
-    batches = chain.from_iterable(map(PartReader(source, shown).read, parts))
+    batches = chain.from_iterable(map(PartReader(source, shown, misfits).read, parts))
     return pa.RecordBatchReader.from_batches(feed_schema(shown), batches)
 
 

@@ -72,19 +72,27 @@ class Difference:
 
 
 def difference(
-    before: Side, after: Side, kind: Kind, told: Mapping[int, Bitmap], *, lineage: bool
+    before: Side,
+    after: Side,
+    kind: Kind,
+    told: Mapping[int, Bitmap],
+    *,
+    lineage: bool,
+    went: frozenset[int] = frozenset(),
 ) -> Difference:
     """What became of the rows of these fragments from one version to the next.
 
     `kind`: what made the next version. `told`: the rows whose values it says it changed, by fragment, where
-    it tells. `lineage`: rows have ids for life. Raises `DamagedError` where a fragment isn't what it says,
-    `InvalidError` where it doesn't say how many rows it has, or has too many to follow, and that is needed.
+    it tells. `lineage`: rows have ids for life. `went`: fields that only `before` has and whose loss counts
+    as a change of the rows. Raises `DamagedError` where a fragment isn't what it says, `InvalidError` where
+    it doesn't say how many rows it has, or has too many to follow, and that is needed.
     """
     found = Difference()
     for number in sorted(before.fragments.keys() | after.fragments.keys()):
         old, new = before.fragments.get(number), after.fragments.get(number)
         if old is not None and new is not None and _is_same(old, new, kind):
-            _within(found, before, after, (old, new), kind, told.get(number))
+            changed = _has_other_values(old, new, before.fields, after.fields, went)
+            _within(found, before, after, (old, new), kind, told.get(number), changed=changed)
             continue
         if old is not None:
             found.deleted.append(Rows(old))
@@ -124,10 +132,11 @@ def _within(
     pair: tuple[DataFragment, DataFragment],
     kind: Kind,
     told: Bitmap | None,
+    *,
+    changed: bool,
 ) -> None:
-    """Adds what became of the rows of a fragment that both versions have."""
+    """Adds what became of the rows of a fragment that both versions have. `changed`: values of some did."""
     old, new = pair
-    changed = _has_other_values(old, new, before.fields, after.fields)
     if old.deletion_file == new.deletion_file:
         gone_before = gone_after = before.gone_from(old) if changed else Bitmap()
     else:
@@ -151,15 +160,18 @@ def _add(rows: list[Rows], fragment: DataFragment, offsets: Bitmap) -> None:
 
 
 def _has_other_values(
-    old: DataFragment, new: DataFragment, before: frozenset[int], after: frozenset[int]
+    old: DataFragment, new: DataFragment, before: frozenset[int], after: frozenset[int], went: frozenset[int]
 ) -> bool:
     """Whether a field that the next version has lies elsewhere than it did, or was not there before.
 
-    A column that only went changes nothing, and one that lies in no file is null on both sides.
+    A column that only went changes nothing unless it is one of `went`; one that lies in no file is null on
+    both sides.
     """
     was, now = places(old), places(new)
-    return list(old.overlays) != list(new.overlays) or any(
-        (was.get(number) if number in before else None) != now.get(number) for number in after
+    return (
+        list(old.overlays) != list(new.overlays)
+        or any((was.get(number) if number in before else None) != now.get(number) for number in after)
+        or any(was.get(number) is not None for number in went)
     )
 
 

@@ -33,6 +33,40 @@ class Rewritten(StrEnum):
     SKIP = "skip"
 
 
+class Misfits(StrEnum):
+    """What a feed does with a value of an older version that the last version's type has no room for.
+
+    `FAIL`: `MisfitError`. `NULL`: the value is null, and a warning in the log says of which version and
+    column how many are.
+    """
+
+    FAIL = "fail"
+    NULL = "null"
+
+
+class MisfitError(InvalidError):
+    """A value of an older version doesn't fit the type that its column has in the feed's last version.
+
+    `version`: the version that the feed can't show. `column`: its name in the last version.
+    """
+
+    def __init__(self, message: str, *, version: int, column: str, where: str = "", hint: str = "") -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.version = version
+        self.column = column
+
+
+def misfits_of(text: Misfits | str) -> Misfits:
+    """The choice that a word names. Raises `InvalidError`."""
+    try:
+        return Misfits(text)
+    except ValueError as error:
+        raise InvalidError(
+            f"a feed can't treat values that don't fit as {text!r}",
+            hint=f"choose one of {', '.join(Misfits)}",
+        ) from error
+
+
 class RewrittenError(InvalidError):
     """A version put other content in the table's place, and the feed was asked to stop there: `version`."""
 

@@ -22,6 +22,7 @@ from lakefold_reader.feed_entries import Entries
 from lakefold_reader.feed_parts import ChangePart, ChangeType, Rewritten, RewrittenError
 from lakefold_reader.feed_sides import sides_of
 from lakefold_reader.source import counts_rows, explained, missing, numbers_of, read_state, time_of
+from lakefold_reader.strays import expired_behind, is_stray
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations import Kind
@@ -62,7 +63,9 @@ def plan_changes(
     version can't be read.
     """
     last = checked_range(source, after, to) if shown is None else shown.version
-    return _Plan(source, after, last, rewritten_of(rewritten), shown).parts(last)
+    plan = _Plan(source, after, last, rewritten_of(rewritten), shown)
+    plan.looks_behind = True
+    return plan.parts(last)
 
 
 def plan_steps(
@@ -162,6 +165,8 @@ class _Plan:
         self._schema_before: TableSchema | None = None
         self._state: LanceState | None = None
         self._described: list[tuple[TableSchema, bytes, Followed]] = []
+        self.looks_behind = False
+        """Whether each version is held against the one behind it: nobody has looked yet."""
 
     @cached_property
     def _last(self) -> Last:
@@ -187,8 +192,10 @@ class _Plan:
         for version in range(self._after + 1, to + 1):
             self._following  # noqa: B018 - looks through the versions before the first one's turn
             step = self._steps.take(version, whole=self._schema is None)
+            if self.looks_behind:
+                self._check_in_line(step)
             self._take_schema(step)
-            with explained(self._source, version):
+            with explained(self._source, version, *self._compared_with(step)):
                 yield from (self._part(step, found) for found in self._found(step))
 
     def whole(self, version: int) -> Iterator[ChangePart]:
@@ -199,6 +206,16 @@ class _Plan:
             for found in self._compared(step, Entries(step, self._source.uri), first=True):
                 yield self._part(step, found._replace(log_offset=None))
 
+    def _check_in_line(self, step: Step) -> None:
+        """Raises `VersionExpiredError` if this, or what the feed begins behind, is the file of no version."""
+        if step.version == self._after + 1 and self._after:
+            before = self._steps.look(self._after)
+            if before is not None and is_stray(self._source, before, step):
+                raise expired_behind(self._source, self._after)
+        after = self._steps.look(step.version + 1)
+        if after is not None and is_stray(self._source, step, after):
+            raise expired_behind(self._source, step.version)
+
     def _take_schema(self, step: Step) -> None:
         self._schema_before = self._schema
         if step.head is not None:
@@ -208,7 +225,7 @@ class _Plan:
     def _found(self, step: Step) -> Iterator[_Found]:
         """What one version did."""
         kind, first = step.kind, step.version == 1 or step.kind is Kind.CLONE
-        if not first and (kind in NO_ROWS or (kind in PROJECTS and self._brings_no_field())):
+        if not first and (kind in NO_ROWS or (kind in PROJECTS and self._changes_no_value(step))):
             return
         if kind in REWRITES and not first and self._rewritten is not Rewritten.ROWS:
             if self._rewritten is Rewritten.FAIL:
@@ -223,11 +240,28 @@ class _Plan:
             number = fragment.id or entries.id_at(place)
             yield _Found(ChangeType.INSERT, step.version, Rows(fragment), number, entries.brought(number))
 
-    def _brings_no_field(self) -> bool:
-        """Whether a version has only fields of the one before: a column that went isn't shown."""
+    def _compared_with(self, step: Step) -> Sequence[int]:
+        """The version whose files may be read for this one's changes, too: the one before."""
+        is_first = step.version == 1 or step.kind is Kind.CLONE
+        return () if is_first or _plainly_added(step) is not None else (step.version - 1,)
+
+    def _changes_no_value(self, step: Step) -> bool:
+        """Whether a version has only fields of the one before: a column that went isn't shown.
+
+        Unless the last version has it again: then its values went, and come back later.
+        """
         before, after = self._schema_before, self._schema
-        known = {one.id for one in before.fields} if before is not None else set()
-        return after is not None and all(one.id in known for one in after.fields)
+        if before is None or after is None or self._returning(step.version):
+            return False
+        known = {one.id for one in before.fields}
+        return all(one.id in known for one in after.fields)
+
+    def _returning(self, version: int) -> frozenset[int]:
+        """The fields that went with this version and come back with a later one."""
+        before, after = self._schema_before, self._schema
+        if before is None or after is None:
+            return frozenset()
+        return self._following.returning(version, before, after)
 
     def _compared(self, step: Step, entries: Entries, *, first: bool) -> Iterator[_Found]:
         """What one version did, by its fragments and those of the version before."""
@@ -237,8 +271,9 @@ class _Plan:
         if old is not None and self._schema_before is None:
             self._schema_before = schema_of(old.head)
         kind = Kind.CLONE if first else step.kind
-        before, after = sides_of(self._source, old, new, kind)
-        found = difference(before, after, kind, _told(step), lineage=has_stable_row_ids(new.head))
+        went = self._returning(now)
+        before, after = sides_of(self._source, old, new, kind, went)
+        found = difference(before, after, kind, _told(step), lineage=has_stable_row_ids(new.head), went=went)
         for change_type, gone in (
             (ChangeType.DELETE, found.deleted),
             (ChangeType.UPDATE_PREIMAGE, found.before),

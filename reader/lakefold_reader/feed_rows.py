@@ -6,16 +6,19 @@ pylance gives, they go through the dataset at a version in which they are there.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import structlog
 
 from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.columns import TableSchema, columns_of
-from lakefold_reader.feed_values import Shape, shaped, with_bytes
+from lakefold_reader.feed_parts import MisfitError, Misfits
+from lakefold_reader.feed_values import Shape, fitted_one_by_one, shaped, with_bytes
 from lakefold_reader.scan import BATCH_ROWS, Dataset, rows_at
 from lakefold_reader.source import guarded, read_state
 from lakefold_table.errors import DamagedError, InvalidError
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from lakefold_reader.feed_parts import ChangePart
     from lakefold_reader.source import Source
 
+LOG: Final = structlog.get_logger("lakefold.reader")
 CHANGE_FIELDS = (
     pa.field("_change_type", pa.string(), nullable=False),
     pa.field("_commit_version", pa.int64(), nullable=False),
@@ -63,11 +67,13 @@ class PartReader:
     """Reads parts of one feed, and keeps for the next part what was opened for the one before.
 
     `columns`: the schema of the feed's last version, or some of its columns (`TableSchema.chosen`).
+    `misfits`: what becomes of a value that has no room there.
     """
 
-    def __init__(self, source: Source, columns: TableSchema) -> None:
+    def __init__(self, source: Source, columns: TableSchema, misfits: Misfits = Misfits.FAIL) -> None:
         self._source = source
         self._columns = columns
+        self._misfits = misfits
         self._datasets: dict[int, Dataset] = {}
         self._view: tuple[ChangePart, _View] | None = None
 
@@ -75,12 +81,23 @@ class PartReader:
         """The rows of a part, batch by batch, in the form of `feed_schema(columns)`.
 
         Raises `VersionExpiredError` where the part's version was cleaned up meanwhile, `DamagedError` where a
-        file is missing or can't be read, `InvalidError` where a value doesn't fit the last version's type.
+        file is missing or can't be read, `MisfitError` where a value doesn't fit the last version's type and
+        that isn't to be null.
         """
         view, rows = self._view_of(part), 0
+        skipped: Counter[str] = Counter()
         for batch in guarded(self._source, part.at, self.stored(part, view.names)):
             rows += batch.num_rows
-            yield view.shown(part, batch)
+            yield view.shown(part, batch, None if self._misfits is Misfits.FAIL else skipped)
+        for column, values in skipped.items():
+            LOG.warning(
+                "values that don't fit the column's type are null in the change feed",
+                table=self._source.uri,
+                version=part.version,
+                change=str(part.change_type),
+                column=column,
+                values=values,
+            )
         if part.rows is not None and rows != part.rows:
             raise DamagedError(
                 f"version {part.at} has {rows} of the {part.rows} rows that version {part.version} changed",
@@ -155,12 +172,17 @@ class _View:
         """The older version's columns that are shown."""
         return [field.name for _, field in self.columns if field is not None]
 
-    def shown(self, part: ChangePart, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows in the columns and types of the last version, with what the feed says of them."""
+    def shown(
+        self, part: ChangePart, batch: pa.RecordBatch, skipped: Counter[str] | None = None
+    ) -> pa.RecordBatch:
+        """The rows in the columns and types of the last version, with what the feed says of them.
+
+        `skipped` counts by column the values that don't fit and are null; None: they raise `MisfitError`.
+        """
         arrays = [
             pa.nulls(batch.num_rows, kind.type)
             if field is None
-            else self._shaped(part, batch.column(field.name), kind, (number, field.id))
+            else self._shaped(part, batch.column(field.name), kind, (number, field.id), skipped)
             for (number, field), kind in zip(self.columns, self.schema, strict=False)
         ]
         said = [str(part.change_type), part.version, part.time_us, part.log_offset]
@@ -170,16 +192,35 @@ class _View:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _shaped(self, part: ChangePart, values: pa.Array, field: pa.Field, ids: tuple[int, int]) -> pa.Array:
+    def _shaped(
+        self,
+        part: ChangePart,
+        values: pa.Array,
+        field: pa.Field,
+        ids: tuple[int, int],
+        skipped: Counter[str] | None,
+    ) -> pa.Array:
+        shape = partial(shaped, kind=field.type, now=ids[0], then=ids[1], shape=self.shape)
         try:
-            return shaped(values, field.type, *ids, self.shape)
+            return shape(values)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InvalidError(
-                f"column {field.name} is {values.type} in version {part.at} and {field.type} in the feed's "
-                f"last: {error}",
-                where="columns",
-                hint="leave the column out, or end the feed before the version that changed its type",
-            ) from error
+            if skipped is None:
+                raise _misfit(part, values.type, field, error) from error
+        fitting = pa.concat_arrays(fitted_one_by_one(values, field.type, shape))
+        skipped[field.name] += fitting.null_count - values.null_count
+        return fitting
+
+
+def _misfit(part: ChangePart, kind: pa.DataType, field: pa.Field, error: Exception) -> MisfitError:
+    return MisfitError(
+        f"column {field.name} is {kind} in version {part.at} and {field.type} in the feed's last, "
+        f"so what version {part.version} did can't be shown: {error}",
+        version=part.version,
+        column=field.name,
+        where="columns",
+        hint="misfits='null' (--misfits null, Spark's option misfits) shows such values as null and logs "
+        "how many; or leave the column out, or end the feed before the version that changed its type",
+    )
 
 
 def _id(source: Source, part: ChangePart, fragment: DataFragment) -> int:

@@ -27,18 +27,24 @@ if TYPE_CHECKING:
 Unlike = tuple[dict[int, DataFragment], dict[int, DataFragment]]
 
 
-def sides_of(source: Source, before: LanceState | None, after: LanceState, kind: Kind) -> tuple[Side, Side]:
+def sides_of(
+    source: Source,
+    before: LanceState | None,
+    after: LanceState,
+    kind: Kind,
+    went: frozenset[int] = frozenset(),
+) -> tuple[Side, Side]:
     """Both versions as they are to be compared; `before` is None where the table had no rows.
 
-    Their deletion files are read when they are asked for. Raises `FileNotFoundError` then, and
-    `DamagedError`.
+    `went`: fields of `before` whose loss counts as a change. The deletion files of both are read when they
+    are asked for. Raises `FileNotFoundError` then, and `DamagedError`.
     """
     shown = frozenset(field.id for field in after.head.fields)
     if before is None:
         return Side({}, frozenset(), _no_rows), _side(source, after, {one.id: one for one in after.fragments})
     known = frozenset(field.id for field in before.head.fields)
-    if kind in ANEW or not shown <= known:
-        # A column that comes back may have its values in files that were there all the time.
+    if kind in ANEW or went or not shown <= known:
+        # A column that goes or comes back may have its values in files that were there all the time.
         old, new = ({one.id: one for one in state.fragments} for state in (before, after))
     else:
         old, new = unlike(before.fragments, after.fragments)

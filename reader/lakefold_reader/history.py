@@ -14,6 +14,7 @@ from lakefold_log.record import MOVE, decode_record
 from lakefold_reader.effect import NO_ROWS, effect_of
 from lakefold_reader.feed_sides import unlike
 from lakefold_reader.source import counts_rows, missing, numbers_of, read_state, read_step, time_of
+from lakefold_reader.strays import is_stray
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.lance.operations import Kind
@@ -101,15 +102,20 @@ def history_of(
     chosen = [number for number in reversed(numbers) if first <= number <= last]
     if not chosen:
         raise missing(source, last)
-    return _rows(source, chosen)
+    return _rows(source, chosen, newest=numbers[-1])
 
 
-def _rows(source: Source, numbers: Iterable[int]) -> Iterator[HistoryRow]:
+def _rows(source: Source, numbers: Iterable[int], *, newest: int) -> Iterator[HistoryRow]:
+    after: Step | None = None
     for number in numbers:
         step = read_step(source, number)
         if step is None:
             return
-        yield _row(source, step)
+        if number < newest and (after is None or after.version != number + 1):
+            after = read_step(source, number + 1)
+        behind, after = after, step
+        if behind is None or not is_stray(source, step, behind):
+            yield _row(source, step)
 
 
 def _row(source: Source, step: Step) -> HistoryRow:

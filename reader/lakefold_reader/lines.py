@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_reader.source import newest_of, open_source, read_step
+from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.refs import Refs
 from lakefold_table.roots import above, below
@@ -31,6 +32,23 @@ def line_of(source: Source) -> tuple[Source, str]:
         return root, ""
     newest = read_step(source, newest_of(source), whole=True)
     return root, (newest.branch or "") if newest is not None else ""
+
+
+def fork_of(source: Source, branch: str) -> str:
+    """The identifier of the fork that a branch began with, as its file tells it.
+
+    Empty for the main line (`branch` is empty), and where no file tells it. A branch that is removed and made
+    again under its name has another one.
+    """
+    if not branch:
+        return ""
+    main = above(source.uri, branch_root(branch))
+    refs = Refs(open_source(main, source.options).storage)
+    try:
+        lineage = refs.branch(branch).lineage
+    except (InvalidError, DamagedError):
+        return ""
+    return lineage[-1][1] if lineage else ""
 
 
 def tagged(source: Source, tag: str) -> tuple[Source, int]:

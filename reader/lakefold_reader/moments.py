@@ -6,9 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakefold_reader.source import EPOCH, missing, numbers_of, read_step, time_of
+from lakefold_reader.strays import in_line, is_stray_at
 from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lakefold_reader.source import Source
 
 
@@ -21,12 +24,18 @@ def version_as_of(source: Source, time_us: int) -> int:
     version that is left.
     """
     numbers = numbers_of(source)
+    found = _newest_by(source, numbers, time_us)
+    if found != numbers[-1] and is_stray_at(source, found):
+        return _newest_by(source, in_line(source, numbers), time_us)
+    return found
+
+
+def _newest_by(source: Source, numbers: Sequence[int], time_us: int) -> int:
     if _time_us(source, numbers[-1]) <= time_us:
         return numbers[-1]
     low, high = 0, len(numbers) - 1
-    oldest_us = _time_us(source, numbers[0])
-    if oldest_us > time_us:
-        raise _before_oldest(source, numbers[0], oldest_us)
+    if _time_us(source, numbers[0]) > time_us:
+        raise _before_oldest(source, in_line(source, numbers)[0])
     while high - low > 1:
         middle = (low + high) // 2
         if _time_us(source, numbers[middle]) <= time_us:
@@ -55,8 +64,9 @@ def _time_us(source: Source, version: int) -> int:
     return step.time_us
 
 
-def _before_oldest(source: Source, oldest: int, time_us: int) -> InvalidError:
-    message = f"no version of that time is there: the oldest one, {oldest}, is of {time_of(time_us)}"
+def _before_oldest(source: Source, oldest: int) -> InvalidError:
+    made = time_of(_time_us(source, oldest))
+    message = f"no version of that time is there: the oldest one, {oldest}, is of {made}"
     if oldest == 1:
         return InvalidError(message, where=source.uri, hint="ask for a later time")
     hint = "older ones were cleaned up; ask for a later time"

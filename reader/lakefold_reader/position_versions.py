@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_log.record import decode_record
-from lakefold_reader.positions import asked_of, place_of, reached
+from lakefold_reader.positions import Asked, asked_of, place_of, reached
 from lakefold_reader.proposals import proven_marks
 from lakefold_reader.source import numbers_of, read_step
+from lakefold_reader.strays import in_line, is_stray_at
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
 from lakefold_table.lance.operations import Kind
 from lakefold_table.marks import decode_marks
@@ -38,6 +39,16 @@ def version_at_position(source: Source, position: object) -> int:
     """
     asked = asked_of(position)
     numbers = numbers_of(source)
+    try:
+        found = _oldest_with(source, numbers, asked)
+    except VersionExpiredError:
+        return _oldest_with(source, in_line(source, numbers), asked)
+    if found != numbers[-1] and is_stray_at(source, found):
+        return _oldest_with(source, in_line(source, numbers), asked)
+    return found
+
+
+def _oldest_with(source: Source, numbers: Sequence[int], asked: Asked) -> int:
     marks = proven_marks(source, numbers)
     if marks is None:
         raise InvalidError(

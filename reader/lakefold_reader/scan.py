@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 8192
 """Rows of a batch: pylance's own default for scans."""
 ADDRESS = "_rowaddr"
+EVERY = "*"
 LEGACY = "0.1"
 OFFSET_WIDTH, OFFSET_BITS = 32, 0xFFFFFFFF
 """The lower half of a row's address is its place in its fragment."""
@@ -98,7 +99,7 @@ class Dataset:
         self._look_at(fragments)
         reader = self._scanned(
             fragments,
-            columns=None if columns is None else list(columns),
+            columns=columns,
             filter=where,
             limit=part.limit,
             offset=part.offset,
@@ -118,7 +119,7 @@ class Dataset:
         self._deletions.check_in(holding)
         reader = self._scanned(
             holding,
-            columns=None if columns is None else list(columns),
+            columns=columns,
             filter=where,
             with_row_address=columns is None,
         )
@@ -157,12 +158,15 @@ class Dataset:
         else:
             self._deletions.check(fragments.values())
 
-    def _scanned(self, numbers: Iterable[int] | None, **options: object) -> pa.RecordBatchReader:
+    def _scanned(
+        self, numbers: Iterable[int] | None, columns: Sequence[str] | None, **options: object
+    ) -> pa.RecordBatchReader:
         """The rows of these fragments; None: of all. Their deletion files were looked at."""
         opened = self._opened
         with told(self.uri):
             only = None if numbers is None else [opened.get_fragment(number) for number in numbers]
-            return opened.scanner(fragments=only, **options).to_reader()
+            asked = _asked_for(columns, opened.schema)
+            return opened.scanner(fragments=only, columns=asked, **options).to_reader()
 
     def with_blobs(
         self, columns: Sequence[str], fragments: Mapping[int, DataFragment]
@@ -170,7 +174,7 @@ class Dataset:
         """The rows of fragments that aren't deleted, blobs as their bytes, a few at a time."""
         self._look_at(fragments)
         options = {"blob_handling": BYTES, "batch_size": BLOB_ROWS, "batch_readahead": 1}
-        return told_of(self._scanned(fragments, columns=list(columns), **options), self.uri)
+        return told_of(self._scanned(fragments, columns=columns, **options), self.uri)
 
     def taken(
         self,
@@ -188,9 +192,7 @@ class Dataset:
         for start in range(0, offsets.size, most):
             first = np.uint64(number << OFFSET_WIDTH)
             places = (offsets[start : start + most].astype(np.uint64) + first).tolist()
-            found = self._scanned(
-                fragments, columns=list(columns), filter=self._at(places), blob_handling=BYTES
-            )
+            found = self._scanned(fragments, columns=columns, filter=self._at(places), blob_handling=BYTES)
             yield from told_of(found, self.uri)
 
     def masked(
@@ -198,7 +200,7 @@ class Dataset:
     ) -> Iterator[pa.RecordBatch]:
         """As `taken`, by reading the whole fragment: sooner done where most of its rows are asked for."""
         self._look_at(fragments)
-        found = self._scanned(fragments, columns=list(columns), with_row_address=True)
+        found = self._scanned(fragments, columns=columns, with_row_address=True)
         for batch in told_of(found, self.uri):
             places = batch.column(ADDRESS).to_numpy() & OFFSET_BITS
             chosen = batch.filter(pa.array(np.isin(places, offsets)))
@@ -211,6 +213,19 @@ class Dataset:
         opened = self._opened
         with told(self.uri):
             return int(opened.count_rows(filter=where))
+
+
+def _asked_for(columns: Sequence[str] | None, schema: pa.Schema) -> list[str] | dict[str, str] | None:
+    """Columns as pylance is asked for them.
+
+    In a list pylance takes the name `*` for all columns, also where a column has that name (tried). So then
+    each column is asked for by an expression.
+    """
+    if columns is None:
+        return None
+    if EVERY not in columns or EVERY not in schema.names:
+        return list(columns)
+    return {name: f"`{name}`" if name in schema.names else name for name in columns}
 
 
 def rows_of_fragments(

@@ -27,6 +27,7 @@ from lakefold_reader.source import (
     read_state,
     time_of,
 )
+from lakefold_reader.strays import check_in_line
 from lakefold_table.errors import InvalidError, NotATableError, VersionExpiredError
 from lakefold_table.marks import PREFIX, Marks, decode_marks
 
@@ -78,7 +79,7 @@ def open_table(
         at_position=at_position,
         storage_options=storage_options,
     )
-    return table_of(source, found)
+    return table_of(source, found, is_checked=as_of is not None or at_position is not None)
 
 
 def find_version(
@@ -116,13 +117,19 @@ def _check_number(version: object) -> None:
         raise InvalidError(f"{version!r} is no version", hint="give its number; versions count from 1")
 
 
-def table_of(source: Source, version: int | None = None) -> Table:
-    """A version of a table whose source is open already (None: the newest)."""
+def table_of(source: Source, version: int | None = None, *, is_checked: bool = False) -> Table:
+    """A version of a table whose source is open already (None: the newest).
+
+    `is_checked`: it is known to be no file that arrived late.
+    """
     chosen = numbers_of(source)[-1] if version is None else version
     try:
-        return Table(source, read_state(source, chosen))
+        table = Table(source, read_state(source, chosen))
     except (NotATableError, VersionExpiredError) as error:
         raise missing(source, chosen) from error
+    if version is not None and not is_checked:
+        check_in_line(source, chosen)
+    return table
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,11 @@ did, whatever the size of the table. Any other version is read whole, but its fr
 from __future__ import annotations
 
 import re
+import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -51,6 +53,7 @@ TOLD_BY_HEAD = frozenset(
     }
 )
 """What keeps the schema, so that such a version needs no more than its transaction."""
+MARK_DIGITS = 16
 KEPT = 3
 """So many versions that were read whole are kept: who goes backwards in pairs meets each of them twice."""
 Batch = TypeVar("Batch")
@@ -100,6 +103,7 @@ class Step:
     without fragments, None where the version was told by its first bytes. `table_id` and `branch` are empty
     where the version names none; a version told by its first bytes doesn't name its branch (None). `size`:
     how many of the file's first bytes tell all this; those of the whole file where nothing less does.
+    `asked_at`: when the file was asked for, in seconds of `time.monotonic`.
     """
 
     version: int
@@ -110,6 +114,20 @@ class Step:
     own: bool
     head: Manifest | None
     size: int = 0
+    asked_at: float = field(default=0.0, compare=False)
+
+    @property
+    def mark(self) -> str:
+        """Tells the version from any other of its number: a digest of its transaction's uuid.
+
+        Of its time where there is none. It is the same whether the version is told by its first bytes or
+        read whole, and whether the file of its transaction is still there.
+        """
+        uuid = "" if self.transaction is None else self.transaction.uuid
+        if self.transaction is None and self.head is not None:
+            # READ_VERSION-UUID.txn
+            uuid = self.head.transaction_file.partition("-")[2].removesuffix(".txn")
+        return sha256((uuid or str(self.time_us)).encode()).hexdigest()[:MARK_DIGITS]
 
     @property
     def kind(self) -> Kind:
@@ -205,19 +223,24 @@ def read_step(source: Source, version: int, *, whole: bool = False, first: int =
     don't tell costs another read.
     """
     path = source.versions.path(version)
+    asked_at = time.monotonic()
     try:
         start, complete = (
             (source.storage.get(path), True) if whole else read_head(source.storage, path, first)
         )
         step = None if whole else _own_step(version, start)
-        return step or _step(source, version, start if complete else source.storage.get(path))
+        step = step or _step(source, version, start if complete else source.storage.get(path))
+        return replace(step, asked_at=asked_at)
     except FileNotFoundError:
         return None
 
 
 def missing(source: Source, version: int) -> LakefoldError:
     """The error for a version that isn't there (any more); lists to tell which."""
-    numbers = numbers_of(source)
+    # Needed in trouble only, and it needs what is here.
+    from lakefold_reader.strays import in_line
+
+    numbers = in_line(source, numbers_of(source))
     if version > numbers[-1]:
         message, hint = (
             f"version {version} is not there yet, the newest is {numbers[-1]}",
@@ -229,30 +252,40 @@ def missing(source: Source, version: int) -> LakefoldError:
     return VersionExpiredError(message, oldest=unbroken_from(numbers), where=source.uri, hint=hint)
 
 
-def missing_file(source: Source, version: int, what: str) -> LakefoldError:
-    """The error for a missing file of a version: it was cleaned up, or the table is damaged."""
-    if version not in numbers_of(source):
-        return missing(source, version)
-    return DamagedError(f"version {version} names a file that is missing: {what}", where=source.uri)
-
-
 @contextmanager
-def explained(source: Source, version: int) -> Iterator[None]:
-    """Says of a file of a version that isn't there what that means, and which file is to blame for damage."""
+def explained(source: Source, version: int, *beside: int) -> Iterator[None]:
+    """Says what it means that files of a version are gone or can't be read, and which file is to blame.
+
+    `beside`: other versions whose files are read for it. Raises `VersionExpiredError` if one of them all was
+    cleaned up or is being so, else `DamagedError`.
+    """
     try:
         yield
-    except FileNotFoundError as error:
-        raise missing_file(source, version, str(error)) from error
-    except DamagedError as error:
-        if error.where != source.uri:
-            if not error.where or error.where.startswith("/") or "://" in error.where:
-                raise
-            place = below(source.uri, error.where)
-            raise DamagedError(error.message, where=place, hint=error.hint) from error
+    except (FileNotFoundError, DamagedError) as error:
+        # Needed in trouble only, and it needs what is here.
+        from lakefold_reader.expiring import expiry
+
+        for one in (version, *beside):
+            if gone := expiry(source, one):
+                raise gone from error
+        damage = _damage(source, version, error)
+        if damage is error:
+            raise
+        raise damage from error
+
+
+def _damage(source: Source, version: int, error: FileNotFoundError | DamagedError) -> DamagedError:
+    if isinstance(error, FileNotFoundError):
+        message = f"version {version} names a file that is missing: {error}"
+        return DamagedError(message, where=source.uri)
+    if error.where == source.uri:
         # Needed in trouble only, and it needs what is here.
         from lakefold_reader.culprit import blamed
 
-        raise blamed(source, version, error) from error
+        return blamed(source, version, error)
+    if not error.where or error.where.startswith("/") or "://" in error.where:
+        return error
+    return DamagedError(error.message, where=below(source.uri, error.where), hint=error.hint)
 
 
 def guarded(source: Source, version: int, batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -136,7 +136,7 @@ class ChangesReader(DataSourceReader):
         self._given = given
         self._pinned = pinned
         self._target = target
-        self._rows = pinned.feed_rows(target)
+        self._rows = pinned.feed_rows(target, given)
 
     def partitions(self) -> Sequence[InputPartition]:
         """The parts of the feed, neighbours together."""
@@ -154,7 +154,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._given = given
         self._pinned = pinned
         self._target = target
-        self._rows: FeedRows = pinned.feed_rows(target)
+        self._rows: FeedRows = pinned.feed_rows(target, given)
         self._stream: Stream | None = None
         self._last: Offset | None = None
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_reader.columns import schema_of
 from lakefold_reader.feed import shown_columns
+from lakefold_reader.feed_parts import Misfits
 from lakefold_reader.feed_plan import plan_changes
 from lakefold_reader.lines import open_line, tagged
 from lakefold_reader.snapshot import version_as_of
@@ -16,6 +17,7 @@ from lakefold_reader.spark_options import LATEST
 from lakefold_reader.spark_plan import MAX_PARTITION_BYTES, Cut, grouped, size_of
 from lakefold_reader.spark_rows import VersionRows
 from lakefold_reader.spark_types import readable
+from lakefold_reader.strays import check_in_line
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class Pinned:
     schema: TableSchema
     options: Mapping[str, str] = field(repr=False)
 
-    def feed_rows(self, target: pa.Schema) -> FeedRows:
+    def feed_rows(self, target: pa.Schema, given: Given) -> FeedRows:
         """How tasks read changes in these columns. Raises `InvalidError` for one that isn't there."""
         from lakefold_reader.feed_rows import CHANGE_FIELDS, feed_schema
 
@@ -47,7 +49,7 @@ class Pinned:
         names = [name for name in target.names if name not in added]
         columns = shown_columns(self.schema, names)
         readable(feed_schema(columns), target)
-        return FeedRows(self.uri, columns, self.options)
+        return FeedRows(self.uri, columns, self.options, given.value("misfits") or Misfits.FAIL)
 
 
 def shown(pinned: Pinned, given: Given) -> pa.Schema:
@@ -77,6 +79,8 @@ def pin(given: Given) -> Pinned:
     step = read_step(source, chosen, whole=True)
     if step is None or step.head is None:
         raise missing(source, chosen)
+    if version is not None:
+        check_in_line(source, chosen, step)
     path = source.versions.path(chosen)
     return Pinned(source.uri, chosen, path, schema_of(step.head), dict(source.options))
 

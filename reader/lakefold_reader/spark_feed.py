@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.feed_parts import ChangePart
+from lakefold_reader.feed_parts import ChangePart, Misfits
 from lakefold_reader.feed_plan import plan_version
 from lakefold_reader.snapshot import version_as_of
-from lakefold_reader.source import missing, numbers_of, open_source, time_of, unbroken_from
+from lakefold_reader.source import missing, numbers_of, open_source, time_of
 from lakefold_reader.spark_options import EARLIEST, LATEST
 from lakefold_reader.spark_plan import ROW_BYTES, grouped, size_of
 from lakefold_reader.spark_types import fitted
+from lakefold_reader.strays import oldest_of
 from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:
@@ -41,12 +42,13 @@ class FeedRows:
     uri: str
     columns: TableSchema
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    misfits: Misfits = Misfits.FAIL
 
     def read(self, parts: Sequence[ChangePart], target: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of some parts in the form of `target`. Raises as `PartReader.read`."""
         from lakefold_reader.feed_rows import PartReader
 
-        reader = PartReader(open_source(self.uri, self.options), self.columns)
+        reader = PartReader(open_source(self.uri, self.options), self.columns, self.misfits)
         for part in parts:
             for batch in reader.read(part):
                 yield fitted(batch, target)
@@ -69,7 +71,7 @@ def begin(source: Source, given: Given) -> Begin | None:
         return None
     numbers = numbers_of(source)
     if version == EARLIEST:
-        return Begin(unbroken_from(numbers), whole=True)
+        return Begin(oldest_of(source), whole=True)
     if version == LATEST:
         return Begin(numbers[-1])
     if version > numbers[-1] + 1:

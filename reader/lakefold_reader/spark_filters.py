@@ -25,6 +25,7 @@ COMPARED: Final = {
     "LessThan": "<",
     "LessThanOrEqual": "<=",
 }
+LARGER: Final = frozenset({">", ">="})
 TEXT: Final = {"StringStartsWith": "starts_with", "StringEndsWith": "ends_with", "StringContains": "contains"}
 UTC_NAMES: Final = frozenset({"UTC", "+00:00", "Etc/UTC", "Z"})
 UNIT_MICROS: Final = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
@@ -78,7 +79,19 @@ def condition(one: Any, schema: pa.Schema) -> str | None:  # noqa: ANN401 - Spar
         text = literal(one.value, column)
         return None if text is None else f"({name} IS NOT NULL AND {name} = {text})"
     sign, text = COMPARED.get(kind), literal(one.value, column)
-    return None if sign is None or text is None else f"{name} {sign} {text}"
+    return None if sign is None or text is None else _compared(name, column, sign, text)
+
+
+def _compared(name: str, column: pa.DataType, sign: str, text: str) -> str:
+    """A comparison with a literal.
+
+    For Spark every NaN is larger than any number. Lance orders floats by their bits, where a NaN whose sign
+    bit is set (what 0.0/0.0 gives on x86) is smaller than any number. So what becomes of NaN is written out.
+    """
+    plain = f"{name} {sign} {text}"
+    if not pa.types.is_floating(column) or sign == "=":
+        return plain
+    return f"({plain} OR isnan({name}))" if sign in LARGER else f"({plain} AND NOT isnan({name}))"
 
 
 def literal(value: Any, column: pa.DataType) -> str | None:  # noqa: ANN401 - a value of any of Spark's types
@@ -121,9 +134,14 @@ def _integer(value: object, column: pa.DataType) -> str | None:
     return str(value) if low <= value <= high else None
 
 
-def _float(value: object, _: pa.DataType) -> str | None:
-    """Never a zero or what is no number: engines differ in how these are ordered and told apart."""
+def _float(value: object, column: pa.DataType) -> str | None:
+    """Never a zero or what is no number: engines differ in how these are ordered and told apart.
+
+    Lance rounds a literal to the column's type before it compares, so 1e300 would be infinity for a float32.
+    """
     if not isinstance(value, float) or not math.isfinite(value) or value == 0:
+        return None
+    if pa.types.is_float32(column) and pa.scalar(value, pa.float32()).as_py() != value:
         return None
     return repr(value)
 

@@ -1,7 +1,8 @@
 """Where a streaming query stands, as its checkpoint keeps it.
 
-It is the text of a cursor, which names the table's id and branch: a query that is started again on a table
-that was made anew is told so, and doesn't read on where another table had left off.
+It is the text of a cursor, which tells the table, the branch and the version from others of their names: a
+query that is started again on a table or a branch that was made anew gets `MadeAnewError`, and doesn't read
+on where another one had left off.
 """
 
 from __future__ import annotations

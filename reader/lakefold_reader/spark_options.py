@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from lakefold_reader.feed_parts import misfits_of
 from lakefold_reader.snapshot import micros_of
 from lakefold_table.errors import InvalidError
 
@@ -200,6 +201,14 @@ OPTIONS: Final = (
         "true",
     ),
     Option(
+        "misfits",
+        misfits_of,
+        frozenset({Use.CHANGES, Use.STREAM}),
+        "what becomes of a value of an older version that has no room in the type which the column has now: "
+        "`fail` the query, or `null`, and the log of the task says of which version and column how many",
+        "fail",
+    ),
+    Option(
         "consumer",
         _word,
         frozenset({Use.STREAM}),
@@ -222,6 +231,9 @@ OPTIONS: Final = (
     ),
 )
 """Every option, in the order of the documents. Those of the store come beside them, by their prefix."""
+
+_OF_CATALOG: Final = frozenset({"owner", "provider"})
+"""What Spark's catalog adds to the options of `CREATE TABLE`."""
 
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 _ONE_OF: Final = (
@@ -271,6 +283,7 @@ class Given:
 
 def read_options(texts: Mapping[str, str]) -> Given:
     """The options as Spark hands them on. Raises `InvalidError` for a name or a value that isn't one."""
+    _refuse_catalog(texts)
     values: dict[str, Any] = {}
     storage: dict[str, str] = {}
     for name, text in texts.items():
@@ -284,6 +297,18 @@ def read_options(texts: Mapping[str, str]) -> Given:
         raise InvalidError("no table is named", where="path", hint='.load("s3://lake/flights") names it')
     _check_together(values)
     return Given(values, storage)
+
+
+def _refuse_catalog(texts: Mapping[str, str]) -> None:
+    """Raises `InvalidError` for a table of Spark's catalog: when it is read, Spark 4 hands on no options."""
+    named = {name.lower(): text for name, text in texts.items()}
+    if named.keys() >= _OF_CATALOG:
+        path = named.get("path", "s3://lake/flights")
+        raise InvalidError(
+            "a table of Spark's catalog can't be read by a Python source: Spark doesn't hand on its options",
+            where="CREATE TABLE",
+            hint=f"name it in SQL by CREATE TEMPORARY VIEW flights USING lakefold OPTIONS (path '{path}')",
+        )
 
 
 def _read(option: Option, text: str) -> Any:  # noqa: ANN401 - each option has a type of its own

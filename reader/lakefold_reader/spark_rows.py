@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.source import missing_file, open_source
+from lakefold_reader.source import explained, open_source
 from lakefold_reader.spark_types import fitted
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.table import LanceFormat
@@ -48,11 +48,9 @@ class VersionRows:
         of it is missing or can't be read, `InvalidError` for values that Spark has no place for.
         """
         found = [DataFragment.FromString(data) for data in fragments]
-        try:
+        with explained(open_source(self.uri, self.options), self.version):
             for batch in self._batches(found):
                 yield fitted(batch, target)
-        except FileNotFoundError as error:
-            raise missing_file(open_source(self.uri, self.options), self.version, str(error)) from error
 
     def _batches(self, fragments: Sequence[DataFragment]) -> pa.RecordBatchReader:
         from lakefold_reader.scan import Dataset, rows_of_fragments

@@ -8,6 +8,7 @@ same rows. One tail is followed from batch to batch; in steady state a batch cos
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -16,11 +17,11 @@ from lakefold_reader.consumers import Consumers
 from lakefold_reader.feed_columns import Last, last_of
 from lakefold_reader.feed_parts import Rewritten
 from lakefold_reader.feed_plan import last_step, plan_steps
-from lakefold_reader.source import missing, numbers_of, open_source
+from lakefold_reader.source import missing, numbers_of, open_source, read_step
 from lakefold_reader.spark_changes import wanted
 from lakefold_reader.spark_feed import Begin, begin, content, tasks, weight
 from lakefold_reader.spark_offsets import Offset
-from lakefold_reader.starting import replaced
+from lakefold_reader.starting import MadeAnewError, check_same, replaced
 from lakefold_reader.tail import tail_of
 from lakefold_table.errors import InvalidError, VersionExpiredError
 
@@ -95,8 +96,12 @@ class Stream:
     def latest(self, start: Offset, limit: Limit) -> Offset:
         """Where a batch that begins at `start` ends; `start` itself where there is nothing to read.
 
-        Raises `VersionExpiredError`, `InvalidError` where the table was made anew.
+        Raises `VersionExpiredError`, `MadeAnewError` where the table or the branch was made anew.
         """
+        with _for_a_checkpoint():
+            return self._latest(start, limit)
+
+    def _latest(self, start: Offset, limit: Limit) -> Offset:
         if start.fragments is not None:
             ended = self._through_content(start, start.fragments, limit)
             if ended.fragments is not None or limit != Limit():
@@ -126,11 +131,12 @@ class Stream:
     def plan(self, start: Offset, end: Offset) -> list[Task]:
         """What each task of the batch between these reads. Raises as `latest`, and `ChangedRowsError`."""
         parts: list[ChangePart] = []
-        if start.fragments is not None:
-            last = end.fragments if end.version == start.version else None
-            parts += self._content_of(start.version)[start.fragments : last]
-        if end.version > start.version:
-            parts += self._changed(start.cursor, end.cursor)
+        with _for_a_checkpoint():
+            if start.fragments is not None:
+                last = end.fragments if end.version == start.version else None
+                parts += self._content_of(start.cursor)[start.fragments : last]
+            if end.version > start.version:
+                parts += self._changed(start.cursor, end.cursor)
         return tasks(parts, self._cut)
 
     def close(self) -> None:
@@ -141,7 +147,7 @@ class Stream:
 
     def _through_content(self, start: Offset, read: int, limit: Limit) -> Offset:
         """How far into a version's whole content a batch goes: fragment by fragment, one at least."""
-        parts = self._content_of(start.version)
+        parts = self._content_of(start.cursor)
         rows = size = 0
         for number in range(read, len(parts)):
             more_rows, more_bytes = weight(parts[number])
@@ -153,9 +159,13 @@ class Stream:
                 return Offset(start.cursor, number)
         return Offset(start.cursor)
 
-    def _content_of(self, version: int) -> list[ChangePart]:
+    def _content_of(self, cursor: Cursor) -> list[ChangePart]:
         """A version's content; empty where it is gone and that shall not stop the query."""
+        version = cursor.version
         if self._content is None or self._content[0] != version:
+            there = read_step(self._source, version)
+            if there is not None:
+                check_same(self._source, cursor, there)
             try:
                 self._content = version, content(self._source, version, self._pinned)
             except VersionExpiredError:
@@ -176,6 +186,8 @@ class Stream:
                 continue
             if change is None:
                 raise missing(self._source, tail.cursor.version + 1)
+            if change.version == end.version:
+                check_same(self._source, end, change.step)
             self._check_schema(change)
             changes.append(change)
         takes = {one.version: wanted(one, self._given, self._source.uri) for one in changes}
@@ -259,6 +271,16 @@ class Stream:
                 where=self._source.uri,
                 hint="start the query again: it goes on here with the table's columns as they are then",
             )
+
+
+@contextmanager
+def _for_a_checkpoint() -> Iterator[None]:
+    """Says what a query can do where the table was made anew: its checkpoint is of no use any more."""
+    try:
+        yield
+    except MadeAnewError as error:
+        hint = "begin anew with another checkpoint: a query without one reads all that is there now"
+        raise MadeAnewError(error.message, where=error.where, hint=hint) from error
 
 
 def _stretches(steps: Sequence[Step]) -> list[Sequence[Step]]:

@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING
 
 from lakefold_reader.consumers import Consumers
 from lakefold_reader.lines import open_line
-from lakefold_reader.source import newest_of, numbers_of, unbroken_from
-from lakefold_reader.starting import EARLIEST, LATEST, expired_for, replaced, start_of
+from lakefold_reader.source import newest_of
+from lakefold_reader.starting import (
+    EARLIEST,
+    LATEST,
+    MadeAnewError,
+    anew_for,
+    expired_for,
+    replaced,
+    start_of,
+)
+from lakefold_reader.strays import oldest_of
 from lakefold_reader.tailing import Pace, Tail
 from lakefold_reader.waking import OutcomesTopic
 from lakefold_table.errors import VersionExpiredError
@@ -57,8 +66,9 @@ def tail(  # noqa: PLR0913 - the public call: each is one thing that a user may 
     `consumer`: a name for this reader. It begins where its last `Tail.commit` left off, and at `start` where
     the table knows no such consumer yet; clean-ups leave what it hasn't read (decision 0024).
 
-    Raises `NotATableError` where there is no table, `InvalidError` for a cursor of another table or a
-    version that isn't there yet, `VersionExpiredError` where the next version was cleaned up (its `oldest`
+    Raises `NotATableError` where there is no table, `InvalidError` for a cursor of another branch or a
+    version that isn't there yet, `MadeAnewError` where the table or the branch was removed and made anew
+    since the cursor was given, `VersionExpiredError` where the next version was cleaned up (its `oldest`
     names the oldest one behind which none is missing). The same errors may come while it runs; after a
     `RetryError` it can be asked again.
     """
@@ -89,7 +99,7 @@ def _begun(
     source: Source, start: Cursor | str | int, *, follow: bool, pace: Pace, stop: Callable[[], bool]
 ) -> Tail:
     newest = newest_of(source)
-    at, seen = start_of(start, newest, lambda: unbroken_from(numbers_of(source)))
+    at, seen = start_of(start, newest, lambda: oldest_of(source))
     if seen > newest:
         raise replaced(source, seen, newest)
     begun = Tail(source, seen, newest=newest, follow=follow, pace=pace, stop=stop)
@@ -112,6 +122,8 @@ def _resumed(
         begun = begin(known.start)
     except VersionExpiredError as error:
         raise expired_for(error, name) from None
+    except MadeAnewError as error:
+        raise anew_for(error, name) from None
     begun.commit_by(consumers, known)
     return begun
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lakefold_log.record import decode_record
 from lakefold_reader.catching_up import Following
@@ -22,8 +22,18 @@ from lakefold_reader.changes import Change
 from lakefold_reader.columns import schema_of
 from lakefold_reader.cursor import Cursor
 from lakefold_reader.limits import NOTHING, Limits, weight_of, weight_of_fragments
+from lakefold_reader.lines import fork_of
 from lakefold_reader.source import missing, newest_of, read_state, read_step, time_of
-from lakefold_reader.starting import expired_for, other_table, replaced
+from lakefold_reader.starting import (
+    MadeAnewError,
+    anew_for,
+    check_same,
+    expired_for,
+    made_anew,
+    other_table,
+    replaced,
+)
+from lakefold_reader.strays import expired_behind, is_stray, keeps_names_behind
 from lakefold_reader.waking import OutcomesTopic, Waker
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, VersionExpiredError
 from lakefold_table.marks import decode_marks
@@ -38,6 +48,15 @@ if TYPE_CHECKING:
     from lakefold_reader.consumers import Consumer, Consumers
     from lakefold_reader.limits import Weight
     from lakefold_reader.source import Source, Step
+
+
+AT_ONCE = 0.25
+AT_ONCE_HERE = 0.005
+"""Two versions that are asked for within so many seconds are of one table: on this machine, and on others
+nobody removes a table and makes as many versions of another in that time."""
+
+MISSED_SECONDS: Final = 0.2
+"""So long after a version was missing it is taken for the newest one, without a look behind it."""
 
 
 @dataclass(frozen=True)
@@ -100,11 +119,16 @@ class Tail(Iterator[Change]):
         self._pace = pace
         self._stop = stop
         self._given = self._cursor = Cursor("", "", seen)
+        self._fork: str | None = None
+        self._asked_at = -math.inf
         self._newest = newest
         self._table_id = ""
         self._schema: TableSchema | None = None
         self._whole = False
         self._looked = pace.clock()
+        self._missed = self._looked if seen == newest else -math.inf
+        self._end = 0
+        self._fault: tuple[int, LakefoldError] | None = None
         self._following = Following(source)
         self._waiting: deque[_Waiting] = deque()
         self._bound: int | None = None
@@ -120,16 +144,20 @@ class Tail(Iterator[Change]):
     def begin(self, at: Cursor | None, *, whole: bool) -> None:
         """Take the start: the cursor to hold the table against, and whether all content comes first.
 
-        Raises `VersionExpiredError` where neither the version seen last nor the next one is there.
+        Raises `VersionExpiredError` where neither the version seen last nor the next one is there,
+        `MadeAnewError` where what is there isn't what the cursor was given for.
         """
         self._whole = whole
         if at is not None:
             self._cursor, self._table_id = at, at.table_id
         seen = self._cursor.version
         step = read_step(self._source, seen, whole=True) if seen and not whole else None
+        if at is not None:
+            self._fork = fork_of(self._source, at.branch)
+            self._check_fork(at, self._fork)
+            if step is not None:
+                check_same(self._source, at, step)
         if step is not None:
-            if at is not None and (at.table_id, at.branch) != (step.table_id, step.branch):
-                raise other_table(self._source, self._cursor, step.table_id, step.branch)
             self._take(step)
         elif not whole and not self._source.versions.exists(seen + 1):
             raise missing(self._source, seen + 1)
@@ -221,6 +249,7 @@ class Tail(Iterator[Change]):
     def _gather(self, limits: Limits, timeout: float | None) -> int:
         """How many of the changes that wait make up the next step, once enough of them do."""
         count, weight = 0, NOTHING
+        self._end = 0
         while not count or limits.admit(count + 1, weight):
             if count == len(self._waiting) and not self._look(timeout if not count else 0.0):
                 break
@@ -240,6 +269,9 @@ class Tail(Iterator[Change]):
         """Whether one more change waits now. An error behind others comes when its turn has come."""
         if not self._waiting:
             return self._bring(timeout)
+        if self._cursor.version == self._end:
+            # The look behind this version found nothing, in this same call.
+            return False
         with suppress(LakefoldError):
             return self._bring(0.0)
         return False
@@ -256,10 +288,13 @@ class Tail(Iterator[Change]):
         misses = 0
         while not self._stop():
             version, whole = self._cursor.version + 1, self._schema is None
+            self._raise_fault(version)
             step = self._following.take(version, newest=self._newest, whole=whole)
             if step is not None:
+                self._check_in_line(step)
                 self._waiting.append(self._change(step))
                 return True
+            self._miss()
             misses += 1
             self._prove_waiting()
             left = deadline - self._pace.clock()
@@ -267,6 +302,50 @@ class Tail(Iterator[Change]):
                 break
             self._pause(misses, left)
         return False
+
+    def _check_in_line(self, step: Step) -> None:
+        """Raises `VersionExpiredError` if this is the file of no version.
+
+        Nothing is looked at if the version was missing a moment ago: then it is the newest one.
+        """
+        is_other = self._table_id and step.table_id and self._table_id != step.table_id
+        if is_other or self._pace.clock() - self._missed <= MISSED_SECONDS:
+            return
+        try:
+            after = self._following.ahead(step.version + 1, newest=self._newest)
+        except LakefoldError as error:
+            self._keep_fault(step, error)
+            return
+        if after is None:
+            self._end = step.version
+        elif is_stray(self._source, step, after):
+            raise self._gone(expired_behind(self._source, step.version))
+
+    def _miss(self) -> None:
+        """Note that the next version isn't there, unless it may have been removed since the last look."""
+        now = self._pace.clock()
+        if now - max(self._looked, self._missed) <= MISSED_SECONDS:
+            self._missed = now
+
+    def _keep_fault(self, step: Step, error: LakefoldError) -> None:
+        """Keep what was raised by the version behind this one until that one's turn comes.
+
+        Raises it at once if only the version behind can tell whether this is one.
+        """
+        seen = self._cursor
+        try:
+            is_sure = bool(seen.version) and keeps_names_behind(self._source, seen.version, seen.branch or "")
+        except LakefoldError:
+            raise error from None
+        if not is_sure:
+            raise error
+        self._fault = step.version + 1, error
+
+    def _raise_fault(self, version: int) -> None:
+        """Raises what a look before its turn was answered with; the next call asks again."""
+        fault, self._fault = self._fault, None
+        if fault is not None and fault[0] == version:
+            raise fault[1]
 
     def _pause(self, misses: int, most: float) -> None:
         if self._outcomes is None:
@@ -297,12 +376,14 @@ class Tail(Iterator[Change]):
 
     def _take(self, step: Step) -> TableSchema:
         """Stand at this version, once it is sure to be one of the same table."""
-        if self._table_id and step.table_id and self._table_id != step.table_id:
-            raise other_table(self._source, self._cursor, step.table_id, step.branch)
+        self._check_follows(step)
         schema = self._schema if step.head is None else schema_of(step.head)
         self._table_id = step.table_id or self._table_id
         branch = self._cursor.branch if step.branch is None else step.branch
-        self._cursor = Cursor(step.table_id, branch, step.version)
+        if self._fork is None:
+            self._fork = fork_of(self._source, branch or "")
+        self._cursor = Cursor(step.table_id, branch, step.version, step.mark, self._fork)
+        self._asked_at = step.asked_at
         self._newest = max(self._newest, step.version)
         self._looked = self._pace.clock()
         if step.head is not None:
@@ -312,6 +393,38 @@ class Tail(Iterator[Change]):
         if self._schema is None:
             raise AssertionError("the first version that a tail takes is read whole")
         return self._schema
+
+    def _check_follows(self, step: Step) -> None:
+        """Makes sure that a version follows the one seen last, and isn't one of another table in its place.
+
+        One that names the table's id does, but on a branch, which has that of the main line. For any other
+        the version seen last is looked at once more: it must still be there as it was. That isn't needed
+        where both were read at nearly the same time. Raises `MadeAnewError`.
+        """
+        seen = self._cursor
+        if self._table_id and step.table_id and self._table_id != step.table_id:
+            raise self._gone(other_table(self._source, seen, step.table_id, step.branch))
+        told = bool(step.table_id) and step.table_id == seen.table_id and not seen.branch
+        if told or not seen.mark or step.version <= seen.version:
+            return
+        if step.asked_at - self._asked_at <= (AT_ONCE_HERE if self._source.storage.cheap_size else AT_ONCE):
+            return
+        try:
+            there = read_step(self._source, seen.version)
+            if there is not None:
+                check_same(self._source, seen, there)
+            elif seen.table_id and not step.table_id:
+                # It was cleaned up, and the table's id with it.
+                raise made_anew(self._source, seen)
+            else:
+                self._check_fork(seen, fork_of(self._source, seen.branch))
+        except MadeAnewError as error:
+            raise self._gone(error) from None
+
+    def _check_fork(self, at: Cursor, now: str) -> None:
+        """Raises `MadeAnewError` where the branch's file has another identifier, `now`, than the cursor."""
+        if at.fork and now and at.fork != now:
+            raise made_anew(self._source, at)
 
     def _prove_waiting(self) -> None:
         """Makes sure that the version waited for is still to come, and wasn't cleaned up.
@@ -325,7 +438,7 @@ class Tail(Iterator[Change]):
         newest = newest_of(self._source)
         self._looked = self._pace.clock()
         if newest < seen:
-            raise replaced(self._source, seen, newest)
+            raise self._gone(replaced(self._source, seen, newest))
         if newest > seen and not self._source.versions.exists(seen + 1):
             raise self._gone(missing(self._source, seen + 1))
 
@@ -333,6 +446,8 @@ class Tail(Iterator[Change]):
         """What a consumer is told differs: it goes on where it is set to."""
         if isinstance(error, VersionExpiredError) and self._consumer is not None:
             return expired_for(error, self._consumer[1].name)
+        if isinstance(error, MadeAnewError) and self._consumer is not None:
+            return anew_for(error, self._consumer[1].name)
         return error
 
 

@@ -40,6 +40,11 @@ class AppMark:
         """The version that holds this batch, 0 where it is no longer known."""
         return dict(self.recent).get(batch_id, 0)
 
+    @property
+    def last_version(self) -> int:
+        """The version that holds the batch folded last, 0 if none was."""
+        return self.recent[-1][1] if self.recent else 0
+
     def added(self, batch_id: int, version: int, time_us: int) -> AppMark:
         """With one more batch folded into `version`."""
         growing = GrowingMark(self)

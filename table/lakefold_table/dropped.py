@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.refs.names import TREE
 from lakefold_table.marks import position_from, position_json
-from lakefold_table.storage import open_storage
+from lakefold_table.storage import open_canonical
 from lakefold_table.uri import place
 
 if TYPE_CHECKING:
@@ -51,11 +51,17 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What is noted of one place. `time_us`: when (for people). `removing`: files of it may be left."""
+    """What is noted of one place. `time_us`: when (for people). `removing`: files of it may be left.
+
+    On a local disk those lie in the folder `aside`, next to the place. `condemned`: what was moved there is
+    known to be the table that was dropped.
+    """
 
     time_us: int
     lines: tuple[Line, ...] = ()
     removing: bool = field(default=False, kw_only=True)
+    aside: str = field(default="", kw_only=True)
+    condemned: bool = field(default=False, kw_only=True)
 
     @property
     def version(self) -> int:
@@ -93,8 +99,10 @@ class Dropped:
             }
             for one in self.lines
         ]
-        told = {"time_us": self.time_us, "removing": self.removing, "lines": lines}
-        return json.dumps(told, indent=1).encode()
+        content: dict[str, Any] = {"time_us": self.time_us, "removing": self.removing, "lines": lines}
+        if self.aside:
+            content.update(aside=self.aside, condemned=self.condemned)
+        return json.dumps(content, indent=1).encode()
 
 
 def decode_dropped(data: bytes, where: str) -> Dropped:
@@ -102,7 +110,13 @@ def decode_dropped(data: bytes, where: str) -> Dropped:
     try:
         told = json.loads(data)
         lines = tuple(_line_of(one) for one in told["lines"])
-        return Dropped(int(told["time_us"]), lines, removing=bool(told["removing"]))
+        return Dropped(
+            int(told["time_us"]),
+            lines,
+            removing=bool(told["removing"]),
+            aside=_folder_name(told.get("aside", "")),
+            condemned=bool(told.get("condemned", False)),
+        )
     except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         hint = "remove it, and drop the table again"
         message = f"the note of a dropped table can't be read: {error!r}"
@@ -113,7 +127,7 @@ def read_dropped(uri: str, storage_options: Mapping[str, str] | None = None) -> 
     """The note of the table at `uri`, None where there is none. Raises what the store raises."""
     root, path = note_place(uri)
     try:
-        data = open_storage(root, storage_options).get(path)
+        data = open_canonical(root, storage_options).get(path)
     except FileNotFoundError:
         return None
     return decode_dropped(data, f"{root}/{path}")
@@ -122,7 +136,7 @@ def read_dropped(uri: str, storage_options: Mapping[str, str] | None = None) -> 
 def write_dropped(uri: str, dropped: Dropped, storage_options: Mapping[str, str] | None = None) -> None:
     """Note it, in the place of what was noted before. Raises what the store raises."""
     root, path = note_place(uri)
-    open_storage(root, storage_options).put(path, [dropped.encode()])
+    open_canonical(root, storage_options).put(path, [dropped.encode()])
 
 
 def was_dropped(uri: str, position: Position, storage_options: Mapping[str, str] | None = None) -> bool:
@@ -170,6 +184,13 @@ def _joined(branch: str, lines: Iterable[Line]) -> Line:
         known = last.pop(position.log, position)
         last[position.log] = max(known, position, key=lambda one: one.offset)
     return replace(own[-1], positions=tuple(last.values())[-MOST_LOGS:])
+
+
+def _folder_name(text: str) -> str:
+    """The name of a folder next to the table. Raises `ValueError` if it leads anywhere else."""
+    if "/" in text or text in {".", ".."} or "\0" in text:
+        raise ValueError(f"{text!r} is no folder's name")
+    return text
 
 
 def _line_of(told: Mapping[str, Any]) -> Line:

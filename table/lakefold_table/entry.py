@@ -5,6 +5,7 @@ They are plain values so that the fold can stay a function and a test can write 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,31 @@ class Position:
         return f"{self.topic or self.log.topic_id}/{self.log.partition}@{self.offset}"
 
 
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What tells an entry from any other that could stand at its offset.
+
+    `digest`: the first 16 hexadecimal digits of the SHA-256 of the log's time and the message's value, which
+    holds the key: who sends the same bytes again gets another time. `uuid`: the transaction's, cut to 64
+    characters, for people; two fingerprints are equal by their digests.
+    """
+
+    digest: str
+    uuid: str = field(default="", compare=False)
+
+    @classmethod
+    def of(cls, value: bytes, time_us: int, uuid: str = "") -> Fingerprint:
+        """The fingerprint of a message by its value and the log's time in microseconds."""
+        digest = hashlib.sha256(b"%d " % time_us + value).hexdigest()
+        return cls(digest[:_DIGITS], uuid[:_UUID_LENGTH])
+
+    def __str__(self) -> str:
+        return f"uuid {self.uuid or 'none'}, digest {self.digest}"
+
+
+_DIGITS, _UUID_LENGTH = 16, 64
+
+
 @value()
 class Entry:
     """A proposal at its position, decoded as far as its envelope.
@@ -59,7 +85,8 @@ class Entry:
     `size` is the envelope's size in bytes. The proposal itself is `envelope.lance`, or lies where
     `envelope.claim` says. `packed`: the fragments of an Append, where they are kept encoded; the proposal
     then lists none. `plain`: what a usual Append says, where it was taken apart; the message says the same.
-    `fault`: why what was claimed could not be brought.
+    `fault`: why what was claimed could not be brought. `data`: the message's value as it stands in the log,
+    empty where nobody asks which entry it was.
     """
 
     position: Position
@@ -69,6 +96,12 @@ class Entry:
     fault: Invalid | None = None
     packed: Packed | None = None
     plain: Plain | None = field(default=None, compare=False)
+    data: bytes = field(default=b"", compare=False, repr=False)
+
+    @property
+    def fingerprint(self) -> Fingerprint | None:
+        """What tells it from another entry at its offset. Returns None if its bytes are not known."""
+        return Fingerprint.of(self.data, self.time_us, self.uuid) if self.data else None
 
     @property
     def app_id(self) -> str:

@@ -79,6 +79,12 @@ class DamagedError(LakefoldError):
         super().__init__(message, where=where, hint=hint)
 
 
+class PreconditionError(InvalidError):
+    """The table is not in a state in which this may be done: the hint says how to bring it there."""
+
+    exit_code = 3
+
+
 class PlaceError(InvalidError):
     """No table or file can lie here: the path is too long, leads through a file, or leaves its root."""
 

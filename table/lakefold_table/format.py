@@ -133,16 +133,29 @@ class NewFile:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyFile:
+    """A file that repeats a part of a version for clients that don't look for it in the version's own file.
+
+    It is named by its content. The version is sound without it: only those clients need it.
+    """
+
+    path: str
+    buffers: Sequence[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
 class Publication:
     """The file of one version: where it goes, what it holds. Its first buffer tells it from any other's.
 
-    `before`: files that must be there before the version is; nobody sees them until it is.
+    `before`: files that must be there before the version is; nobody sees them until it is. `copy`: a file for
+    other clients, put while the version is on its way.
     """
 
     version: int
     path: str
     buffers: Sequence[Buffer]
     before: tuple[NewFile, ...] = ()
+    copy: CopyFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +215,16 @@ class State(Protocol):
     @property
     def properties(self) -> Mapping[str, str]:
         """The properties of the version's own transaction; empty where it has none."""
+        ...
+
+    @property
+    def uuid(self) -> str:
+        """That of the version's own transaction; empty where nothing tells it."""
+        ...
+
+    @property
+    def keeps_metadata(self) -> bool:
+        """Whether the table's metadata are those of the version before, so far as can be told."""
         ...
 
     @property
@@ -321,8 +344,12 @@ class Format(Protocol[S]):
         """Tells of each entry with which neighbours it may share the version after `state`."""
         ...
 
-    def draft(self, state: S | None, observed: Observed) -> Draft:
-        """Begins the version after `state` (None: there is no table yet)."""
+    def draft(self, state: S | None, observed: Observed, entries: Sequence[Entry] = ()) -> Draft:
+        """Begins the version after `state` (None: there is no table yet).
+
+        `entries`: those that will be added. Nothing depends on it but speed: some questions are asked for
+        all of them together.
+        """
         ...
 
 

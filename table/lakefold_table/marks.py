@@ -2,7 +2,8 @@
 
 Marks lie in the table's metadata under keys that begin with `lakefold.`, readable by any client, and travel
 with every version. They are bounded: at most 10,000 apps and 32 intervals of batch ids an app, 256 uuids, 64
-file logs, 16 moves from one log to another; apps that have been silent for 90 days of log time are forgotten.
+file logs, 16 moves from one log to another. An app is forgotten if it has been silent for 90 days and 1,000
+others were heard of since.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakefold_table.batches import AppMark
 from lakefold_table.compact import compact, text_of, whole
-from lakefold_table.entry import LogId, Position
+from lakefold_table.entry import Fingerprint, LogId, Position
 from lakefold_table.errors import DamagedError
 from lakefold_table.owner import Owner
 
@@ -38,6 +39,7 @@ Deletes and Updates of rows share versions (decision 0018).
 """
 
 MAX_APPS = 10_000
+KEPT_APPS = 1000
 MAX_APP_ID = 256
 MAX_UUIDS = 256
 MAX_FILE_LOGS = 64
@@ -57,6 +59,7 @@ class Why(StrEnum):
     REBOUND = "rebound"
     DETACHED = "detached"
     RESTORED = "restored"
+    DROPPED = "dropped"
 
     @property
     def by_verb(self) -> bool:
@@ -96,7 +99,8 @@ class Marks:
     """All that one version remembers. `version` is the version that these marks were made for.
 
     `position`: the last position folded from the Kafka log the table is bound to (None: not bound). `moves`:
-    how it came to that log, oldest first.
+    how it came to that log, oldest first. `fingerprint` tells the entry at that position from any other
+    (None: an older release folded it, or no entry brought the table there).
     `operations`: for each kind of operation the newest version that was one, complete after
     `operations_since`.
     """
@@ -114,6 +118,7 @@ class Marks:
     uuids: tuple[tuple[str, int], ...] = ()
     apps: Mapping[str, AppMark] = field(default_factory=dict)
     owner: Owner | None = None
+    fingerprint: Fingerprint | None = None
 
     def offset_of(self, log: LogId) -> int:
         """The last offset folded from this log, -1 where none was."""
@@ -128,14 +133,22 @@ class Marks:
         """Whether the table was bound to a log, and is to follow none any more."""
         return self.position is None and bool(self.moves)
 
+    @property
+    def dropped(self) -> bool:
+        """Whether `lakefold drop` has begun to delete the table, so that nothing may be bound or folded."""
+        return self.detached and self.moves[-1].why is Why.DROPPED
+
     def moved(self, move: Move) -> Marks:
         """After a move."""
-        return replace(self, position=move.after, moves=(*self.moves, move)[-MAX_MOVES:])
+        return replace(self, position=move.after, moves=(*self.moves, move)[-MAX_MOVES:], fingerprint=None)
 
-    def at(self, position: Position) -> Marks:
-        """With this position as the last one folded from its log."""
+    def at(self, position: Position, fingerprint: Fingerprint | None = None) -> Marks:
+        """With this position as the last one folded from its log; `fingerprint` is that of its entry.
+
+        A file log is named by what it holds, so that it needs none.
+        """
         if not position.log.is_file:
-            return replace(self, position=position)
+            return replace(self, position=position, fingerprint=fingerprint)
         name = position.log.topic_id
         others = tuple(known for known in self.file_logs if known[0] != name)
         return replace(self, file_logs=(*others, (name, position.offset))[-MAX_FILE_LOGS:])
@@ -158,6 +171,8 @@ class Marks:
         }
         if self.owner is not None:
             mark["owner"] = [self.owner.chain, self.owner.generation]
+        if self.fingerprint is not None:
+            mark["entry"] = [self.fingerprint.digest, self.fingerprint.uuid]
         encoded = {TABLE_ID: self.table_id, MARK: compact(mark)}
         if self.file_logs:
             encoded[FILE_LOGS] = compact(self.file_logs)
@@ -223,6 +238,7 @@ def _decoded(metadata: Mapping[str, str]) -> Marks:
             if key.startswith(APP)
         },
         owner=_owner_of(mark.get("owner")),
+        fingerprint=_fingerprint_of(mark.get("entry")),
     )
 
 
@@ -231,6 +247,13 @@ def _owner_of(value: Any) -> Owner | None:  # noqa: ANN401 - what JSON holds
         return None
     chain, generation = value
     return Owner(text_of(chain), whole(generation))
+
+
+def _fingerprint_of(value: Any) -> Fingerprint | None:  # noqa: ANN401 - what JSON holds
+    if value is None:
+        return None
+    digest, uuid = value
+    return Fingerprint(text_of(digest), text_of(uuid))
 
 
 def _pairs(text: str) -> tuple[tuple[str, int], ...]:

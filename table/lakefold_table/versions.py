@@ -8,22 +8,28 @@ clients may have gone on and cleaned up all but the newest version; a store may 
 left behind. What is put there then is told as committed, and no reader ever sees it. So a put counts only
 where the version before it was the newest when it was put.
 
-Looking means listing the folder. For a short time after the line was proven so (`PROVEN_SECONDS`), two things
-stand for it: that the version before is still there, and that no foreign client has noted a later one. It is
-looked at before the put. Where the put is answered soon after (`LOOK_SECONDS`), it was made soon after: on a
-local disk it is asked once more whether the version before is still there, since that costs microseconds, and
-on other stores nothing. Where it is answered late, the process or the store may have been paused between look
-and put, and all is looked at again before anything is told. A version of our own that was put so was the
-newest when it was looked for, which proves the line anew. So a line that is written to all the time needs one
-look and one put for each version, and no listing.
+Looking means listing the folder. For a short time after the line was proven so (`PROVEN_SECONDS`), two
+things stand for it before a put: that the version before is still there, and that no foreign client has noted
+a later one.
+
+No look before a put can tell what happens until it arrives, so the line is looked at behind it as well. On a
+store that is reached over a network the folder is listed: if the version just put is the newest, it follows
+the one before. Version numbers only grow and nobody removes the newest, so whoever took its name before has
+left a later version. The listing also stands for the look before the next put, if that begins at once
+(`RECENT_SECONDS`). On a local disk the look comes right before the name is given, and behind it one question
+is enough: whether the version before is still there. If a put on a disk is answered late (`LOOK_SECONDS`),
+the process or the disk may have been paused, and all is looked at again. A store that records its versions
+elsewhere never gives a name twice, and needs no listing behind a put.
+
+If the listing shows later versions, the caller says whether they were made from the one that was put
+(`publish`). If they were not, that is no version of the table, and nothing it answers is told.
 
 A table that was dropped and made again has versions of the same numbers. So the version before must be the
 one that was read or put here, or a committer that was paused would put what it made of the dropped table
 behind the new one's. Its size tells; on a local disk, asked right before the name is given, its first bytes.
 
-What this misses, as any look does that isn't one step with the put: foreign clients that commit twice and
-remove the first of these versions, but not ours before it, all within `PROVEN_SECONDS`; or on a store that
-isn't local both of them within the moment between look and put.
+What this misses is left on local disks alone: foreign clients that leave no note of their versions, commit
+twice and remove the first of these versions, but not ours before it, all within `PROVEN_SECONDS`.
 """
 
 from __future__ import annotations
@@ -34,6 +40,7 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from lakefold_table.copying import Copying
 from lakefold_table.errors import NotATableError, RetryError, StopError, VersionExpiredError
 from lakefold_table.known import HEAD_BYTES, Known
 from lakefold_table.needed import put_needed
@@ -43,6 +50,7 @@ from lakefold_table.storage.base import (
     ListsInOrder,
     Put,
     PutsOnceSure,
+    RecordsElsewhere,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +70,11 @@ PROVEN_SECONDS: Final = 30.0
 foreign client has noted a later one."""
 
 LOOK_SECONDS: Final = 1.0
-"""So long after a look a put may be answered without a second one, but for what costs next to nothing."""
+"""So long after a look a put on a local disk may be answered without a second one, but for what costs next to
+nothing."""
+
+RECENT_SECONDS: Final = 0.1
+"""So long a listing behind one put stands for the look before the next."""
 
 _FIRST_NAMES: Final = 8
 """So many names are asked for to find the newest version where the names of newer ones come first. Names of
@@ -106,7 +118,9 @@ class Versions:
         self._checks = storage if isinstance(storage, ChecksConditions) else None
         self._puts_once_sure = storage if isinstance(storage, PutsOnceSure) else None
         self._clock = clock
-        self._proven_at = self._looked_at = -math.inf
+        self._proven_at = self._looked_at = self._listed_at = -math.inf
+        # A name that was taken may be free again, and a look right before the name is given isn't possible.
+        self._lists_behind = not storage.cheap_size and not isinstance(storage, RecordsElsewhere)
         self._is_branch = is_branch
         self._folder = folder
         self._detect = detect
@@ -183,32 +197,60 @@ class Versions:
             self._known = Known.of(version, [data])
         return data
 
-    def publish(self, publication: Publication, sure: Callable[[], None] | None = None) -> Published:
+    def publish(
+        self,
+        publication: Publication,
+        sure: Callable[[], None] | None = None,
+        follows: Callable[[], bool] | None = None,
+    ) -> Published:
         """Puts the next version in its place, unless there is one.
 
-        `sure` is called before the version is put, as late as the store allows, but before any other file or
-        folder is made for it; what it raises is raised, and no version is there.
+        `sure` is called before the version is put, as late as the store allows, but before any file that the
+        version needs and any folder is made for it; what it raises is raised, and no version is there.
+        `follows` is called if later versions are there once this one is put, and returns whether they were
+        made from it (None: they count as if they were not).
 
         A lost answer, and a place already taken, are settled by comparing the first buffer with what is
-        there: it names the version's transaction, so equal bytes mean that our own put got through.
+        there: it names the version's transaction, so equal bytes mean that our own put got through. Only
+        stores across a network lose answers: a local disk stores durably, or fails and is asked again.
         Idempotent: after `UNKNOWN` or `RetryError` the same call may be made again.
 
         The files that the version needs are put first; they are named by their content, so one that is there
-        is ours. Raises `DamagedError` where it holds other bytes, `RetryError` where no version is there any
-        more, `StopError` where the line went on or back without the version that this one follows, and
+        is ours. The copy for other clients is put at the same time, and can be seen before the version can.
+        Raises `DamagedError` where a needed file holds other bytes, `RetryError` where no version is there
+        any more, `StopError` where the line went on or back without the version that this one follows, and
         `InvalidError` where the store was tried and doesn't hold what `put_if_absent` promises.
         """
         if self._checks is not None:
             self._checks.check_conditions()
         is_first = self._naming is None and not self.numbers()
+        copying = Copying(self.storage, publication.copy)
+        try:
+            return self._publish(publication, sure, follows, copying, is_first=is_first)
+        finally:
+            copying.end()
+
+    def _publish(
+        self,
+        publication: Publication,
+        sure: Callable[[], None] | None,
+        follows: Callable[[], bool] | None,
+        copying: Copying,
+        *,
+        is_first: bool,
+    ) -> Published:
         if not is_first:
+            if not self.storage.cheap_size:
+                # Each call waits for a network: then both are asked for at one time.
+                copying.begin()
             self._look_first(publication)
         if sure is not None and (is_first or publication.before):
             sure()
             sure = None
+        copying.begin()
         put_needed(self.storage, publication.before)
         try:
-            put = self._put_version(publication, sure, is_first=is_first)
+            put = self._put_version(publication, sure, copying, is_first=is_first)
         except DoubtfulPutError:
             published = self._settled(publication)
         else:
@@ -218,8 +260,12 @@ class Versions:
                 raise self._line_changed(f"version {publication.version} was there, and is gone again")
         if published is Published.OURS:
             self._known = Known.of(publication.version, publication.buffers)
-            self._prove_joined(publication.version, is_first=is_first)
+            self._prove_joined(publication.version, follows, is_first=is_first)
         return published
+
+    def doubt(self) -> None:
+        """Has the next look list the folder, however lately the line was proven."""
+        self._proven_at = self._listed_at = -math.inf
 
     def _look_first(self, publication: Publication) -> None:
         """Looks before anything is written; where it is looked again right before the name is given, briefly.
@@ -227,16 +273,24 @@ class Versions:
         That the version before is there keeps a store that is away from getting folders in its place.
         """
         before = publication.version - 1
+        if self._listed_behind(before):
+            return
         looks_again = self._puts_once_sure is not None and not publication.before
         if not (looks_again and self._is_there(before)):
             self.prove_newest(before)
 
     def _put_version(
-        self, publication: Publication, sure: Callable[[], None] | None, *, is_first: bool
+        self,
+        publication: Publication,
+        sure: Callable[[], None] | None,
+        copying: Copying,
+        *,
+        is_first: bool,
     ) -> Put:
         if self._puts_once_sure is not None:
 
             def certain() -> None:
+                copying.finish()
                 if sure is not None:
                     sure()
                 if not is_first:
@@ -246,6 +300,7 @@ class Versions:
             return self._puts_once_sure.put_once_sure(publication.path, publication.buffers, certain)
         if sure is not None:
             sure()
+        copying.finish()
         return self.storage.put_if_absent(publication.path, publication.buffers)
 
     def _check_head(self, version: int) -> None:
@@ -285,18 +340,24 @@ class Versions:
                 raise self._line_changed(f"version {version} was the newest, now it is {numbers[-1]}")
         self._is_there(version)
 
-    def _prove_joined(self, version: int, *, is_first: bool) -> None:
+    def _listed_behind(self, version: int) -> bool:
+        """Whether this version was put here and listed as the newest a moment ago."""
+        if self._clock() - self._listed_at > RECENT_SECONDS:
+            return False
+        return self._known is not None and self._known.version == version
+
+    def _prove_joined(self, version: int, follows: Callable[[], bool] | None, *, is_first: bool) -> None:
         """Raises unless this version, which we have put, follows the one that was the newest."""
-        if not is_first:
+        if not is_first and not self._lists_behind:
             at_once = self._clock() - self._looked_at <= LOOK_SECONDS
             if self._is_joined(version) if at_once else self._is_proven(version - 1, version):
                 self._proven_at = max(self._proven_at, self._looked_at)
                 return
-        if self._first_listed() == version:
-            return
-        numbers = self.numbers()
-        if numbers[-1:] != [version]:
-            newest = numbers[-1] if numbers else 0
+        asked_at = self._clock()
+        newest = self._first_listed() or max(self.numbers(), default=0)
+        if newest == version:
+            self._listed_at = asked_at if self._lists_behind else -math.inf
+        elif newest < version or follows is None or not follows():
             raise self._line_changed(f"version {version} was put, but the newest is {newest}")
 
     def _is_joined(self, version: int) -> bool:
@@ -359,6 +420,10 @@ class Versions:
         except FileNotFoundError:
             return Published.UNKNOWN
         return Published.OURS if there == ours else Published.THEIRS
+
+    def holds(self, publication: Publication) -> bool:
+        """Whether this publication lies in its place."""
+        return self._settled(publication) is Published.OURS
 
     def missing(self, version: int) -> VersionExpiredError | RetryError | NotATableError:
         """The error for a version whose file isn't there; lists to tell which."""

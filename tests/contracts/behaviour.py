@@ -16,6 +16,7 @@ import pytest
 
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage.base import (
+    BeginsPuts,
     ChecksConditions,
     Listed,
     ListsAll,
@@ -142,6 +143,18 @@ def test_a_missing_object_is_missing_everywhere(store: Storage) -> None:
         assert store.size(path) is None
         store.delete(path)
     assert store.get("there/x") == b"x"
+
+
+def test_a_put_that_was_begun_is_there_once_it_was_waited_for(store: Storage) -> None:
+    if not isinstance(store, BeginsPuts):
+        return
+    for content in (b"first", b"another"):
+        wait = store.begin_put("t/x.txn", [content[:2], content[2:]])
+        wait()
+        assert store.get("t/x.txn") == content
+    assert store.names("t") == ["x.txn"]
+    with pytest.raises(InvalidError):
+        store.begin_put("../x", [b"x"])()
 
 
 def test_sizes_answers_for_each_path(store: Storage, site: Site) -> None:

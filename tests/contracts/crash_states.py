@@ -115,15 +115,17 @@ class CrashingDisk:
 
         def call(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - stands for any system call
             with self._lock:
-                if name == "close":
-                    return real(*args)
+                self._begin(name, args)
+                if name == "close" or (name == "open" and not args[1] & _CREATING):
+                    # Nothing is on the disk but what was there before: as if it died in the next call.
+                    return real(*args, **named)
                 self.calls += 1
                 if self.dies_at and (
                     self.calls > self.dies_at or (self.calls == self.dies_at and not self.after)
                 ):
                     raise Died
                 answer = real(*args, **named)
-                self._follow(name, args, answer)
+                self._follow(name, args, named, answer)
                 if name not in _QUIET:
                     self._note(name)
                 if self.dies_at == self.calls:
@@ -134,19 +136,37 @@ class CrashingDisk:
 
         return call
 
-    def _follow(self, name: str, args: tuple[Any, ...], answer: Any) -> None:  # noqa: ANN401 - as above
+    def _begin(self, name: str, args: tuple[Any, ...]) -> None:
+        """Before each call: for disks that do more than forget."""
+
+    def _follow(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        answer: Any,  # noqa: ANN401 - as above
+    ) -> None:
         """What the call changed beside names."""
         if name == "open" and args[1] & _CREATING:
             self._new(os.fstat(answer).st_ino)
         elif name == "mkdir":
-            self._safe[self._new(Path(args[0]).stat().st_ino)] = {}
+            made = os.stat(args[0], dir_fd=named["dir_fd"])
+            self._safe[self._new(made.st_ino)] = {}
         elif name == "fsync":
             found = os.fstat(args[0])
             if stat.S_ISDIR(found.st_mode):
-                self._safe[self._numbers[found.st_ino]] = self._names(args[0])
+                self._names_synced(self._numbers[found.st_ino], self._names(args[0]))
             else:
                 # The descriptor is for writing only, and the file may have no name.
-                self._synced[self._number(found.st_ino)] = Path(f"/proc/self/fd/{args[0]}").read_bytes()
+                self._content_synced(
+                    self._number(found.st_ino), Path(f"/proc/self/fd/{args[0]}").read_bytes()
+                )
+
+    def _names_synced(self, folder: int, names: dict[str, int]) -> None:
+        self._safe[folder] = names
+
+    def _content_synced(self, file: int, content: bytes) -> None:
+        self._synced[file] = content
 
     def _new(self, inode: int) -> int:
         self._numbers[inode] = next(self._fresh)

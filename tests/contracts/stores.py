@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_table.storage.base import Storage
-    from lakefold_table.storage.durable import Calls
+    from lakefold_table.storage.syncs import Calls
 
 KINDS = ["local, unnamed files", "local, named files", "memory", "obstore, memory"]
 

@@ -1,4 +1,7 @@
-"""Holds the local store against races of processes, SIGKILL and power cuts, with both ways to write."""
+"""Holds the local store against races of processes, SIGKILL and power cuts, with both ways to write.
+
+Promises: failed-sync-is-no-sync, proposed-files-synced (docs/operations.md).
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,22 @@ import sys
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
-from lakefold_table.storage.base import Buffer, DoubtfulPutError, Put
-from lakefold_table.storage.durable import Calls, DurableFiles, platform_has_unnamed
+from lakefold_table.storage import local
+from lakefold_table.storage.base import Buffer, Put
+from lakefold_table.storage.durable import DurableFiles, platform_has_unnamed
 from lakefold_table.storage.local import LocalStorage
+from lakefold_table.storage.syncs import FAILURES, sync_file_system
 from tests.contracts.power_cut import ForgetfulDisk
 from tests.contracts.racing_writer import content_of
 from tests.contracts.stores import os_with
+
+if TYPE_CHECKING:
+    from lakefold_table.storage.syncs import Calls
 
 PROGRAM = Path(__file__).parent / "racing_writer.py"
 PROCESSES = 16
@@ -44,7 +52,11 @@ def program(*args: object) -> subprocess.Popen[str]:
 def file_system_has_unnamed(folder: Path) -> bool:
     """Whether files can be made without a name here; else a store falls back to named ones."""
     files = DurableFiles(os, unnamed=platform_has_unnamed())
-    files.create(str(folder), "probe", [], lambda: None)
+    at = os.open(folder, os.O_RDONLY)
+    try:
+        files.create(at, "probe", [], lambda: None)
+    finally:
+        os.close(at)
     (folder / "probe").unlink()
     return files.unnamed
 
@@ -156,6 +168,97 @@ def test_what_another_left_unsynced_is_made_durable(tmp_path: Path) -> None:
     assert disk.cuts[-1].must_survive(path, tmp_path) == b"by another client"
 
 
+class Synced:
+    """The module `os` that notes which files and folders are synced, and may not open some of them."""
+
+    def __init__(self, *unreadable: str) -> None:
+        self.names: list[str] = []
+        self._unreadable = unreadable
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(os, name)
+
+    def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if path in self._unreadable:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return os.open(path, flags, mode, dir_fd=dir_fd)
+
+    def fsync(self, fd: int) -> None:
+        self.names.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        os.fsync(fd)
+
+
+def test_files_of_others_are_synced_once_and_so_are_their_folders(tmp_path: Path) -> None:
+    data = tmp_path / "t" / "data"
+    data.mkdir(parents=True)
+    names = [f"{number}.lance" for number in range(40)]
+    for name in names:
+        (data / name).write_bytes(b"rows")
+    synced = Synced()
+    store = LocalStorage(tmp_path / "t", calls=cast("Calls", synced))
+    paths = [f"data/{name}" for name in names]
+    store.sync_others([*paths, "data/gone", "none/x"])
+    assert sorted(synced.names[:40]) == sorted(names)
+    assert synced.names[40:] == [tmp_path.name, "t", "data"]
+    synced.names.clear()
+    store.sync_others(paths)
+    assert synced.names == []
+    (data / names[7]).write_bytes(b"other rows")
+    store.sync_others(paths)
+    assert synced.names == [names[7], "data"]
+
+
+def test_what_others_left_behind_a_link_is_synced_and_what_is_no_file_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "t" / "data").mkdir(parents=True)
+    (tmp_path / "t" / "more").mkdir()
+    (tmp_path / "t" / "more" / "x").write_bytes(b"rows")
+    (tmp_path / "outside").write_bytes(b"not ours")
+    (tmp_path / "t" / "data" / "x").symlink_to("../more/x")
+    (tmp_path / "t" / "data" / "out").symlink_to("../../outside")
+    (tmp_path / "t" / "alias").symlink_to("more")
+    os.mkfifo(tmp_path / "t" / "data" / "pipe")
+    synced = Synced()
+    store = LocalStorage(tmp_path / "t", calls=cast("Calls", synced))
+    store.sync_others(["data/x", "data/out", "data/pipe", "data"])
+    assert synced.names[0] == "x"
+    assert {"more", "data"} <= set(synced.names)
+    assert "outside" not in synced.names
+    synced.names.clear()
+    store.sync_others(["alias/x"])
+    assert synced.names == ["x", "more"]
+
+
+def test_a_file_of_others_that_may_not_be_read_is_synced_with_its_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").write_bytes(b"rows")
+    whole: list[str] = []
+
+    def synced_whole(fd: int) -> None:
+        whole.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        sync_file_system(fd)
+
+    monkeypatch.setattr(local, "sync_file_system", synced_whole)
+    LocalStorage(tmp_path, calls=cast("Calls", Synced("x"))).sync_others(["data/x"])
+    assert whole == ["data"]
+
+
+def test_a_file_of_others_whose_sync_fails_is_written_anew(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").write_bytes(b"rows")
+    first = (tmp_path / "data" / "x").stat().st_ino
+
+    def fsync(fd: int) -> None:
+        if os.fstat(fd).st_ino == first:
+            raise OSError(errno.EIO, "Input/output error")
+        os.fsync(fd)
+
+    LocalStorage(tmp_path, calls=os_with(fsync=fsync)).sync_others(["data/x"])
+    assert (tmp_path / "data" / "x").stat().st_ino != first
+    assert (tmp_path / "data" / "x").read_bytes() == b"rows"
+
+
 @both_modes
 def test_who_lost_may_act_on_what_it_reads(tmp_path: Path, *, unnamed: bool) -> None:
     """The winner may not have synced its folder yet, or never will: the loser does before it is told."""
@@ -244,17 +347,75 @@ def test_a_disk_that_takes_no_bytes_ends_the_put(tmp_path: Path, *, unnamed: boo
 
 
 @both_modes
-def test_a_name_that_may_not_last_is_a_doubtful_put(tmp_path: Path, *, unnamed: bool) -> None:
+def test_a_name_that_could_not_be_synced_is_given_to_a_new_file_until_that_is_durable(
+    tmp_path: Path, *, unnamed: bool
+) -> None:
+    """A second sync of the same name succeeds, whatever became of the first."""
+    broken = True
+    synced: list[int] = []
+
     def fsync(fd: int) -> None:
-        if (tmp_path / "1").exists():
+        if broken and (tmp_path / "1").exists():
+            raise OSError(errno.EIO, "Input/output error")
+        synced.append(os.fstat(fd).st_ino)
+        os.fsync(fd)
+
+    store = LocalStorage(tmp_path, unnamed=unnamed, calls=os_with(fsync=fsync))
+    failed = FAILURES.count
+    for _ in range(2):
+        with pytest.raises(RetryError, match="Input/output error"):
+            store.put_if_absent("1", CONTENT)
+        assert FAILURES.count > failed
+        failed = FAILURES.count
+    doubtful = (tmp_path / "1").stat().st_ino
+    broken = False
+    synced.clear()
+    assert store.put_if_absent("1", CONTENT) is Put.EXISTS
+    new = (tmp_path / "1").stat().st_ino
+    assert new != doubtful
+    assert synced[:2] == [new, tmp_path.stat().st_ino]
+    assert doubtful not in synced
+    assert store.get("1") == WHOLE
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+@both_modes
+def test_a_name_that_could_not_be_synced_once_is_stored_by_a_new_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, unnamed: bool
+) -> None:
+    broken = True
+
+    def fsync(fd: int) -> None:
+        nonlocal broken
+        if broken and (tmp_path / "1").exists():
+            broken = False
             raise OSError(errno.EIO, "Input/output error")
         os.fsync(fd)
 
     store = LocalStorage(tmp_path, unnamed=unnamed, calls=os_with(fsync=fsync))
-    with pytest.raises(DoubtfulPutError, match="Input/output error"):
-        store.put_if_absent("1", CONTENT)
+    assert store.put_if_absent("1", CONTENT) is Put.STORED
+    assert not broken
+    assert caplog.messages == [f"fsync of {tmp_path} failed: Input/output error; it counts as not written"]
     assert store.get("1") == WHOLE
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+def test_bytes_of_others_that_could_not_be_synced_are_written_anew(tmp_path: Path) -> None:
+    (tmp_path / "1").write_bytes(WHOLE)
+    (tmp_path / "1").chmod(0o640)
+    first = (tmp_path / "1").stat().st_ino
+    failing = {first}
+
+    def fsync(fd: int) -> None:
+        if os.fstat(fd).st_ino in failing:
+            raise OSError(errno.EIO, "Input/output error")
+        os.fsync(fd)
+
+    store = LocalStorage(tmp_path, calls=os_with(fsync=fsync))
+    store.make_durable(["1"])
+    assert (tmp_path / "1").stat().st_ino != first
+    assert (tmp_path / "1").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "1").read_bytes() == WHOLE
 
 
 @both_modes

@@ -1,4 +1,7 @@
-"""What is particular to the store on a local disk: links, folders, and what failed system calls become."""
+"""What is particular to the store on a local disk: links, folders, and what failed system calls become.
+
+Promise: no-link-followed (docs/operations.md).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_table.errors import InvalidError, LakefoldError, RetryError
+from lakefold_table.errors import InvalidError, LakefoldError, PlaceError, RetryError
 from lakefold_table.storage.base import Listed, Put
+from lakefold_table.storage.content import mark_of
 from lakefold_table.storage.failures import failure
 from lakefold_table.storage.local import LocalStorage
 from tests.contracts.stores import os_with
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakefold_table.storage.durable import Calls
+    from lakefold_table.storage.syncs import Calls
 
 both_modes = pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "named"])
 
@@ -229,8 +233,24 @@ def test_a_link_that_stays_inside_is_followed(tmp_path: Path) -> None:
     assert store.size("data/y") == 3
     assert list(store.list("alias")) == [Listed("alias/x", 3), Listed("alias/y", 3)]
     assert sorted(store.names("alias")) == ["x", "y"]
-    store.put("alias/z", [b"z"])
-    assert (tmp_path / "data" / "z").read_bytes() == b"z"
+
+
+def test_nothing_is_written_through_a_link_that_stays_inside(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").write_bytes(b"123")
+    (tmp_path / "alias").symlink_to("data")
+    store = LocalStorage(tmp_path)
+    calls: list[Callable[[], object]] = [
+        lambda: store.put("alias/z", [b"z"]),
+        lambda: store.put_if_absent("alias/z", [b"z"]),
+        lambda: store.put_together([("alias/z", [b"z"]), ("alias/y", [b"y"])]),
+        lambda: store.replace("alias/x", mark_of(b"123"), [b"z"]),
+        lambda: store.delete("alias/x"),
+    ]
+    for call in calls:
+        with pytest.raises(PlaceError, match="nothing is written through a link"):
+            call()
+    assert [(path.name, path.read_bytes()) for path in (tmp_path / "data").iterdir()] == [("x", b"123")]
 
 
 def test_a_link_to_nothing_takes_a_name_but_is_no_object(tmp_path: Path) -> None:

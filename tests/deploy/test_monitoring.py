@@ -40,6 +40,7 @@ def served() -> dict[str, set[str]]:
     metrics.watch(0, lambda: Standing(0), lambda: 0)
     for counted in (metrics.proposals, metrics.gap):
         counted.labels("0")
+    metrics.strangers.labels("0", "unsigned")
     families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
     names: dict[str, set[str]] = {}
     for family in families:

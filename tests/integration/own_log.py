@@ -17,9 +17,12 @@ from lakefold_table.entry import Committed, Outcome, Position
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakefold_log.consumer import Message
     from lakefold_log.topics import TopicDescription
     from lakefold_table.entry import LogId
+    from lakefold_table.errors import GapError
     from tests.integration.conftest import TopicNames
 
 TABLE = "s3://lake/flights"
@@ -62,6 +65,10 @@ class OwnLog:
     def reader(self, start: int = 0, *, verify_every_s: float = 5.0) -> PartitionReader:
         topic = self.topics.transactions
         return PartitionReader(self.config, topic, self.log, start, verify_every_s=verify_every_s)
+
+    def whole_reader(self, on_hole: Callable[[GapError], None]) -> PartitionReader:
+        """As `reader`, but it looks for holes."""
+        return PartitionReader(self.config, self.topics.transactions, self.log, 0, on_hole=on_hole)
 
     def reporter(self, timeout_s: float = PATIENCE_S) -> Reporter:
         return Reporter(self.config, self.group, self.log, self.topics, timeout_s=timeout_s)

@@ -21,6 +21,7 @@ from lakefold_log.topics import ensure_topics
 from lakefold_table.errors import StopError
 from lakefold_table.marks import decode_marks
 from lakefold_table.uri import canonical
+from tests.integration.committers import committer_arguments
 from tests.integration.own_log import PATIENCE_S, OwnLog
 from tests.proposals import append, creation, rows
 from tests.waiting import until
@@ -33,6 +34,16 @@ if TYPE_CHECKING:
     from lakefold_table.entry import LogId, Outcome, Result
     from lakefold_table.marks import Marks
     from tests.integration.conftest import TopicNames
+
+
+DIES_BEFORE_ITS_REPORT = """
+import os
+from lakefold.cli import main
+from lakefold_committer.owned import OwnedTable
+OwnedTable.confirm = lambda *_: os._exit(9)
+main()
+"""
+"""A committer that dies once its first version is published, before anything is reported."""
 
 
 @dataclass
@@ -100,6 +111,16 @@ class Stage:
         Committer(replace(options, group=group or options.group), metrics).run(until_caught_up=True)
         return {kind: count for kind, count in metrics.summary().items() if count}
 
+    def fold_unreported(self) -> None:
+        """Publishes one version with what waits, by a committer that dies before it reports."""
+        interpreter = ("-c", DIES_BEFORE_ITS_REPORT)
+        names = replace(self.names, group=self.own.group)
+        command = committer_arguments(self.bootstrap, names, self.root, interpreter)
+        done = subprocess.run(
+            [*command, "--http-port", "0", "--until-caught-up"], capture_output=True, timeout=60, check=False
+        )
+        assert done.returncode == 9, done.stderr.decode()
+
     def begin(self, *batches: int) -> None:
         """The table, with these batches folded into it one by one."""
         self.send(creation(self.uri))
@@ -135,11 +156,11 @@ class Stage:
 
 
 @contextmanager
-def folding(stage: Stage) -> Iterator[tuple[list[BaseException], Metrics]]:
+def folding(stage: Stage, *, policies_every_s: float = 10.0) -> Iterator[tuple[list[BaseException], Metrics]]:
     """A committer that goes on, and what ended it."""
     errors: list[BaseException] = []
     metrics = Metrics()
-    committer = Committer(stage.options(), metrics)
+    committer = Committer(replace(stage.options(), policies_every_s=policies_every_s), metrics)
 
     def run() -> None:
         try:

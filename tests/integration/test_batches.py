@@ -105,6 +105,18 @@ def rows(*numbers: int) -> Writer:
     return Writer(pa.record_batch({"n": list(numbers), "s": [str(n) for n in numbers]}, schema=SCHEMA))
 
 
+def test_the_outcome_of_each_batch_is_logged(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "lakefold_ingest")
+    with place.committer():
+        results = [place.put(0, rows(1, 2)), place.put(0, rows(1, 2)), place.put(1, rows())]
+    assert [type(one) for one in results] == [Committed, Duplicate, type(None)]
+    assert [text.partition(": ")[2] for text in caplog.messages if text.startswith("batch ")] == [
+        "committed in version 2, 2 rows",
+        "duplicate, folded before in version 2: nothing was added",
+        "no outcome is known: it has no rows, or the sink waits for the log only",
+    ]
+
+
 def test_creates_the_table_and_folds_each_batch_once(place: Place) -> None:
     with place.committer():
         assert isinstance(place.put(0, rows(1, 2)), Committed)

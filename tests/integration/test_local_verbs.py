@@ -124,3 +124,8 @@ def test_status_shows_topics_lag_and_tables(lakefold: Run, bootstrap: str, tmp_p
     assert shown.returncode == 0, shown.stderr
     for text in (bootstrap, topics.transactions, here, there):
         assert text in shown.stdout
+    typo = lakefold(
+        "status", "--bootstrap-servers", bootstrap, "--transactions-topic", f"{topics.transactions}x"
+    )
+    assert typo.returncode == 2
+    assert f"did you mean {topics.transactions}?" in typo.stderr

@@ -6,13 +6,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold_committer.daemon import Committer, Options
+from lakefold_committer.metrics import Metrics
 from lakefold_log import stamp as stamps
+from lakefold_log.again import RepeatingReader
 from lakefold_table.errors import RetryError
+from lakefold_table.uri import canonical
 from tests.integration.own_log import PATIENCE_S, OwnLog, batches, envelope, take
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from lakefold.local.broker import Broker
+    from lakefold_log.consumer import Message
     from lakefold_log.reporter import Reporter
     from tests.integration.conftest import TopicNames
 
@@ -100,3 +108,25 @@ def _sent(own: OwnLog) -> bool:
         return bool(own.propose(3))
     except RetryError:
         return False
+
+
+def test_work_that_has_an_end_gives_up_on_a_broker_that_went_away(
+    own_broker: Broker, topic_names: TopicNames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = OwnLog.make(own_broker.bootstrap_servers, topic_names)
+    own.propose(0)
+    poll = RepeatingReader.poll
+
+    def without_broker(reader: RepeatingReader, count: int, timeout_s: float) -> Sequence[Message]:
+        """The broker dies before the first message is handed out."""
+        if own_broker.running:
+            begin = reader.position
+            own_broker.kill()
+            until(lambda: not poll(reader, 1, 0.1) and not reader.connected, "it to be noticed")
+            reader.position = begin
+        return poll(reader, count, timeout_s)
+
+    monkeypatch.setattr(RepeatingReader, "poll", without_broker)
+    options = Options(own.config, own.topics, (canonical(tmp_path),), group=own.group, give_up_after_s=1)
+    with pytest.raises(RetryError, match=r"nothing was folded for 1 s: .*not reachable"):
+        Committer(options, Metrics()).run(until_caught_up=True)

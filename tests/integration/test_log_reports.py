@@ -14,8 +14,9 @@ from lakefold_log.consumer import PartitionReader
 from lakefold_log.dead_letters import DeadLetter
 from lakefold_log.envelope import decode
 from lakefold_log.outcomes import read_outcomes
+from lakefold_log.questions import settings_of
 from lakefold_log.reporter import Reporter
-from lakefold_log.topics import describe, settings_of
+from lakefold_log.topics import describe
 from lakefold_table.entry import Committed, Entry, Invalid, Outcome, Position
 from lakefold_table.errors import FencedError, RetryError, StopError
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, envelope, take

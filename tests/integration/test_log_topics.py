@@ -11,13 +11,12 @@ from confluent_kafka.admin import NewTopic
 from lakefold_log.admin import Admin, KafkaConfig, cluster_id
 from lakefold_log.partition import partition_of
 from lakefold_log.producer import Proposer
+from lakefold_log.questions import Watermarks, settings_of
 from lakefold_log.topics import (
     MissingTopicError,
     Topics,
-    Watermarks,
     describe,
     ensure_topics,
-    settings_of,
     watermarks,
 )
 from lakefold_table.errors import InvalidError, RetryError, StopError

@@ -1,4 +1,7 @@
-"""adopt, rebind, detach and drop on a real log: what they refuse, what a committer makes of it then."""
+"""adopt, rebind, detach and drop on a real log: what they refuse, what a committer makes of it then.
+
+Promises: positions-never-go-back, dropped-by-a-version (docs/operations.md).
+"""
 
 from __future__ import annotations
 
@@ -49,9 +52,9 @@ class Verbs:
         assert code == fails, out.getvalue()
         return [json.loads(line) for line in out.getvalue().splitlines()]
 
-    def refused(self, verb: str, *options: str) -> str:
+    def refused(self, verb: str, *options: str, fails: int = 3) -> str:
         """Why it refuses."""
-        (told,) = self(verb, *options, fails=2)
+        (told,) = self(verb, *options, fails=fails)
         return f"{told['error']['message']} {told['error']['hint']}"
 
 
@@ -107,6 +110,32 @@ def test_a_table_is_detached_adopted_and_dropped(stage: Stage, verbs: Verbs) -> 
     assert stage.fold() == {"invalid": 1, "committed": 1, "versions": 1}
 
 
+@pytest.mark.parametrize("keyed", [False, True], ids=["keyless", "keyed"])
+@pytest.mark.parametrize("idle", [False, True], ids=["adopted at once", "reported while detached"])
+def test_what_was_folded_and_not_reported_is_neither_folded_nor_refused_after_an_adoption(
+    stage: Stage, verbs: Verbs, *, keyed: bool, idle: bool
+) -> None:
+    """The committer dies between the version and its report: the group's offset is behind the table's."""
+    stage.begin()
+    sent = [stage.batch(number) for number in range(1, 6)]
+    for envelope in sent:
+        if not keyed:
+            envelope.app_id = ""
+            envelope.ClearField("batch_id")
+    stage.send(*sent)
+    stage.fold_unreported()
+    assert ids_in(stage.uri) == [1, 2, 3, 4, 5]
+    verbs("detach")
+    if idle:
+        assert stage.fold() == {"committed": 5}
+    (told,) = verbs("adopt", "--partition", "0")
+    assert told["after"]["offset"] == 5
+    stage.send(stage.batch(6))
+    assert stage.fold() == {"committed": 1 if idle else 6, "versions": 1}
+    assert ids_in(stage.uri) == [1, 2, 3, 4, 5, 6]
+    assert [type(one.result) for one in stage.outcomes()] == [Committed] * 7
+
+
 def test_a_table_that_was_deleted_by_hand_counts_as_dropped_once_that_is_said(
     stage: Stage, verbs: Verbs
 ) -> None:
@@ -135,12 +164,12 @@ def test_a_table_that_was_deleted_by_hand_counts_as_dropped_once_that_is_said(
 
 
 def test_a_name_that_never_was_a_table_can_not_be_dropped(stage: Stage, verbs: Verbs) -> None:
-    assert "nothing was ever reported of one" in verbs.refused("drop", "--yes")
+    assert "nothing was ever reported of one" in verbs.refused("drop", "--yes", fails=2)
     stray = append("f1")
     stray.table = stage.uri
     stage.send(stray)
     assert stage.fold() == {"invalid": 1}
-    assert "nothing was ever reported of one" in verbs.refused("drop", "--yes")
+    assert "nothing was ever reported of one" in verbs.refused("drop", "--yes", fails=2)
     assert not (stage.root / ".lakefold-dropped").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from typing import TYPE_CHECKING
 
@@ -62,13 +63,31 @@ def small(uri: str, name: str, files: int = 1) -> Envelope:
     return envelope
 
 
-def test_a_version_costs_two_requests_and_no_listing(uri: str, proxy: FaultProxy) -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_version_costs_a_put_and_a_listing_and_after_a_pause_a_look(
+    uri: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, *, at_once: bool
+) -> None:
+    monkeypatch.setattr("lakefold_table.versions.RECENT_SECONDS", math.inf if at_once else -1)
     table = open_line(uri, "", proxy.options())
     assert fold(table, 0, creation(uri)) == [Committed(1)]
     with proxy.counted() as asked:
         for offset in range(1, 21):
             fold(table, offset, small(uri, f"batch-{offset}"))
-    assert asked == {"HEAD": 20, "PUT": 20}
+    looks = {} if at_once else {"HEAD": 20}
+    # The version before is looked at while the transaction's own file is put.
+    assert asked == {"PUT": 40, "LIST": 20, **looks}
+
+
+def test_without_transaction_files_a_version_costs_two_requests(
+    uri: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakefold_table.versions.RECENT_SECONDS", math.inf)
+    table = open_line(uri, "", proxy.options(), transaction_files=False)
+    fold(table, 0, creation(uri))
+    with proxy.counted() as asked:
+        for offset in range(1, 4):
+            fold(table, offset, small(uri, f"batch-{offset}"))
+    assert asked == {"PUT": 3, "LIST": 3}
 
 
 def test_opening_costs_the_same_however_many_versions_there_are(uri: str, proxy: FaultProxy) -> None:
@@ -84,14 +103,17 @@ def test_opening_costs_the_same_however_many_versions_there_are(uri: str, proxy:
     assert costs == [{"LIST": 1, "GET": 1, "HEAD": 1}] * 3
 
 
-def test_a_faulty_store_makes_no_version_twice_and_loses_none(uri: str, proxy: FaultProxy) -> None:
+def test_a_faulty_store_makes_no_version_twice_and_loses_none(
+    uri: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fault at each request of a publish in turn: what was put is ours, and what wasn't is put again."""
+    monkeypatch.setattr("lakefold_table.versions.RECENT_SECONDS", -1)
     table = open_line(uri, "", proxy.options(client_max_retries="0"))
     fold(table, 0, creation(uri))
     faults: list[Fault] = [LoseAnswer(), LoseRequest(), Answer(500, done=True), Answer(503), Answer(409)]
     offset = 0
     for fault in faults:
-        for at in range(2):
+        for at in range(4):
             offset += 1
             proxy.plan(fault, after=at)
             entry = small(uri, f"batch-{offset}")
@@ -112,7 +134,7 @@ def test_a_lost_answer_is_never_taken_for_a_lost_race(uri: str, proxy: FaultProx
     """The put got through, and reading back fails as well: the same put again finds its own."""
     table = open_line(uri, "", proxy.options(client_max_retries="0"))
     fold(table, 0, creation(uri))
-    proxy.plan(LoseAnswer(), lambda one: one.method == "PUT")
+    proxy.plan(LoseAnswer(), lambda one: one.method == "PUT" and "/_versions/" in one.path)
     proxy.plan(LoseRequest(), lambda one: one.method == "GET")
     entry = small(uri, "batch")
     with pytest.raises(RetryError):
@@ -122,7 +144,10 @@ def test_a_lost_answer_is_never_taken_for_a_lost_race(uri: str, proxy: FaultProx
     assert [type(one) for one in fold(open_line(uri, "", proxy.options()), 1, entry)] == [Committed]
 
 
-def test_a_table_that_others_emptied_gets_no_version(uri: str, s3: S3Server) -> None:
+def test_a_table_that_others_emptied_gets_no_version(
+    uri: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakefold_table.versions.RECENT_SECONDS", -1)
     table = open_line(uri, "", s3.options())
     fold(table, 0, creation(uri))
     fold(table, 1, small(uri, "one"))

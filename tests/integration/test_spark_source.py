@@ -216,6 +216,19 @@ def test_what_can_not_be_had_is_told_with_a_hint(
     assert hint in told
 
 
+def test_it_has_a_name_in_sql_as_a_view(reading: Reading, table: lance.LanceDataset) -> None:
+    spark = reading.spark
+    using = f"ticks USING lakefold OPTIONS (path '{table.uri}', versionAsOf 2)"
+    spark.sql(f"CREATE TEMPORARY VIEW {using}")
+    expected = lance.dataset(table.uri, version=2).to_table(filter="n > 50")
+    assert same(spark.sql("SELECT * FROM ticks WHERE n > 50"), expected)
+    spark.catalog.dropTempView("ticks")
+    with pytest.raises(PySparkException) as raised:
+        spark.sql(f"CREATE TABLE {using}")
+    assert "CREATE TEMPORARY VIEW flights USING lakefold OPTIONS (path '" in str(raised.value)
+    assert not spark.catalog.tableExists("ticks")
+
+
 def test_who_writes_by_the_format_is_led_to_the_sink(
     reading: Reading, table: lance.LanceDataset, tmp_path: Path
 ) -> None:

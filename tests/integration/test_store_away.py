@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -224,6 +226,21 @@ def test_a_table_that_is_away_when_a_committer_starts_is_waited_for(
             assert 'lakefold_parked_tables{partition="0"} 1.0' in committer.get("/metrics")[1]
             assert len(away.outcomes()) == 1, "only its creation"
             assert not (tmp_path / "t0").exists(), "nothing is begun in its place"
+            status = ["lakefold", "status", "--bootstrap-servers", bootstrap, "--transactions-topic"]
+            status += [
+                topic_names.transactions,
+                "--root",
+                str(tmp_path),
+                "--http-port",
+                str(committer.http_port),
+            ]
+            shown = subprocess.run(
+                [sys.executable, "-m", *status], capture_output=True, text=True, check=True
+            )
+            assert f": {away.uri} (partition 0, offset " in shown.stdout
+            assert f"; {ROUND} entries wait)" in shown.stdout
+            assert "its store is away, or it was deleted" in shown.stdout
+            assert f"lakefold drop {away.uri}" in shown.stdout
             (tmp_path / "away").rename(tmp_path / "t0")
             until(lambda: answered(ledgers), "all answers", seconds=90)
             until(lambda: "unparked" in committer.log.read_text(), "a word that it goes on")

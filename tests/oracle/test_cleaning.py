@@ -20,6 +20,7 @@ from lakefold_reader.spark_feed import Begin, begin
 from lakefold_reader.spark_options import Given
 from lakefold_reader.tail import tail
 from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.lance.manifests.codec import decode_head
 from lakefold_table.storage import open_storage
 from tests.proposals import rows
 from tests.tables import START_US, Folded
@@ -73,6 +74,22 @@ def test_without_consumers_all_old_versions_go_with_their_files(uri: str) -> Non
     assert files(uri) < before
     lance.dataset(uri).validate()
     assert sorted(lance.dataset(uri).to_table()["id"].to_pylist()) == [0, 1, 2, 3]
+
+
+def transactions(uri: str) -> set[str]:
+    """The names of the transaction files that the table's versions name."""
+    versions = open_source(uri).versions
+    return {decode_head(versions.read(number))[0].transaction_file for number in versions.numbers()}
+
+
+def test_a_clean_up_takes_the_transaction_files_of_its_versions(uri: str) -> None:
+    storage = open_storage(uri)
+    assert len(transactions(uri)) == len(there(uri)) == len(storage.names("_transactions"))
+    cleaned(uri, keep=2)
+    assert set(storage.names("_transactions")) == transactions(uri)
+    lance.dataset(uri).cleanup_old_versions(older_than=NONE)
+    assert len(there(uri)) == 1
+    assert set(storage.names("_transactions")) == transactions(uri)
 
 
 def test_what_a_consumer_has_not_read_stays(uri: str) -> None:

@@ -55,11 +55,13 @@ def replacing(
     columns: Mapping[str, Sequence[object]],
     version: Literal["2.1", "2.2"] = "2.2",
 ) -> Act:
-    """New values for these columns of these fragments, from one file."""
+    """New values for these columns of these fragments, from a file for each."""
 
     def act(dataset: lance.LanceDataset) -> None:
-        new = file(dataset.uri, columns, version=version)
-        groups = [Operation.DataReplacementGroup(number, new) for number in fragments]
+        groups = [
+            Operation.DataReplacementGroup(number, file(dataset.uri, columns, f"new-{number}", version))
+            for number in fragments
+        ]
         commit(dataset, groups)
 
     return act
@@ -133,7 +135,7 @@ def test_a_file_that_is_gone(table: Path) -> None:
 
     def act(dataset: lance.LanceDataset) -> None:
         ACTS["a file gives up its place"](dataset)
-        Path(dataset.uri, "data", "new.lance").unlink()
+        Path(dataset.uri, "data", "new-1.lance").unlink()
 
     both = both_ways(table, act)
     assert isinstance(both.result, Invalid)

@@ -94,9 +94,12 @@ class Model:
             self.exists = True
         elif not self.exists or kind in ("bad", "future", "missing"):
             return "Invalid"
+        files = [file.path for one in envelope.lance.append.fragments for file in one.files]
+        if not set(self.files).isdisjoint(files):
+            return "Invalid"
         if key is not None:
             self.committed[key] = offset
-        self.files += [file.path for one in envelope.lance.append.fragments for file in one.files]
+        self.files += files
         return "Committed"
 
 

@@ -3,6 +3,8 @@
 The table of `world` is changed by pylance and by our fold; what its rows must be is known of every version.
 Then the same is asked of a copy whose versions have lost their transactions: what the fragments alone tell
 must come to the same.
+
+Promise: feeds-add-up (docs/operations.md).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MODULE_LINES = 400
+MODULE_LINES = 600
 FUNCTION_LINES = 70
 NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc", "stuff"}
 # The core does no IO and gives the same bytes in every process, where hash() of a text differs.
@@ -25,6 +25,9 @@ IMPURE_BUILTINS = {"open", "print", "input", "hash", "id", "exec", "eval"}
 # Written with a class of one letter, so that this file passes its own check.
 UNFINISHED = re.compile(r"\b(TO[D]O|FIX[M]E|XX[X]|HAC[K])\b")
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:[h]ome|[r]oot|[U]sers|[w]ork|[o]pt|[t]mp)/\w")
+REGISTRY_HOST = re.compile(
+    r"[r]epo1?\.maven|[p]ypi\.org|[p]ythonhosted\.org|[n]pmjs\.|[c]rates\.io|[p]roxy\.golang"
+)
 BARE_NOQA = re.compile(r"# no[q]a(?::\s*[A-Z]+[0-9]+(?:,\s*[A-Z]+[0-9]+)*)?\s*$", re.MULTILINE)
 
 
@@ -89,6 +92,12 @@ def no_machine_path(source: Source) -> Iterator[str]:
     """Say where a path of somebody's machine stands."""
     for found in MACHINE_PATH.finditer(source.text):
         yield f"{source.path}:{source.line(found.start())} a path of one machine: {found[0]}…"
+
+
+def no_registry_host(source: Source) -> Iterator[str]:
+    """Say where the host of a package registry stands: each tool's default and the user's settings decide."""
+    for found in REGISTRY_HOST.finditer(source.text):
+        yield f"{source.path}:{source.line(found.start())} names the host of a package registry: {found[0]}…"
 
 
 def reasoned_exceptions(source: Source) -> Iterator[str]:

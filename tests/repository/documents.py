@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from tests.repository.checks import Source
 
@@ -19,6 +19,7 @@ FILE = re.compile(r"^[\w*-]+\.(?:py|proto|md|toml|lock|json)$")
 MODULE = re.compile(r"^(lakefold_\w+(?:\.\w+)+)$")
 MAKE = re.compile(r"\bmake ([a-z][a-z-]+)\b")
 HEADING = re.compile(r"\A# (\d{4}) · \S")
+PROMISE = re.compile(r"^\| \*\*`([a-z-]+)`\*\* .*\| ([^|]+) \|$", re.MULTILINE)
 SECTIONS = ("## Why", "## Decision", "## What follows")
 
 
@@ -75,6 +76,20 @@ def named_targets(document: Source, targets: Collection[str]) -> Iterator[str]:
         for target in MAKE.findall(code):
             if target not in targets:
                 yield f"{document.path}: there is no `make {target}`"
+
+
+def cited_promises(document: Source, texts: Mapping[str, str]) -> Iterator[str]:
+    """Say which promises of the document's table have no test, and which of their tests doesn't cite them.
+
+    `texts`: the texts of the tests by their paths.
+    """
+    for name, cell in PROMISE.findall(document.text):
+        tests = CODE.findall(cell)
+        if not tests:
+            yield f"{document.path}: no test holds the promise {name}"
+        for path in tests:
+            if name not in texts.get(path, ""):
+                yield f"{path} doesn't cite the promise {name} of {document.path}"
 
 
 def decision_form(document: Source) -> Iterator[str]:

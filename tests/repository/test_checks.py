@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 DOC = '"""Why."""\n'
 # Put together here, so that this file passes the checks it shows.
-LATER, HOME, NOQA = "TO" + "DO", "/ho" + "me/", "# no" + "qa"
+LATER, HOME, NOQA, REGISTRY = "TO" + "DO", "/ho" + "me/", "# no" + "qa", "repo.mav" + "en.org"
 
 
 @pytest.mark.parametrize(
     ("check", "broken", "sound"),
     [
-        (checks.module_size, "x = 1\n" * 401, "x = 1\n" * 400),
+        (checks.module_size, "x = 1\n" * 601, "x = 1\n" * 600),
         (checks.function_size, "def f():\n" + " x = 1\n" * 70, "def f():\n" + " x = 1\n" * 69),
         (checks.function_size, "async def f():\n" + " x = 1\n" * 70, "x = 1\n" * 90),
         (checks.module_docstring, "x = 1\n", DOC + "x = 1\n"),
@@ -28,6 +28,7 @@ LATER, HOME, NOQA = "TO" + "DO", "/ho" + "me/", "# no" + "qa"
         (checks.finished, f"# {LATER}: later\n", "# done\n"),
         (checks.no_machine_path, f'x = "{HOME}me/lake"\n', 'x = "~/lake"\n'),
         (checks.no_machine_path, f"see {HOME}me\n", "https://example.org" + HOME + "me\n"),
+        (checks.no_registry_host, f'x = "https://{REGISTRY}/maven2"\n', 'x = "https://example.org/maven2"\n'),
         (checks.reasoned_exceptions, f"x = 1  {NOQA}: BLE001\n", f"x = 1  {NOQA}: BLE001 - all ends here\n"),
         (checks.reasoned_exceptions, f"x = 1  {NOQA}\n", "x = 1\n"),
         (checks.no_sleep, "import time\ntime.sleep(1)\n", "until(ready, 'it')\n"),
@@ -121,3 +122,17 @@ def test_form_of_a_decision() -> None:
     assert list(documents.decision_form(Source(path, "# 0007 · A\n" + body))) == []
     assert len(list(documents.decision_form(Source(path, "# 0008 · A\n" + body)))) == 1
     assert len(list(documents.decision_form(Source(path, "# 0007 · A\n")))) == len(documents.SECTIONS)
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ("| **`kept`** It holds. | always | none | `tests/a.py`, `tests/b.py` |", 0),
+        ("| **`kept`** It holds. | always | none | `tests/a.py`, `tests/none.py` |", 1),
+        ("| **`other`** It holds. | always | none | `tests/a.py` |", 1),
+        ("| **`kept`** It holds. | always | none | none |", 1),
+    ],
+)
+def test_promises_in_documents(row: str, found: int) -> None:
+    texts = {"tests/a.py": "Promise: kept.", "tests/b.py": "Promises: kept, more."}
+    assert len(list(documents.cited_promises(Source("docs/a.md", f"{row}\n"), texts))) == found

@@ -24,7 +24,7 @@ OF_MODULES: list[Check] = [
     checks.telling_name,
     checks.reasoned_exceptions,
 ]
-OF_TEXTS: list[Check] = [checks.finished, checks.no_machine_path]
+OF_TEXTS: list[Check] = [checks.finished, checks.no_machine_path, checks.no_registry_host]
 # The one place where waiting is written down.
 MAY_SLEEP = {"tests/waiting.py"}
 PARTS = {"lakefold", "protos", "table", "log", "ingest", "committer", "reader"}
@@ -50,6 +50,23 @@ def test_texts(check: Check) -> None:
 def test_tests_wait_for_conditions() -> None:
     tests = [each for each in tree.modules() if each.path.startswith("tests/") and each.path not in MAY_SLEEP]
     assert complaints(checks.no_sleep, tests) == ""
+
+
+def test_every_answer_of_the_admin_client_is_checked() -> None:
+    """A connection that breaks gives an offset of -1001 and no error, so only one module may ask."""
+    users = {
+        each.path
+        for each in tree.modules()
+        if each.path.startswith("log/") and re.search(r"admin\.client\.", each.text)
+    }
+    assert users == {"log/lakefold_log/questions.py"}
+
+
+def test_no_question_is_put_that_may_end_the_process() -> None:
+    """Librdkafka may free the request of these two while the thread that asks still uses it."""
+    asks = re.compile(r"\.(?:list_offsets|delete_records)\(")
+    product = [each for each in tree.modules() if not each.path.startswith("tests/")]
+    assert [each.path for each in product if asks.search(each.text)] == []
 
 
 def pure_core() -> list[checks.Source]:
@@ -104,6 +121,13 @@ def test_decisions_are_numbered_and_complete() -> None:
         complaints(documents.decision_form, [each for each in decisions if each.pure.name[:4] != "0000"])
         == ""
     )
+
+
+def test_promises_are_cited_by_their_tests() -> None:
+    document = tree.one("docs/operations.md")
+    assert len(documents.PROMISE.findall(document.text)) > 20
+    texts = {each.path: each.text for each in tree.modules()}
+    assert "\n".join(documents.cited_promises(document, texts)) == ""
 
 
 def make_targets() -> set[str]:

@@ -26,7 +26,7 @@ from tests.folding import FORMAT, entries, opened, versions_at
 from tests.foreign import commit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FILE, MANIFEST = ".bin", ".manifest"
+DELETES: list[dict[int, Iterable[int]]] = [
+    {0: [1], 1: [2]},
+    {0: [2], 1: [1], 2: [9]},
+    {0: [3], 1: [3]},
+]
+"""What each of three Deletes deletes, by fragment."""
 DELETED = {0: {1, 2, 3}, 1: {1, 2, 3}, 2: {9}}
 """What is deleted in the end, by fragment."""
 
@@ -83,11 +89,7 @@ class Meeting:
 
     def __init__(self) -> None:
         self.table = MemoryRows()
-        self.group = self.entries(
-            self.table.delete({0: [1], 1: [2]}),
-            self.table.delete({0: [2], 1: [1], 2: [9]}),
-            self.table.delete({0: [3], 1: [3]}),
-        )
+        self.group = self.entries(*(self.table.delete(rows) for rows in DELETES))
 
     @property
     def uri(self) -> str:

@@ -2,20 +2,26 @@
 
 What is left is the old version or the new one, whole, whatever of what wasn't synced the disk has kept; what
 was told is there; and the next committer folds the same entries to the same answers (one-commit-point).
+
+Promises: synced-before-committed, proposed-files-synced (docs/operations.md).
 """
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from lakefold_committer.owned import OwnedTable
+from lakefold_table.entry import Committed
+from lakefold_table.lance.rows.deletions import deletion_path
 from lakefold_table.refs import Refs
 from lakefold_table.storage.local import LocalStorage
+from lakefold_table.storage.syncs import Doubts
 from lakefold_table.versions import HINT, Versions
 from tests.contracts.crash_states import CrashingDisk, Died, Tree, distinct, lay
-from tests.folding import FORMAT, versions_at
+from tests.folding import FORMAT, append, versions_at
 from tests.foreign import commit
 from tests.scenarios.test_files_before_versions import DELETED, Meeting, deleted_in
 
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_table.entry import Result
-    from lakefold_table.storage.durable import Calls
+    from lakefold_table.storage.syncs import Calls
 
 both_modes = pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "named"])
 
@@ -32,26 +38,32 @@ both_modes = pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "
 class Disk:
     """A table that lies on a crashing disk, as `Meeting` made it; its folder is `lake/t` below `top`."""
 
-    def __init__(self, folder: Path, *, unnamed: bool) -> None:
+    def __init__(
+        self, folder: Path, *, unnamed: bool, disk: Callable[[Path], CrashingDisk] = CrashingDisk
+    ) -> None:
         self.meeting = Meeting()
         self.folder = folder
         self.top = folder / "disk"
         self._unnamed = unnamed
-        for name in ("data", "_deletions", "_versions"):
+        self._doubts = Doubts()
+        self._cuts = count()
+        for name in ("_deletions", "_versions"):
             (self.top / "lake" / "t" / name).mkdir(parents=True)
             for listed in self.meeting.storage.list(name):
                 (self.top / "lake" / "t" / listed.path).write_bytes(self.meeting.storage.get(listed.path))
-        self.disk = CrashingDisk(self.top)
+        self.disk = disk(self.top)
 
-    def committer(self) -> OwnedTable:
+    def committer(self, *, check_sizes: bool = False) -> OwnedTable:
         """One that works on the crashing disk."""
         calls = cast("Calls", self.disk)
-        storage = LocalStorage(self.top / "lake" / "t", unnamed=self._unnamed, calls=calls)
-        return self._owned(storage)
+        storage = LocalStorage(
+            self.top / "lake" / "t", unnamed=self._unnamed, calls=calls, doubts=self._doubts
+        )
+        return self._owned(storage, check_sizes=check_sizes)
 
-    def _owned(self, storage: LocalStorage) -> OwnedTable:
+    def _owned(self, storage: LocalStorage, *, check_sizes: bool = False) -> OwnedTable:
         versions = Versions(storage, FORMAT.folder, FORMAT.detect)
-        return OwnedTable(FORMAT, versions, self.meeting.uri, check_sizes=False)
+        return OwnedTable(FORMAT, versions, self.meeting.uri, check_sizes=check_sizes)
 
     def fold(self, owned: OwnedTable) -> list[Result]:
         """Fold the three Deletes; their answers."""
@@ -59,8 +71,8 @@ class Disk:
 
     def after_cuts(self, trees: Iterable[Tree]) -> Iterator[LocalStorage]:
         """The table after each of these power cuts, on a disk that works."""
-        for number, tree in enumerate(trees):
-            top = self.folder / f"cut-{number}"
+        for tree in trees:
+            top = self.folder / f"cut-{next(self._cuts)}"
             lay(tree, top)
             yield LocalStorage(top / "lake" / "t")
 
@@ -125,6 +137,37 @@ def test_what_the_next_committer_tells_is_there_after_any_cut(
         for storage in table.after_cuts(distinct(table.disk.moments[-1].trees())):
             assert table.versions_in(storage)[2:] in ([DELETED], [DELETED, DELETED])
     assert died > 10
+
+
+@both_modes
+def test_the_files_that_proposals_name_are_there_with_their_version(tmp_path: Path, *, unnamed: bool) -> None:
+    """Their writers have synced neither them nor the folders that they made."""
+    table = Disk(tmp_path, unnamed=unnamed)
+    added = append("new", read=2)
+    added.table = table.meeting.uri
+    deleted = table.meeting.table.delete({0: [4]})
+    (file,) = (one.deletion_file for one in deleted.lance.delete.updated_fragments)
+    named = deletion_path(0, file)
+    written = {"data/new-0.lance": b"r" * 1000, named: table.meeting.storage.get(named)}
+    for path, data in written.items():
+        whole = table.top / "lake" / "t" / path
+        whole.parent.mkdir(exist_ok=True)
+        whole.write_bytes(data)
+    group = table.meeting.entries(added, deleted)
+    before = len(table.disk.moments)
+    answers = table.committer(check_sizes=True).fold(group).outcomes
+    assert [one.result for one in answers if not isinstance(one.result, Committed)] == []
+    left = set()
+    for storage in table.after_cuts(
+        distinct(tree for moment in table.disk.moments[before:] for tree in moment.trees())
+    ):
+        count_left = len(list(storage.list("_versions")))
+        left.add(count_left)
+        if count_left > 2:
+            assert {path: storage.get(path) for path in written} == written
+    assert left == {2, 3}
+    for storage in table.after_cuts(distinct(table.disk.moments[-1].trees())):
+        assert len(list(storage.list("_versions"))) == 3
 
 
 @both_modes

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.proving import beginning
 from lakefold_committer.witness import LastCommitted, Reported
-from lakefold_log.topics import Watermarks
+from lakefold_log.anchor import Anchor
+from lakefold_log.questions import Watermarks
 from lakefold_table.errors import FencedError, GapError, RetryError
 from lakefold_table.owner import Owner
 from tests.simulation.runtime import START_S, Event
@@ -41,6 +42,7 @@ class Message:
     value: bytes
     time_us: int
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    leader_epoch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,16 @@ class Broker:
 
     def beginning(self, *, accept_new_log: bool) -> Beginning:
         """Where a committer begins. Raises `GapError`."""
-        reach = Watermarks(self.start, self.end)
-        return beginning(self.stamped, reach, GROUP, self.log, TOPIC, accept_new_log=accept_new_log)
+        return beginning(self.stamped, self, GROUP, self.log, TOPIC, accept_new_log=accept_new_log)
+
+    def reach(self) -> Watermarks:
+        """See `Content`."""
+        return Watermarks(self.start, self.end)
+
+    def first(self, offset: int, below: int) -> Anchor | None:
+        """See `Content`."""
+        found = next((one for one in self.messages if one.offset >= offset), None)
+        return None if found is None or found.offset >= below else Anchor.of(found)  # type: ignore[arg-type]
 
     def answered(self, begin: Beginning) -> list[int]:
         """What the outcomes topic says of entries from there on, as far as it holds them."""

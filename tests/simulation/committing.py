@@ -91,6 +91,9 @@ class Running:
             outcomes_offset=lambda: reporter.outcomes_offset,
             read_back_from=begin.read_back_from,
             owner=reporter.owner,
+            content=broker,
+            unchanged_below=begin.unchanged_below,
+            anchor=begin.anchor,
         )
         claims = Claims(store=partial(self.store.of, self.process))
         committer = PartitionCommitter(
@@ -102,6 +105,7 @@ class Running:
             runtime=Tasks(self.process),
             answered=broker.answered(begin),
             read_back_from=begin.read_back_from,
+            anchor=begin.anchor,
         )
         committer.run(stop)
 

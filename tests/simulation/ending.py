@@ -16,7 +16,7 @@ from tests.simulation import foreign
 from tests.simulation.claiming import THERE
 from tests.simulation.ledger import demand
 from tests.simulation.model import DUPLICATE, INVALID, OUTSIDE, REJECTED, Model
-from tests.simulation.rows import new_fragments, without
+from tests.simulation.rows import without
 from tests.simulation.store import LATEST_PUT_S
 
 if TYPE_CHECKING:
@@ -193,12 +193,5 @@ def _check_table(partition: Partition, uri: str) -> None:
             f"{one.name}: {fault}" for one, fault in faults(Step.whole(None, table.state, line.deletions))
         ]
         demand(not found, "the table's own invariants", f"{uri}: {found}")
-        sent = partition.ledger.sent.values()
-        nameless = {
-            fragment.files[0].path
-            for one in sent
-            if one.key is None
-            for fragment in new_fragments(one.envelope)
-        }
-        files = [live.file for live in line.rows[line.newest].values() if live.file not in nameless]
+        files = [live.file for live in line.rows[line.newest].values()]
         demand(len(files) == len(set(files)), "at-most-once-per-key", f"{uri}: {files}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_log.claims import path_of
 from lakefold_table.entry import Committed, Duplicate
 from tests.simulation.claiming import LATE, NOTHING
-from tests.simulation.rows import Live, Rows, added, without
+from tests.simulation.rows import Live, Rows, added, new_fragments, without
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -151,6 +151,10 @@ def _of_rows(table: Table, sent: Sent) -> set[str]:
         return {INVALID, REJECTED}
     if table.harsh:
         return {COMMITTED, REJECTED, INVALID}
+    live = {one.file for one in table.rows.values()}
+    if any(file.path in live for one in new_fragments(sent.envelope) for file in one.files):
+        # No uuid tells the repetition; if others removed the fragment, nothing does.
+        return {INVALID, COMMITTED} if table.undone else {INVALID}
     found = _of_deletes(table, sent) if sent.kind in DELETING else {COMMITTED}
     return found | {INVALID} if sent.kind == "late file" else found
 

@@ -23,6 +23,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 import lakefold_committer.fold
 import lakefold_committer.opening
+import lakefold_committer.owned
 import lakefold_committer.redeeming
 from lakefold_table.marks import RULES
 
@@ -350,7 +351,7 @@ def know_rules(rules: int) -> None:
 @contextmanager
 def simulated(hub: Hub) -> Iterator[None]:
     """Within it production goes by the simulated clock, and what it logs is told in the transcript."""
-    modules: Sequence[Any] = (lakefold_committer.redeeming,)
+    modules: Sequence[Any] = (lakefold_committer.owned, lakefold_committer.redeeming)
     times = [module.time for module in modules]
     processors = structlog.get_config()["processors"]
     before = list(processors)

@@ -16,7 +16,7 @@ from lakefold_committer.parts import Pace
 from lakefold_table.errors import GapError
 from lakefold_table.marks import RULES
 from lakefold_table.storage.memory import MemoryStorage
-from tests.folding import versions_at
+from tests.folding import FORMAT, versions_at
 from tests.simulation import foreign
 from tests.simulation.ending import MOST_STEPS
 from tests.simulation.model import OUTSIDE
@@ -120,6 +120,7 @@ class Mixture:
                 late=some(),
                 hangs=some() / 4,
                 sleeps=some(),
+                freed=some(),
                 slow_s=random.choice([0.001, 0.004, 0.1]),
             ),
             lose_reports=some(),
@@ -162,6 +163,8 @@ class Scenario:
                 one.producer.late_s, one.producer.removes = mixture.late_s, not mixture.drops
                 one.producer.claims = mixture.claims
                 one.broker.lose = one.broker.refuse = mixture.lose_reports
+            if mixture.harsh and not mixture.cheap_size:
+                world.store.frees = self._free_name
             self._begin("producer", self._produce)
             self._begin("operator", self._operate)
             self._begin("foreign", self._interfere)
@@ -341,8 +344,9 @@ class Scenario:
             if self.mixture.harsh:
                 acts += ["restore", "clean up", "clean up"]
             line = world.line(uri)
-            # Marks whose own version is gone count only where nobody has touched them since.
-            unproven = line.marks is not None and line.marks.version not in numbers
+            # Where a version since our last one is gone, marks count only if nobody has touched them.
+            since = numbers[-1] if line.marks is None else line.marks.version
+            unproven = not {*range(since, numbers[-1])} <= {*numbers}
             what = "commit" if unproven else random.choice(acts)
             if what == "clean up":
                 self._clean_up(uri, numbers)
@@ -357,6 +361,25 @@ class Scenario:
                 "foreign", f"{what} (of {older}) makes version {version} of {uri.rpartition('/')[2]}"
             )
             world.stored(uri, versions_at(uri).path(version), None)
+
+    def _free_name(self, uri: str, path: str) -> None:
+        """Other clients commit the version that is about to arrive and the next one, and remove the first.
+
+        A tag keeps the version before. It stays provable whose marks count: nobody has touched them.
+        """
+        if uri not in self.world.uris or not path.startswith(f"{FORMAT.folder}/"):
+            return
+        line, versions = self.world.line(uri), versions_at(uri)
+        numbers = versions.numbers()
+        if line.marks is None or line.touched or line.marks.version not in numbers:
+            return
+        taken, last = [foreign.ACTS["commit"](uri, 0) for _ in range(2)]
+        for number in (taken, last):
+            self.world.stored(uri, versions.path(number), None)
+        versions.storage.delete(versions.path(taken))
+        line.removed.add(versions.path(taken))
+        self.world.home(uri).ledger.harsh.add(uri)
+        self.hub.tell("foreign", f"takes and frees version {taken} of {uri.rpartition('/')[2]}")
 
     def _clean_up(self, uri: str, numbers: list[int]) -> None:
         """Removes old versions, but those with answers that were not reported, and what proves the marks."""

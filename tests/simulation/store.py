@@ -32,7 +32,8 @@ class Troubles:
     """How often what goes wrong, as probabilities of one call; all 0: a calm store.
 
     `slow_s`: how long a call takes at most, in the calm; `hangs`: how often it takes seconds;
-    `sleeps`: how often the process is stopped (SIGSTOP) at its call and wakes up late.
+    `sleeps`: how often the process is stopped (SIGSTOP) at its call and wakes up late. `freed`: how often
+    others take and free the name of a version while it is on its way.
     """
 
     refuse: float = 0.0
@@ -41,6 +42,7 @@ class Troubles:
     late: float = 0.0
     hangs: float = 0.0
     sleeps: float = 0.0
+    freed: float = 0.0
     slow_s: float = 0.004
 
 
@@ -50,8 +52,8 @@ class Store:
 
     `stored` hears of each object once it is there, with who sent it; `tried` of each put before it is sent;
     `removed` of each object that is removed. `times`: when objects were stored, in µs since 1970.
-    `away`: until when the table of a URI can't be reached; `full`: until when it takes no
-    puts.
+    `frees`: takes and frees the name of what is about to arrive, as other clients may. `away`: until when the
+    table of a URI can't be reached; `full`: until when it takes no puts.
     """
 
     hub: Hub
@@ -63,6 +65,7 @@ class Store:
     times: dict[str, int] = field(default_factory=dict)
     away: dict[str, float] = field(default_factory=dict)
     full: dict[str, float] = field(default_factory=dict)
+    frees: Callable[[str, str], None] | None = None
 
     def of(self, process: Process, uri: str) -> SimulatedStorage:
         """The store of one table as this process sees it."""
@@ -192,6 +195,8 @@ class SimulatedStorage:
             raise self._lost(path, "is still on its way")
         if store.meets(troubles.lose_unstored):
             raise self._lost(path, "not stored")
+        if store.frees is not None and store.meets(troubles.freed):
+            store.frees(self.uri, path)
         put = self._arrive(path, data)
         store.leg()
         if store.meets(troubles.lose_stored):

@@ -10,7 +10,7 @@ import pytest
 
 from lakefold_reader.catching_up import MOST_AT_ONCE, FirstRead, Following
 from lakefold_reader.source import Step, source_on
-from lakefold_reader.tail import tail_of
+from lakefold_reader.tail import Pace, tail_of
 from lakefold_table.errors import RetryError, VersionExpiredError
 from lakefold_table.heads import HEAD_BYTES
 from lakefold_table.storage.memory import MemoryStorage
@@ -91,9 +91,11 @@ def test_versions_come_in_order_and_each_is_read_once(long_table: Folded) -> Non
 
     store.before = out_of_order
     assert [change.version for change in tail_of(source_on(store), 1)] == [*range(2, MANY + 2)]
-    assert sorted(store.reads) == sorted({*store.reads})
-    assert len(store.reads) == MANY + 1
-    assert store.missed == 1
+    # Only the version behind the newest is asked for twice: before that one is handed out, and after.
+    twice = [path for path in {*store.reads} if store.reads.count(path) > 1]
+    assert twice == [long_table.versions.path(MANY + 2)]
+    assert len(store.reads) == MANY + 2
+    assert store.missed == 2
 
 
 def test_reads_are_under_way_together_up_to_a_bound(long_table: Folded) -> None:
@@ -122,7 +124,7 @@ def test_who_does_not_know_how_far_behind_he_is_misses_little(long_table: Folded
 
 def test_a_reader_that_keeps_up_reads_nothing_beforehand(short_table: Folded) -> None:
     store = far(short_table)
-    begun = tail_of(source_on(store), "latest")
+    begun = tail_of(source_on(store), "latest", pace=Pace(clock=lambda: 0.0))
     for _ in range(20):
         short_table.fold(fragments_only(short_table.uri, 1))
         assert [change.version for change in begun] == [short_table.owned.table.version]
@@ -145,9 +147,9 @@ def test_an_error_comes_at_its_place_and_can_be_asked_again(short_table: Folded)
             next(begun)
     broken.clear()
     assert [change.version for change in begun] == [*range(5, 12)]
-    again = [path for path in set(store.reads) if store.reads.count(path) > 1]
-    assert again == [short_table.versions.path(5)]
-    assert store.reads.count(again[0]) == 3
+    again = {path for path in store.reads if store.reads.count(path) > 1}
+    assert again == {short_table.versions.path(5), short_table.versions.path(12)}
+    assert store.reads.count(short_table.versions.path(5)) == 3
 
 
 def test_a_version_that_vanishes_while_others_are_read(short_table: Folded) -> None:

@@ -310,3 +310,40 @@ def test_no_cell_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("lakefold ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [("taill", "did you mean tail?"), ("comitter", "did you mean committer?"), ("zzz", "lists the verbs")],
+)
+def test_a_misspelt_verb_is_refused_with_the_nearest(
+    typed: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run([typed, "x"]) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_a_folder_that_holds_tables_is_answered_with_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(12):
+        (tmp_path / "lake" / f"t{number:02}" / "_versions").mkdir(parents=True)
+    assert cli.run(["log", str(tmp_path / "lake")]) == 2
+    hint = capsys.readouterr().err
+    assert "/lake/t00, " in hint
+    assert hint.rstrip().endswith("/lake/t09, …")
+
+
+def test_columns_fit_a_terminal_and_stay_whole_in_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [(1, "a" * 30 + "z", "b" * 12), (2, "short", "b")]
+    print_columns(("version", "id", "name"), rows, shorten=("id",))
+    assert "a" * 30 + "z" in capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    print_columns(("version", "id", "name"), rows, shorten=("id",))
+    shown = capsys.readouterr().out.splitlines()
+    assert max(map(len, shown)) == 40
+    assert "aaaaaaaa…aaaaaaaz" in shown[1]
+    assert "b" * 12 in shown[1], "only columns that may be shortened are"

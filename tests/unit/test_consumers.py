@@ -93,11 +93,12 @@ def test_where_latest_begins_is_settled_once(table: Folded, source: Source) -> N
 
 def test_what_is_written_of_a_consumer(source: Source) -> None:
     begun = tail_of(source, 2, consumer=NAME)
-    table_id = begun.cursor.table_id
+    at = begun.cursor
     told = json.loads(source.storage.get(f"{FOLDER}/{NAME}.json"))
-    assert (told["form"], told["at"], told["branch"]) == (1, f"lf1:{table_id}::2", "")
+    assert (told["form"], told["at"], told["branch"]) == (1, str(at), "")
     (found,) = Consumers(source).all()
-    assert (found.name, found.at, found.version) == (NAME, Cursor(table_id, "", 2), 2)
+    assert (found.name, found.at, found.version) == (NAME, at, 2)
+    assert str(at) == f"lf1:{at.table_id}::2:{at.mark}:"
     assert abs(datetime.now(UTC) - found.updated_at) < timedelta(minutes=1)
     assert found.created_at == found.updated_at
     assert "/" in found.by

@@ -1,20 +1,30 @@
-"""`lakefold drop`: what it removes in which order, what it leaves behind, and where it is cut short."""
+"""`lakefold drop`: what it removes in which order, what it leaves behind, and where it is cut short.
+
+Promise: dropped-by-a-version (docs/operations.md).
+"""
 
 from __future__ import annotations
 
 import io
 import json
+import shutil
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import lance
 import pytest
 
+from lakefold import dropping
 from lakefold.cli import run
+from lakefold.dropping import condemn
+from lakefold.moving import Consent, There, move_lines
 from lakefold_committer.lines import open_line
 from lakefold_table.dropped import Dropped, Line, read_dropped, write_dropped
-from lakefold_table.entry import Committed, Position
-from lakefold_table.errors import RetryError
+from lakefold_table.entry import Committed, Invalid, Position
+from lakefold_table.errors import PreconditionError, RetryError
 from lakefold_table.lance.manifests.naming import VERSIONS, detect
+from lakefold_table.marks import Why
 from lakefold_table.removing import remove_line, remove_rest
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical
@@ -22,11 +32,12 @@ from lakefold_table.versions import Versions
 from tests.contracts.manifest_stores import Kept
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, opened, versions_at
 from tests.foreign import commit
+from tests.proposals import append as append_rows
 from tests.proposals import creation as create
+from tests.proposals import rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
@@ -86,7 +97,7 @@ def test_a_table_that_is_bound_stays(store: MemoryStorage) -> None:
     before = [*store.everything()]
     MemoryStorage(HERE).delete(versions_at(HERE).path(NEWEST))
     code, told = drop("drop", "--yes")
-    assert (code, "`lakefold detach` first" in told) == (2, True)
+    assert (code, "`lakefold detach` first" in told) == (3, True)
     assert len([*store.everything()]) == len(before) - 1
     assert read_dropped(HERE) is None
 
@@ -151,12 +162,13 @@ def test_the_newest_version_goes_last_and_files_after_it() -> None:
     remove_line(Versions(storage, FORMAT.folder, FORMAT.detect))
     assert versions_at(HERE).numbers() == []
     told: list[int] = []
-    assert remove_rest(storage, told.append, besides={"data/f1-0.lance"}) == 3
-    assert told == [3]
+    # A file, a tag, a claim, and the transaction of each version.
+    assert remove_rest(storage, told.append, besides={"data/f1-0.lance"}) == 7
+    assert told == [7]
     assert [*storage.everything()] == ["data/f1-0.lance"]
 
 
-@pytest.mark.parametrize("left", range(9))
+@pytest.mark.parametrize("left", range(13))
 def test_where_it_is_cut_short_it_is_whole_or_gone(store: MemoryStorage, left: int) -> None:
     """And the same command goes on."""
     write_dropped(HERE, Dropped(0, (Line("", "id", NEWEST, ()),), removing=True))
@@ -165,7 +177,7 @@ def test_where_it_is_cut_short_it_is_whole_or_gone(store: MemoryStorage, left: i
         remove_line(Versions(storage, FORMAT.folder, FORMAT.detect))
         remove_rest(storage, lambda _: None)
     except RetryError:
-        assert left < 8
+        assert left < 12
     check_whole()
     code, told = drop("drop", "--yes")
     assert code == 0, told
@@ -221,15 +233,129 @@ def test_a_folder_on_a_local_disk(tmp_path: Path) -> None:
     table = open_line(uri, "", None)
     assert isinstance(fold_at(table, [create(uri)], 0)[0].result, Committed)
     assert run(["detach", str(path), "--unanswered"]) == 0
-    left = path.with_name("flights.0123abcd.dropped")
-    other = path.with_name("flights.0123abcd.dropped.mine")
-    left.mkdir()
-    other.mkdir()
+    others = [path.with_name("flights.0123abcd.dropped"), path.with_name("flights.dropped")]
+    for other in others:
+        other.mkdir()
     out = io.StringIO()
     with redirect_stdout(out):
         assert run(["drop", str(path), "--yes", "--json"]) == 0
     assert json.loads(out.getvalue()) == {"table": uri, "version": 2}
-    assert {one.name for one in path.parent.iterdir()} == {".lakefold-dropped", other.name}
+    assert {one.name for one in path.parent.iterdir()} == {
+        ".lakefold-dropped",
+        *(other.name for other in others),
+    }, "a folder that only is called like one that was moved aside may be another table"
+
+
+def on_disk(path: Path, *, folded: bool = True) -> str:
+    """A table of two versions that follows no log; `folded`: no more than the second one says so."""
+    uri = canonical(path)
+    if folded:
+        assert isinstance(fold_at(open_line(uri, "", None), [create(uri)], 0)[0].result, Committed)
+        assert run(["detach", str(path), "--unanswered"]) == 0
+    else:
+        lance.write_dataset(rows([1]), str(path))
+    return uri
+
+
+def append_of(uri: str) -> Envelope:
+    return append_rows(uri, rows([2]), 1, "app", 2)
+
+
+def bound(uri: str, *, keep: bool = False) -> str:
+    """Binds the table to the log, as `lakefold adopt` does."""
+    there = There(Position(LOG, 40, "transactions"), "0@0")
+    assert list(move_lines(uri, {}, Why.ADOPTED, there, None, consent=Consent(dropped=keep)))
+    return uri
+
+
+@pytest.mark.parametrize("stage", ["asked", "condemned"])
+def test_a_table_that_is_bound_while_it_is_dropped_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """The prompt may wait for hours; and whoever keeps a condemned table may do so at any moment."""
+    path = tmp_path / "flights"
+    uri = on_disk(path)
+    if stage == "asked":
+        monkeypatch.setattr("click.prompt", lambda *_, **__: bound(uri).rpartition("/")[2])
+    else:
+        monkeypatch.setattr("click.prompt", lambda *_, **__: "flights")
+        rename = Path.rename
+
+        def late(self: Path, target: Path) -> Path:
+            if self == path:
+                bound(uri, keep=True)
+            return rename(self, target)
+
+        monkeypatch.setattr(Path, "rename", late)
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(out):
+        code = run(["drop", str(path)])
+    assert code == 3, out.getvalue()
+    assert "bound to" in out.getvalue()
+    assert isinstance(fold_at(open_line(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
+    assert {one.name for one in tmp_path.iterdir()} <= {".lakefold-dropped", "flights"}
+    dropped = read_dropped(uri)
+    assert dropped is None or not (dropped.removing or dropped.aside)
+
+
+@pytest.mark.parametrize("folded", [False, True], ids=["foreign", "detached"])
+def test_nothing_is_folded_or_bound_once_a_table_is_condemned(tmp_path: Path, *, folded: bool) -> None:
+    """Also by a committer that opened it before, and binds a foreign table by the first entry it folds."""
+    uri = on_disk(tmp_path / "flights", folded=folded)
+    before = open_line(uri, "", None)
+    assert [line.version for line in condemn(uri, {})] == [2 if folded else 1]
+    for table in (before, open_line(uri, "", None)):
+        refused = fold_at(table, [append_of(uri)], 41)[0].result
+        assert isinstance(refused, Invalid)
+        assert refused.message == "the table is being dropped"
+    with pytest.raises(PreconditionError, match="is being dropped"):
+        bound(uri)
+    bound(uri, keep=True)
+    assert isinstance(fold_at(open_line(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
+
+
+class StoppedError(Exception):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("step", range(9))
+def test_a_drop_on_a_local_disk_that_is_cut_short_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """At each step that writes, before and after it; also where files were removed in part."""
+    path = tmp_path / "flights"
+    on_disk(path)
+    steps = 0
+
+    def counted(of: object, name: str, *, partial: Callable[..., object] | None = None) -> None:
+        do = getattr(of, name)
+
+        def stopping(*args: object, **options: object) -> object:
+            nonlocal steps
+            steps += 1
+            if steps - 1 == step:
+                if partial is not None:
+                    partial(*args)
+                raise StoppedError
+            return do(*args, **options)
+
+        monkeypatch.setattr(of, name, stopping)
+
+    counted(dropping, "publish_move")
+    counted(dropping, "write_dropped")
+    counted(Path, "rename")
+    counted(shutil, "rmtree", partial=lambda folder: max((folder / "_versions").iterdir()).unlink())
+    if step < 6:
+        with pytest.raises(StoppedError):
+            run(["drop", str(path), "--yes"])
+    monkeypatch.undo()
+    gone = not path.exists() and not list(tmp_path.glob("*.dropped"))
+    assert gone == (step == 5), "by then only the note is to be written"
+    assert run(["drop", str(path), "--yes"]) == 0
+    assert [one.name for one in tmp_path.iterdir()] == [".lakefold-dropped"]
+    dropped = read_dropped(canonical(path))
+    assert dropped is not None
+    assert (dropped.removing, dropped.aside) == (False, "")
 
 
 def test_where_nothing_is_and_no_broker_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

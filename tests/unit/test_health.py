@@ -1,4 +1,4 @@
-"""The HTTP port answers three paths, and nobody who asks badly keeps a probe from its answer."""
+"""The HTTP port answers four paths, and nobody who asks badly keeps a probe from its answer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import http.client
 import socket
 import threading
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold.verbs.status import parked_tables
 from lakefold_committer.health import MAX_CONNECTIONS, HealthServer
-from lakefold_committer.metrics import Metrics
+from lakefold_committer.metrics import Metrics, ParkedTable, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +47,7 @@ def say(port: int, words: bytes) -> bytes:
         return b"".join(iter(lambda: client.recv(65536), b""))
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/metrics?name[]=x"])
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/parked", "/metrics?name[]=x"])
 def test_what_is_named_is_served(port: int, path: str) -> None:
     status, body, headers = ask(port, path)
     assert status == 200
@@ -126,3 +128,15 @@ def test_who_leaves_in_the_middle_is_no_error(port: int, capfd: pytest.CaptureFi
         client.close()
     assert ask(port, "/livez")[0] == 200
     assert capfd.readouterr() == ("", "")
+
+
+def test_parked_tables_are_named_with_what_keeps_them() -> None:
+    metrics = Metrics()
+    parked = ParkedTable("file:///lake/t", "b", 3, 7, 2, 1.5, "it is away", "mount it")
+    metrics.watch(3, lambda: Standing(9, parked=(parked,)), lambda: 9)
+    with HealthServer(HOST, 0, metrics, lambda: "", lambda: "ready") as server:
+        assert parked_tables(HOST, server.port, ANSWER_SECONDS) == [asdict(parked)]
+        metrics.forget(3)
+        assert parked_tables(HOST, server.port, ANSWER_SECONDS) == []
+    assert parked_tables(HOST, server.port, ANSWER_SECONDS) is None
+    assert parked_tables(HOST, 0, ANSWER_SECONDS) is None

@@ -126,6 +126,10 @@ def twice(fragments: list[DataFragment]) -> None:
     fragments[1].files.add(path="x.lance", fields=[1], column_indices=[0])
 
 
+def named_alike(fragments: list[DataFragment]) -> None:
+    fragments[3].files[0].path = fragments[1].files[0].path
+
+
 def all_deleted(fragments: list[DataFragment]) -> None:
     fragments[1].deletion_file.num_deleted_rows = 3
 
@@ -223,6 +227,7 @@ BROKEN: dict[str, list[LanceState]] = {
         built(AFTER, fragments=with_versions("last_updated", 4, 1)),
         built(AFTER, fragments=with_versions("last_updated", 3, 99)),
     ],
+    "files-lie-once": [built(AFTER, fragments=named_alike)],
     "marks-grow": [built(AFTER, marked(0))],
     "counts-add-up": [
         clone(AFTER, fragments=Fragments(AFTER.fragments.chunks, Tally(4, 1, 12, 1, 1))),

@@ -1,12 +1,16 @@
-"""Idempotency keys: what was folded is told, what was not is folded, what can't be told is said so."""
+"""Idempotency keys: what was folded is told, what was not is folded, what can't be told is said so.
+
+Promises: keyless-repeats, batches-remembered (docs/operations.md).
+"""
 
 import pytest
 
+from lakefold_committer.fold import LATEST_US
 from lakefold_committer.keys import Keys
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.batches import MAX_INTERVALS, AppMark
 from lakefold_table.entry import Duplicate, Invalid
-from lakefold_table.marks import MAX_APPS, MAX_UUIDS, SILENT_APP_US, Marks
+from lakefold_table.marks import KEPT_APPS, MAX_APPS, MAX_UUIDS, SILENT_APP_US, Marks
 from tests.folding import DAY, START_US, append, entry
 
 
@@ -75,11 +79,22 @@ def test_the_newest_uuids_are_kept() -> None:
     assert seen(Keys(marks), append("u10")) == Duplicate(10)
 
 
-def test_apps_that_are_silent_for_long_are_forgotten() -> None:
+def test_apps_that_are_silent_for_long_are_forgotten_if_many_others_came_since() -> None:
+    apps = {
+        f"app-{number}": AppMark(((0, 0),), recent=((0, 10_000 - number),), time_us=START_US)
+        for number in range(KEPT_APPS + 9)
+    }
+    keys = Keys(Marks(apps=apps))
+    add(keys, append(app="new", batch=1), 20_000, START_US + 80 * DAY)
+    assert len(keys.marks(START_US + SILENT_APP_US - 1).apps) == KEPT_APPS + 10
+    kept = set(keys.marks(START_US + SILENT_APP_US).apps)
+    assert kept == {"new", *(f"app-{number}" for number in range(KEPT_APPS - 1))}
+
+
+def test_a_clock_makes_no_app_forgotten_in_a_table_of_few() -> None:
     keys = Keys(Marks(apps={"old": AppMark(((0, 0),), time_us=START_US)}))
-    add(keys, append(app="new", batch=1), 1, START_US + 80 * DAY)
-    assert set(keys.marks(START_US + SILENT_APP_US - 1).apps) == {"old", "new"}
-    assert set(keys.marks(START_US + SILENT_APP_US).apps) == {"new"}
+    add(keys, append(app="new", batch=1), 1, LATEST_US)
+    assert set(keys.marks(LATEST_US).apps) == {"old", "new"}
 
 
 @pytest.mark.parametrize(("length", "refused"), [(256, False), (257, True), (100_000, True)])

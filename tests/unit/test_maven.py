@@ -35,9 +35,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_settings_it_is_maven_central(home: Path) -> None:
-    assert find_repository() == Repository(CENTRAL)
+    assert find_repository() == CENTRAL
     (home / ".m2" / "settings.xml").write_text("<settings/>")
-    assert find_repository() == Repository(CENTRAL)
+    assert find_repository() == CENTRAL
 
 
 @pytest.mark.parametrize("mirror_of", ["*", "central", "external:*", "other, central", "*,!other"])
@@ -53,7 +53,7 @@ def test_a_mirror_of_central_is_taken_with_its_login(
 @pytest.mark.parametrize("mirror_of", ["other", "*,!central", "external:http:*"])
 def test_a_mirror_of_something_else_is_not(mirror_of: str, home: Path) -> None:
     (home / ".m2" / "settings.xml").write_text(SETTINGS.format(mirror_of=mirror_of))
-    assert find_repository() == Repository(CENTRAL)
+    assert find_repository() == CENTRAL
 
 
 def test_the_settings_of_an_installed_maven_count_too(home: Path) -> None:

@@ -1,4 +1,7 @@
-"""Versions that only bind a table to a log, or to none: what they leave as it was, and who goes by them."""
+"""Versions that only bind a table to a log, or to none: what they leave as it was, and who goes by them.
+
+Promise: positions-never-go-back (docs/operations.md).
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -87,12 +90,17 @@ class Racing(Versions):
             commit(HERE, "delete")
         return super().exists(version)
 
-    def publish(self, publication: Publication, sure: Callable[[], None] | None = None) -> Published:
+    def publish(
+        self,
+        publication: Publication,
+        sure: Callable[[], None] | None = None,
+        follows: Callable[[], bool] | None = None,
+    ) -> Published:
         """See `Versions.publish`."""
         if self.races:
             self.races -= 1
             commit(HERE, "delete")
-        return super().publish(publication, sure)
+        return super().publish(publication, sure, follows)
 
 
 def test_a_move_changes_nothing_but_the_marks() -> None:

@@ -50,6 +50,7 @@ class Message:
     value: bytes
     time_us: int = 0
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    leader_epoch: int | None = None
 
 
 @dataclass

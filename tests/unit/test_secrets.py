@@ -10,6 +10,7 @@ import structlog
 
 from lakefold.cli import run
 from lakefold.masking import masked
+from lakefold.settings import read_settings, variable_of
 from lakefold_log.admin import KafkaConfig
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
@@ -124,3 +125,31 @@ def test_a_login_is_no_part_of_a_name_and_is_told_by_no_error() -> None:
     assert SECRET not in f"{table.value!r} {brokers.value!r}"
     assert "storage options" in table.value.hint
     assert "sasl.password" in brokers.value.hint
+
+
+@pytest.mark.parametrize(
+    ("flags", "variable"),
+    [
+        (("--kafka", f"sasl.password={SECRET}"), "LAKEFOLD_KAFKA__SASL_PASSWORD"),
+        (("--kafka", f"ssl.key.password={SECRET}"), "LAKEFOLD_KAFKA__SSL_KEY_PASSWORD"),
+        (
+            ("--storage-option", f"aws_secret_access_key={SECRET}"),
+            "LAKEFOLD_STORAGE_OPTIONS__AWS_SECRET_ACCESS_KEY",
+        ),
+        (("--kafka", "security.protocol=SSL"), ""),
+    ],
+)
+def test_a_secret_given_as_a_flag_is_warned_of_with_the_variable_to_set(
+    flags: tuple[str, str], variable: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*PRINT, *flags]) == 0
+    out, err = capfd.readouterr()
+    assert SECRET not in out + err
+    assert ("process list" in err) == bool(variable)
+    assert variable in err
+
+
+def test_the_variable_that_a_warning_names_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting, option in (("kafka", "sasl.password"), ("storage_options", "aws_session_token")):
+        monkeypatch.setenv(variable_of(setting, option), SECRET)
+        assert getattr(read_settings({}), setting) == {option: SECRET}

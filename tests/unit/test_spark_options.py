@@ -118,7 +118,7 @@ def test_a_read_without_a_table_is_refused() -> None:
 
 @pytest.mark.parametrize("use", list(Use))
 def test_what_has_no_meaning_for_a_use_is_refused_with_what_has(use: Use) -> None:
-    value = {"columns": "a", "readChangeFeed": "true", "failOnDataLoss": "false"}
+    value = {"columns": "a", "readChangeFeed": "true", "failOnDataLoss": "false", "misfits": "null"}
     for option in OPTIONS:
         text = value.get(option.name, "1")
         if "imestamp" in option.name:

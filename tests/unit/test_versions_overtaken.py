@@ -1,4 +1,7 @@
-"""A place that is free may have been taken before: what is put there must follow the newest version."""
+"""A place that is free may have been taken before: what is put there must follow the newest version.
+
+Promise: in-the-line (docs/operations.md).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,15 @@ from lakefold_table.format import Publication
 from lakefold_table.lance.manifests.naming import Scheme, detect
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import Hold, MemoryStorage
-from lakefold_table.versions import HINT, LOOK_SECONDS, PROVEN_SECONDS, Published, Versions, seconds
+from lakefold_table.versions import (
+    HINT,
+    LOOK_SECONDS,
+    PROVEN_SECONDS,
+    RECENT_SECONDS,
+    Published,
+    Versions,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -307,9 +318,10 @@ def counting() -> Iterator[Counting]:
 def test_a_line_that_is_written_to_all_the_time_is_looked_at_once_a_version(
     counting: Counting, monkeypatch: pytest.MonkeyPatch, *, in_order: bool
 ) -> None:
-    """And never listed again, however long that goes on; notes are looked for where clients leave them.
+    """However long that goes on; notes are looked for where clients leave them.
 
-    On a local disk, which doesn't list in order, it is looked once more for the version before.
+    Behind the put a store that is reached over a network lists its first names. A local disk, which doesn't
+    list in order, is asked once more for the version before, and never lists again.
     """
     counting.lists_in_order = in_order
     monkeypatch.setattr(MemoryStorage, "cheap_size", not in_order)
@@ -320,12 +332,83 @@ def test_a_line_that_is_written_to_all_the_time_is_looked_at_once_a_version(
     for version in range(2, 10):
         line.clock.now += PROVEN_SECONDS - 1
         assert line.publish(version) is Published.OURS
-    assert counting.asked == (["size", "put"] if in_order else ["size", "hint", "put", "size"]) * 8
+    each = ["size", "put", "first"] if in_order else ["size", "hint", "put", "size"]
+    assert counting.asked == each * 8
     counting.asked.clear()
     line.clock.now += PROVEN_SECONDS + 1
     assert line.publish(10) is Published.OURS
-    last = ["first", "size", "put"] if in_order else ["list", "size", "put", "size"]
+    last = ["first", "size", "put", "first"] if in_order else ["list", "size", "put", "size"]
     assert counting.asked == last
+
+
+def test_the_listing_behind_a_put_stands_for_the_look_before_the_next(
+    counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.lists_in_order = True
+    monkeypatch.setattr(MemoryStorage, "cheap_size", False)
+    clock = Clock()
+    line = Line(counting, clock, Versions(counting, "_versions", detect, clock=clock))
+    line.publish(1)
+    counting.asked.clear()
+    assert [line.publish(version) for version in (2, 3)] == [Published.OURS] * 2
+    assert counting.asked == ["put", "first"] * 2
+    clock.now += RECENT_SECONDS + 0.01
+    counting.asked.clear()
+    assert line.publish(4) is Published.OURS
+    assert counting.asked == ["size", "put", "first"]
+
+
+@pytest.fixture
+def far(line: Line, monkeypatch: pytest.MonkeyPatch) -> Line:
+    """The same line on a store that is reached over a network."""
+    monkeypatch.setattr(MemoryStorage, "cheap_size", False)
+    line.versions = Versions(line.store, "_versions", detect, clock=line.clock)
+    assert line.versions.latest() == 2
+    return line
+
+
+def test_what_took_a_name_that_was_freed_is_not_published(far: Line) -> None:
+    """Others commit twice between look and put, and remove the first; a tag keeps the version before."""
+    with stopped_at_the_put(far, 3) as put:
+        far.others(3, 4)
+        far.remove(3)
+    with pytest.raises(StopError, match="version 3 was put, but the newest is 4"):
+        put.result(30)
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_whether_later_versions_follow_ours_is_for_the_caller_to_say(far: Line, *, follows: bool) -> None:
+    far.others(4)
+    publication = Publication(3, Scheme.V2.path(3), [b"ours", b"rest"])
+    far.store.put(publication.path, publication.buffers)
+    if follows:
+        assert far.versions.publish(publication, follows=lambda: True) is Published.OURS
+    else:
+        with pytest.raises(StopError, match="version 3 was put, but the newest is 4"):
+            far.versions.publish(publication, follows=lambda: False)
+
+
+def test_a_store_that_records_versions_elsewhere_is_not_listed_behind_a_put(
+    counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryStorage, "cheap_size", False)
+    monkeypatch.setattr(Counting, "forget_versions", lambda _: None, raising=False)
+    counting.lists_in_order = True
+    line = Line(counting, Clock(), Versions(counting, "_versions", detect))
+    line.publish(1)
+    counting.asked.clear()
+    assert line.publish(2) is Published.OURS
+    assert counting.asked == ["size", "put"]
+
+
+def test_a_line_that_is_doubted_is_listed_before_the_next_put(counting: Counting) -> None:
+    line = Line(counting, Clock(), Versions(counting, "_versions", detect))
+    line.versions._clock = line.clock
+    line.publish(1)
+    line.versions.doubt()
+    counting.asked.clear()
+    assert line.publish(2) is Published.OURS
+    assert counting.asked == ["list", "size", "put", "size"]
 
 
 def test_a_put_that_took_long_is_looked_after(line: Line) -> None:

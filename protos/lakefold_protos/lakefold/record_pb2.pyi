@@ -46,6 +46,7 @@ class FoldRecord(_message.Message):
     RULES_FIELD_NUMBER: _builtins.int
     DEEDS_FIELD_NUMBER: _builtins.int
     DEED_OF_FIELD_NUMBER: _builtins.int
+    LAST_DIGEST_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """The log, as in lakefold.log.v1.Position."""
     topic_id: _builtins.str
@@ -65,6 +66,11 @@ class FoldRecord(_message.Message):
     """Of the committer that owned the table."""
     rules: _builtins.int
     """Version of the rules it was folded under."""
+    last_digest: _builtins.bytes
+    """Tells the last entry from any other at its offset: the first 8 bytes of the SHA-256 of the log's time in
+    microseconds as decimal digits, a space, and the message's value. Empty in a version that folded no entry, in
+    one of a file log, and in those of older releases.
+    """
     @_builtins.property
     def committed_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Each minus the one before it; the first minus first_offset. Fields 8 to 11 run parallel to it."""
@@ -115,10 +121,11 @@ class FoldRecord(_message.Message):
         rules: _builtins.int = ...,
         deeds: _abc.Iterable[_builtins.str] | None = ...,
         deed_of: _abc.Iterable[_builtins.int] | None = ...,
+        last_digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "base_version", b"base_version", "cluster_id", b"cluster_id", "committed_offsets", b"committed_offsets", "deed_of", b"deed_of", "deeds", b"deeds", "epoch", b"epoch", "first_fragment_id", b"first_fragment_id", "first_offset", b"first_offset", "first_time_us", b"first_time_us", "last_offset", b"last_offset", "last_time_us", b"last_time_us", "num_fragment_ids", b"num_fragment_ids", "partition", b"partition", "rebased", b"rebased", "refused", b"refused", "rows_added", b"rows_added", "rows_deleted", b"rows_deleted", "rules", b"rules", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "base_version", b"base_version", "cluster_id", b"cluster_id", "committed_offsets", b"committed_offsets", "deed_of", b"deed_of", "deeds", b"deeds", "epoch", b"epoch", "first_fragment_id", b"first_fragment_id", "first_offset", b"first_offset", "first_time_us", b"first_time_us", "last_digest", b"last_digest", "last_offset", b"last_offset", "last_time_us", b"last_time_us", "num_fragment_ids", b"num_fragment_ids", "partition", b"partition", "rebased", b"rebased", "refused", b"refused", "rows_added", b"rows_added", "rows_deleted", b"rows_deleted", "rules", b"rules", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Invalid, Rejected
-from lakefold_table.format import ALONE, Accepted, Observed, Publication, Stamps
+from lakefold_table.format import ALONE, Accepted, CopyFile, Observed, Publication, Stamps
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
 from lakefold_table.lance.conflicts.footprint import RowsTouched
 from lakefold_table.lance.conflicts.matrix import DETAILED
@@ -21,11 +21,13 @@ from lakefold_table.lance.conflicts.verdicts import COMPATIBLE
 from lakefold_table.lance.creation import creation_fault, first_head, version_to_create
 from lakefold_table.lance.invariants import check
 from lakefold_table.lance.judged import affected_rows, known_version, proposed_footprint, published_footprint
-from lakefold_table.lance.manifests.codec import encode_file
+from lakefold_table.lance.manifests.codec import assemble_file, encode_transaction
 from lakefold_table.lance.manifests.features import Flag, flags_of, set_flag
-from lakefold_table.lance.manifests.naming import Scheme
+from lakefold_table.lance.manifests.naming import Scheme, transaction_name, transaction_path
 from lakefold_table.lance.manifests.packed import unpacked
 from lakefold_table.lance.merging import APPEND, did, merged, sharing_beside
+from lakefold_table.lance.new_files import new_places
+from lakefold_table.lance.old_releases import note_data_format
 from lakefold_table.lance.operations import Kind, clone, kind_of, overwrite
 from lakefold_table.lance.operations.change import NOTHING, Change, Proposal
 from lakefold_table.lance.operations.rules import RULES
@@ -36,7 +38,7 @@ from lakefold_table.lance.working import Working
 from lakefold_table.marks import PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Entry
@@ -47,12 +49,25 @@ LIBRARY, LIBRARY_VERSION = "lakefold", "0.1.0"
 
 
 class LanceDraft:
-    """Builds the version after `state` (None: the table's first one)."""
+    """Builds the version after `state` (None: the table's first one).
 
-    def __init__(self, state: LanceState | None, observed: Observed) -> None:
+    `transaction_file`: the version's transaction is written to a file of its own as well, which the manifest
+    names. Lance clients before 14 find it only there.
+    """
+
+    def __init__(
+        self,
+        state: LanceState | None,
+        observed: Observed,
+        entries: Sequence[Entry] = (),
+        *,
+        transaction_file: bool = True,
+    ) -> None:
+        self._transaction_file = transaction_file
         self._state = state
         self._scheme = Scheme.V2 if state is None else state.scheme
         self._table = Working(state, observed)
+        self._table.look_up([place for one in entries for place in new_places(one)])
         self._meanings = None if state is None else Meanings(state, observed)
         self._transactions: list[Transaction] = []
         self._history = History(0, {}, 0) if state is None else state.history
@@ -95,6 +110,9 @@ class LanceDraft:
             change = self._clone(envelope) if kind is Kind.CLONE else self._creation(envelope)
         if not isinstance(change, Change):
             return change
+        fault = self._table.files_fault(change)
+        if fault is not None:
+            return fault
         if not self._may_join(entry):
             return None
         rebased = envelope.lance.read_version < self._base
@@ -172,7 +190,12 @@ class LanceDraft:
             head, deletions=fragments.has_deletions
         )
         packed = table.packed if len(self._transactions) == 1 else None
-        buffers = encode_file(head, fragments, table.index_section, transaction, packed)
+        encoded = encode_transaction(transaction, packed)
+        copy = None
+        if self._transaction_file:
+            head.transaction_file = transaction_name(transaction.read_version, encoded)
+            copy = CopyFile(transaction_path(head.transaction_file), encoded)
+        buffers = assemble_file(head, fragments, table.index_section, encoded)
         state = LanceState(
             head,
             fragments,
@@ -182,10 +205,11 @@ class LanceDraft:
             table.columns,
             self._scheme,
             table.file_version,
+            table.live_files(fragments),
         )
         check(self._state, state)
         path = self._scheme.path(head.version)
-        return state, Publication(head.version, path, buffers, tuple(table.before.values()))
+        return state, Publication(head.version, path, buffers, tuple(table.before.values()), copy)
 
     def _remember(self, footprint: Footprint) -> None:
         """What this entry did, for those after it in the same version.
@@ -306,6 +330,7 @@ class LanceDraft:
             head.max_fragment_id = numbering.max_id
         head.next_row_id = numbering.next_row_id
         self._note_file_versions(head)
+        note_data_format(head, legacy=self._table.columns.legacy)
         return head
 
     def _note_file_versions(self, head: Manifest) -> None:

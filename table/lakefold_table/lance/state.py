@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
+from lakefold_table.lance.carrying import keeps_metadata, transaction_uuid
 from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.conflicts.footprint import MEM_WAL
 from lakefold_table.lance.manifests.features import check_readable
+from lakefold_table.lance.manifests.live_files import BYTES_OF_FILE, LiveFiles
 from lakefold_table.lance.manifests.naming import transaction_path
 from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.lance.schemas.columns import Columns, columns_of
@@ -43,7 +45,7 @@ class LanceState:
     `head` is the manifest without fragments (not to be changed); `index_section` its index section.
     `transaction` is what made this version (an Append without its fragments), None where that isn't known.
     `scheme` is how the table names its versions. `file_version` is that of its data files, None where nothing
-    tells it yet.
+    tells it yet. `files` tells which fragment has a data file.
     """
 
     head: Manifest
@@ -54,6 +56,7 @@ class LanceState:
     columns: Columns
     scheme: Scheme
     file_version: FileVersion | None
+    files: LiveFiles
 
     @property
     def version(self) -> int:
@@ -75,6 +78,16 @@ class LanceState:
     def properties(self) -> Mapping[str, str]:
         """The properties of the version's own transaction; empty where it has none."""
         return {} if self.transaction is None else self.transaction.transaction_properties
+
+    @property
+    def uuid(self) -> str:
+        """That of the transaction that made the version; empty where nothing tells it."""
+        return transaction_uuid(self.transaction, self.head.transaction_file)
+
+    @property
+    def keeps_metadata(self) -> bool:
+        """Whether the table's metadata are those of the version before, so far as can be told."""
+        return keeps_metadata(self.transaction)
 
     @property
     def told_in(self) -> str:
@@ -100,7 +113,7 @@ class LanceState:
     def memory_bytes(self) -> int:
         """About how many bytes it takes in memory: what its manifest has, and objects around that."""
         encoded = self.fragments.size + len(self.index_section) + self.head.ByteSize()
-        return 2 * encoded + MEMORY_OF_OBJECTS
+        return 2 * encoded + MEMORY_OF_OBJECTS + BYTES_OF_FILE * self.fragments.count
 
     @property
     def schema(self) -> Sequence[Field]:
@@ -147,6 +160,7 @@ def state_of(file: ManifestFile, scheme: Scheme, where: str = "") -> LanceState:
         columns_of(file.head.fields, file_version),
         scheme,
         file_version,
+        LiveFiles.of(file.fragments, file.head.base_paths),
     )
 
 

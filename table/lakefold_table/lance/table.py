@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from lakefold_table.entry import Conflict, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Deed, Needs
+from lakefold_table.lance.carrying import keeps_metadata
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
 from lakefold_table.lance.conflicts.reading import PLAIN
 from lakefold_table.lance.draft import LanceDraft
@@ -18,6 +19,7 @@ from lakefold_table.lance.manifests.codec import decode_file, decode_head, index
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme, detect, transaction_path
 from lakefold_table.lance.merging import sharing_beside
+from lakefold_table.lance.old_releases import check_up_to_date
 from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.state import LanceState, state_of
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from lakefold_table.lance.conflicts import Footprint
     from lakefold_table.lance.manifests.plain import Plain
 
-REWRITE_METADATA = frozenset({Kind.RESTORE, Kind.CLONE, Kind.OVERWRITE, Kind.UNKNOWN})
-"""Kinds of operation after which the table's metadata may be another version's, another table's or gone."""
 LEAVING_INDICES = frozenset(
     {
         Kind.APPEND,
@@ -48,9 +48,12 @@ LEAVING_INDICES = frozenset(
 
 
 class LanceFormat:
-    """The format's rules; it holds nothing."""
+    """The format's rules. `transaction_files`: as `transaction_file` of each `LanceDraft`."""
 
     folder = VERSIONS
+
+    def __init__(self, *, transaction_files: bool = True) -> None:
+        self.transaction_files = transaction_files
 
     def detect(self, names: Iterable[str]) -> Scheme | None:
         """The naming that the file names in `folder` follow, None where no version is among them."""
@@ -87,14 +90,16 @@ class LanceFormat:
         footprint = published_footprint(transaction, index_section(data, head, where))
         properties = {} if transaction is None else dict(transaction.transaction_properties)
         kind = footprint.kind
-        keeps = transaction is not None and kind not in REWRITE_METADATA
-        if transaction is not None and kind is Kind.UPDATE_CONFIG:
-            keeps = not transaction.update_config.HasField("table_metadata_updates")
+        keeps = keeps_metadata(transaction)
         return Deed(head.version, kind.value, properties, kind is Kind.CLONE, footprint, told_in, keeps)
 
     def check_writable(self, state: LanceState, where: str = "") -> None:
-        """Raises `InvalidError` where the table uses features that a writer must know and we don't."""
+        """Raises `InvalidError` where the table uses features that a writer must know and we don't.
+
+        Also where an old release of Lance left something in it that only Lance can bring up to date.
+        """
         check_writable(state.head, where)
+        check_up_to_date(state, where)
 
     def needs(self, state: LanceState | None, entries: Sequence[Entry]) -> Needs:
         """What the operations of these entries ask for, and what is needed to judge old read versions."""
@@ -137,15 +142,18 @@ class LanceFormat:
             follows = version == newest + 1
             history = history.extended(version, footprint) if follows else History(version, {}, version)
             newest = version
-        return replace(foreign, history=history)
+        files = state.files.followed_by_foreign(state.fragments, foreign.fragments, foreign.head.base_paths)
+        return replace(foreign, history=history, files=files)
 
     def sharing(self, state: LanceState | None) -> Sharing:
         """With which others an entry may share a version: with any where it is refused anyway."""
         return sharing_beside(state)
 
-    def draft(self, state: LanceState | None, observed: Observed) -> LanceDraft:
+    def draft(
+        self, state: LanceState | None, observed: Observed, entries: Sequence[Entry] = ()
+    ) -> LanceDraft:
         """Begins the version after `state`."""
-        return LanceDraft(state, observed)
+        return LanceDraft(state, observed, entries, transaction_file=self.transaction_files)
 
 
 def _scheme(path: str, version: int, where: str) -> Scheme:

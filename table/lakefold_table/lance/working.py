@@ -12,14 +12,18 @@ from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection, Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.indexing.indices import SIFTING, coverage, without_idle
 from lakefold_table.lance.indexing.reuse import remapped
+from lakefold_table.lance.manifests.chunks import place_of
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.manifests.fragments import PORTION, Fragments, Numbered
+from lakefold_table.lance.manifests.live_files import LiveFiles, place_of_file, places_of
+from lakefold_table.lance.merging import DELETE
+from lakefold_table.lance.new_files import NewFiles
 from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deletions import deletion_path
 from lakefold_table.lance.rows.numbering import Numbering
 from lakefold_table.lance.schemas.columns import columns_of, some
 from lakefold_table.lance.schemas.data_files import FILE_VERSIONS
-from lakefold_table.lance.schemas.fragment_files import twice_fault
+from lakefold_table.lance.schemas.fragment_files import new_files, twice_fault
 from lakefold_table.lance.validity import file_fault, new_fragment_fault
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_table.format import NewFile, Observed
     from lakefold_table.lance.manifests.chunks import Chunk
+    from lakefold_table.lance.manifests.live_files import Places
     from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.lance.manifests.plain import Plain
     from lakefold_table.lance.operations.change import Change
@@ -42,13 +47,14 @@ class Working:
     `head` is the manifest without fragments, `version` the number of the version in the making. `new` are the
     fragments added so far, `proposed` each of them as its entry proposed it, encoded. `packed`: fragments
     that the first entry brought so, which are not among them. `before` are the files to write before the
-    version is put, by path.
+    version is put, by path. `keeps_files_apart`: whether a data file that a fragment has is a fault.
     """
 
     def __init__(self, state: LanceState | None, observed: Observed) -> None:
         self.observed = observed
         self.head = Manifest() if state is None else state.head
         self.version = 1 if state is None else state.version + 1
+        self.keeps_files_apart = True
         self.file_version = None if state is None else state.file_version
         self.columns = columns_of((), None) if state is None else state.columns
         self.new: list[Numbered] = []
@@ -62,6 +68,8 @@ class Working:
         self._sifted: Sequence[IndexMetadata] | None = None
         self._live = Fragments() if state is None else state.fragments
         self._opened = self._live.opened()
+        self._files_before = LiveFiles.of(self._live, ()) if state is None else state.files
+        self._files = NewFiles(self._files_before, self._fragment)
         self._known: dict[int, DataFragment] = {}
         self._replaced: dict[int, DataFragment] = {}
         self._removed: set[int] = set()
@@ -196,6 +204,8 @@ class Working:
         if change.indices is not None:
             self._take_indices(change.indices)
         if change.whole is not None:
+            self._files_before = LiveFiles.of(change.whole, self.head.base_paths)
+            self._files = NewFiles(self._files_before, self._fragment)
             self._live, self._replaced, self._removed, self.new = change.whole, {}, set(), []
             self._opened, self._known = self._live.opened(), {}
             self._chunks = ()
@@ -218,6 +228,62 @@ class Working:
             self._take_indices(without_idle(self.indices, self.taken))
             self._sifted = self._indices
 
+    def look_up(self, places: Collection[str]) -> None:
+        """Finds out together whether fragments have these data files; entries will bring them."""
+        self._files.look_up(places)
+
+    def files_fault(self, change: Change) -> Invalid | None:
+        """Why a change can't have its new data files: a fragment of the table has one of them already."""
+        if change.whole is not None or not self.keeps_files_apart:
+            return None
+        if change.packed is not None:
+            found = self._files.owner_among(change.packed.hashes, change.packed.name, self._places)
+            return None if found is None else _owned_fault(*found)
+        places = self._places
+        new = [place_of_file(file, places) for one in change.added for file in one.files]
+        new += [place for place, _ in self._files_of_replaced(change)]
+        self._files.look_up(new)
+        seen = set[str]()
+        for place in new:
+            owner = self._files.owner(place, places)
+            if owner is not None:
+                return _owned_fault(place, owner)
+            if place in seen:
+                return Invalid(
+                    f"data file {place} would belong to two fragments, so its rows would be there twice",
+                    "write the rows of each fragment into files of its own",
+                )
+            seen.add(place)
+        return None
+
+    def live_files(self, fragments: Fragments) -> LiveFiles:
+        """Which of these fragments has a data file: they are the list after all entries."""
+        return self._files_before.followed(fragments, self.head.base_paths, self._files.levels)
+
+    @property
+    def _places(self) -> Places:
+        return places_of(self.head.base_paths)
+
+    def _files_of_replaced(self, change: Change) -> Iterator[tuple[str, int]]:
+        """The files that fragments of the table get, with the fragments' ids."""
+        if not change.replaced or change.transaction.WhichOneof("operation") == DELETE:
+            return
+        there = self.get(change.replaced)
+        for number, after in change.replaced.items():
+            before = there[number]
+            if [one.path for one in before.files] != [one.path for one in after.files]:
+                places = self._places
+                for file in new_files(before, after):
+                    yield place_of_file(file, places), number
+
+    def _fragment(self, number: int) -> DataFragment | None:
+        """The fragment of this id as the entries so far left it, also one that a large Append brought."""
+        for chunk in self._chunks:
+            at = place_of(chunk.ids, number)
+            if at is not None:
+                return DataFragment.FromString(chunk.records()[at])
+        return self.get([number]).get(number)
+
     def fragments(self) -> Fragments:
         """The complete list after all entries."""
         new = sorted(self.new, key=lambda one: one.id)
@@ -235,6 +301,8 @@ class Working:
                 continue
             if after is None or number in change.removed or after.deletion_file != before.deletion_file:
                 self.before.pop(deletion_path(number, before.deletion_file), None)
+        for place, number in self._files_of_replaced(change):
+            self._files.add(place, number)
         self._removed |= change.removed
         self._replaced.update(
             (number, one) for number, one in change.replaced.items() if number not in change.removed
@@ -242,10 +310,14 @@ class Working:
         self._note_files(change.replaced.values())
 
     def _add(self, fragments: Sequence[DataFragment]) -> tuple[int, int, int]:
+        places = self._places
         plain = [fragment.SerializeToString(deterministic=True) for fragment in fragments]
         numbered = self.numbering.number(fragments, plain, self.version)
         self.proposed += plain
         self.new += numbered
+        for one, fragment in zip(numbered, fragments, strict=True):
+            for file in fragment.files:
+                self._files.add(place_of_file(file, places), one.id)
         self._note_files(fragments)
         rows = sum(one.physical_rows - one.deleted_rows for one in numbered)
         return rows, numbered[0].id if numbered else 0, len(numbered)
@@ -253,6 +325,8 @@ class Working:
     def takes(self, plain: Plain) -> bool:
         """Whether nothing is wrong with a usual Append; where not, what that is must be looked for."""
         if plain.shape not in self.columns.sound or self.numbering.room_fault(1, plain.rows) is not None:
+            return False
+        if self.keeps_files_apart and not self._files.is_new(plain.place):
             return False
         sizes = self.observed.sizes
         return plain.path not in sizes or (
@@ -264,12 +338,14 @@ class Working:
         one = self.numbering.number_plain(plain.record, plain.rows, self.version)
         self.proposed.append(plain.record)
         self.new.append(one)
+        self._files.add(plain.place, one.id)
         self.new_file_versions.add(plain.shape[0][:2])
         return one.id
 
     def _add_packed(self, packed: Packed) -> tuple[int, int, int]:
         """As `_add`, for the first entry of a version."""
         self.packed, self._chunks = packed, self.numbering.number_packed(packed, self.version)
+        self._files.add_many(packed.hashes, packed.files_of_fragments() + self._chunks[0].first_id)
         self._note_files(packed.kinds)
         return sum(packed.rows), self._chunks[0].first_id, packed.count
 
@@ -297,3 +373,10 @@ class Working:
     def _numbering(self) -> Numbering:
         highest = self.head.max_fragment_id if self.head.HasField("max_fragment_id") else None
         return Numbering(self._live, highest, self.head.next_row_id, stable=self.stable_row_ids)
+
+
+def _owned_fault(place: str, number: int) -> Invalid:
+    return Invalid(
+        f"data file {place} is that of fragment {number} of the table, so its rows would be there twice",
+        "if this was sent before, its rows are there: do nothing; else write its rows into new files",
+    )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from lakefold_table.storage.base import Storage
 
-__all__ = ["open_storage"]
+__all__ = ["open_canonical", "open_storage"]
 
 _OBJECTS: Final = ("objects", "lakefold_table.storage.objects", "open_objects")
 _BY_EXTRA: Final = {
@@ -65,6 +65,21 @@ def open_storage(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
         return _opened(name, scheme, storage_options)
     hint = f"put the table on a local disk (a path or file:///PATH) or on {', '.join(map(_uri, _BY_EXTRA))}"
     raise PlaceError(f"storage for {scheme}:// is not built in this release", where=name, hint=hint)
+
+
+def open_canonical(uri: str, storage_options: Mapping[str, str] | None = None) -> Storage:
+    """As `open_storage`, for a canonical URI, which was judged by its text: what is opened is that place.
+
+    Raises `PlaceError` if it isn't that place any more, because a symbolic link was put into its path.
+    """
+    storage = open_storage(uri, storage_options)
+    if place(storage.uri) != place(uri):
+        raise PlaceError(
+            f"a symbolic link was put into this path: it leads to {storage.uri} now",
+            where=uri,
+            hint="put the folder back in its place",
+        )
+    return storage
 
 
 def _opened(uri: str, scheme: str, storage_options: Mapping[str, str] | None) -> Storage:

@@ -131,6 +131,19 @@ class Storage(Protocol):
 
 
 @runtime_checkable
+class SyncsOthers(Protocol):
+    """A store in which writers may leave objects that all can see and that a power cut still takes away."""
+
+    def sync_others(self, paths: Collection[str]) -> None:
+        """Return when those of the objects that are there survive a crash of the machine.
+
+        As `make_durable`, for the thousands of files that proposals name: each is synced once, and so are the
+        folders that hold them. One that isn't there is passed over; so is what is no object.
+        """
+        ...
+
+
+@runtime_checkable
 class PutsTogether(Protocol):
     """A store that puts several objects faster than one after the other."""
 
@@ -140,6 +153,20 @@ class PutsTogether(Protocol):
         `EXISTS` also where an answer was lost: the caller looks what is there, or isn't. When it returns, all
         of them survive a crash of the machine, those that were there before too. Where it raises, any of
         them may be there.
+        """
+        ...
+
+
+@runtime_checkable
+class BeginsPuts(Protocol):
+    """A store that puts an object while its caller does something else, or at next to no cost."""
+
+    def begin_put(self, path: str, buffers: Sequence[Buffer]) -> Callable[[], None]:
+        """Begin to store the joined buffers under this name, replacing what is there in one step.
+
+        The function that is returned waits until everybody can see the whole object, and raises what `put`
+        would. On a local disk a crash of the machine may take the object away or leave it empty: this is for
+        objects that hold nothing which isn't stored durably elsewhere.
         """
         ...
 
@@ -220,7 +247,10 @@ class ListsAll(Protocol):
 
 @runtime_checkable
 class RecordsElsewhere(Protocol):
-    """A store whose versions another store records."""
+    """A store whose versions another store records, also those whose files were removed.
+
+    So `put_if_absent` never gives the name of a version twice.
+    """
 
     def forget_versions(self) -> None:
         """Remove what is recorded of the versions of the table at the root, its branches excepted.

@@ -16,66 +16,27 @@ import errno
 import os
 import secrets
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from lakefold_table.storage.base import DoubtfulPutError
 from lakefold_table.storage.paths import TEMPORARY
+from lakefold_table.storage.syncs import sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lakefold_table.storage.base import Buffer
+    from lakefold_table.storage.syncs import Calls
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
-_NAMED: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+# Without waiting for a pipe's other end.
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_NAMED: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _UNNAMED: Final = os.O_WRONLY | getattr(os, "O_TMPFILE", 0)
 _MODE: Final = 0o666  # less the process's umask, as any other file
 _FORGET: Final = getattr(os, "POSIX_FADV_DONTNEED", None)
 # How a file system says that it can't make a file without a name.
 _NO_UNNAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS})
 _BUFFERS_PER_CALL: Final = os.sysconf("SC_IOV_MAX")
-
-
-class Calls(Protocol):
-    """The system calls whose order is the promise, as the module `os` has them; a test passes its own."""
-
-    def open(self, path: str, flags: int, mode: int = ..., *, dir_fd: int | None = ...) -> int:
-        """Open a file or a folder."""
-        ...
-
-    def writev(self, fd: int, buffers: Sequence[Buffer], /) -> int:
-        """Write buffers and return how many bytes were taken."""
-        ...
-
-    def fsync(self, fd: int) -> None:
-        """Wait until a file or a folder is on the disk."""
-        ...
-
-    def close(self, fd: int) -> None:
-        """Close a descriptor."""
-        ...
-
-    def link(self, src: str, dst: str, *, src_dir_fd: int | None = ..., dst_dir_fd: int | None = ...) -> None:
-        """Give a file one more name; fails where that is taken."""
-        ...
-
-    def rename(
-        self, src: str, dst: str, *, src_dir_fd: int | None = ..., dst_dir_fd: int | None = ...
-    ) -> None:
-        """Give a file another name, replacing what has it."""
-        ...
-
-    def unlink(self, path: str, *, dir_fd: int | None = ...) -> None:
-        """Take a name away."""
-        ...
-
-    def posix_fadvise(self, fd: int, offset: int, length: int, advice: int, /) -> None:
-        """Tell the system how a file's bytes will be used."""
-        ...
-
-    def mkdir(self, path: str) -> None:
-        """Make a folder."""
-        ...
+_COPIED_AT_ONCE: Final = 4 << 20
 
 
 def platform_has_unnamed() -> bool:
@@ -83,8 +44,15 @@ def platform_has_unnamed() -> bool:
     return hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
 
 
+class UnsyncedError(OSError):
+    """A file is there, but a sync of it or of the folder that holds its name failed: `renew` it."""
+
+
 class DurableFiles:
-    """Creates and replaces files. Every method raises plain `OSError`, which `failures` translates."""
+    """Creates and replaces files in folders that the caller has opened: `at` is a folder's descriptor.
+
+    Every method raises plain `OSError`, which `failures` translates.
+    """
 
     def __init__(self, calls: Calls, *, unnamed: bool) -> None:
         self._calls = calls
@@ -92,81 +60,98 @@ class DurableFiles:
 
     def create(
         self,
-        folder: str,
+        at: int,
         name: str,
         buffers: Sequence[Buffer],
         sure: Callable[[], None],
         *,
         synced: bool = True,
     ) -> bool:
-        """Store the joined buffers as `name`, durably. False where the name is taken: nothing was written.
+        """Store the joined buffers as `name`, durably. False if the name is taken: nothing was written.
 
         `sure` is called before the file gets its name; what it raises leaves nothing there. `synced`: the
-        name is durable as well; else that is left to `sync_folder`. Raises `DoubtfulPutError` where the file
-        has its name, but the folder could not be synced.
+        name is durable as well; else that is left to `sync_folder`. Raises `UnsyncedError` if the file
+        has its name, but the folder could not be synced: `renew` the file.
         """
-        with self._opened(folder, _FOLDER) as at:
-            if self.unnamed:
-                try:
-                    return self._create_unnamed(at, name, buffers, sure, synced=synced)
-                except OSError as error:
-                    if error.errno not in _NO_UNNAMED:
-                        raise
-                    self.unnamed = False
-            return self._create_named(at, name, buffers, sure, synced=synced)
-
-    def replace(self, folder: str, name: str, buffers: Sequence[Buffer]) -> None:
-        """Store the joined buffers as `name`, durably, in place of what had that name."""
-        with self._opened(folder, _FOLDER) as at, self._temporary(at, buffers) as (_, temporary):
-            self._calls.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
-            self._calls.fsync(at)
-
-    def sync_file(self, path: str) -> None:
-        """Make the content of an existing file durable."""
-        with self._opened(path, os.O_RDONLY) as file:
-            self._calls.fsync(file)
-
-    def sync_folder(self, folder: str) -> None:
-        """Make the names in a folder durable."""
-        with self._opened(folder, _FOLDER) as at:
-            self._calls.fsync(at)
-
-    def uncache(self, path: str) -> None:
-        """Let the system's cache forget a file's content, where it listens to advice; nothing hangs on it."""
-        if _FORGET is not None:
-            with suppress(OSError), self._opened(path, os.O_RDONLY | os.O_NOFOLLOW) as file:
-                self._calls.posix_fadvise(file, 0, 0, _FORGET)
-
-    def make_folder(self, folder: str, root: str) -> None:
-        """Create what is missing of `folder`, and make every name from the root's own one down to it durable.
-
-        Also the names of folders that exist: another writer may have made them a moment ago, not synced yet.
-        """
-        levels = [folder]
-        while levels[-1] != root:
-            levels.append(os.path.dirname(levels[-1]))
-        while not os.path.lexists(os.path.dirname(levels[-1])):
-            levels.append(os.path.dirname(levels[-1]))
-        for level in reversed(levels):
-            parent = os.path.dirname(level)
-            made = True
+        if self.unnamed:
             try:
-                self._calls.mkdir(level)
-            except FileExistsError:
-                made = False
-            try:
-                self.sync_folder(parent)
-            except PermissionError:
-                # What lies above a root that exists need not be ours to read.
-                if made or level != root:
+                return self._create_unnamed(at, name, buffers, sure, synced=synced)
+            except UnsyncedError:
+                raise
+            except OSError as error:
+                if error.errno not in _NO_UNNAMED:
                     raise
+                self.unnamed = False
+        return self._create_named(at, name, buffers, sure, synced=synced)
+
+    def replace(self, at: int, name: str, buffers: Sequence[Buffer]) -> None:
+        """Store the joined buffers as `name`, durably, in place of what had that name."""
+        with self._temporary(at, lambda file: self._write(file, buffers)) as (_, temporary):
+            self._calls.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+            sync(self._calls, at)
+
+    def show(self, at: int, name: str, buffers: Sequence[Buffer]) -> None:
+        """As `replace`, but a crash of the machine may take the file away or leave it empty.
+
+        A process that is killed leaves nothing else behind where files can be made without a name, unless the
+        name was taken.
+        """
+        if self.unnamed:
+            try:
+                with self._opened(".", _UNNAMED, dir_fd=at) as file:
+                    self._write(file, buffers)
+                    if self._commit(file, f"/proc/self/fd/{file}", None, at, name, synced=False):
+                        return
+            except OSError as error:
+                if error.errno not in _NO_UNNAMED:
+                    raise
+                self.unnamed = False
+        with self._temporary(at, lambda file: self._write(file, buffers), synced=False) as (_, temporary):
+            self._calls.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+
+    def renew(self, at: int, name: str) -> bool:
+        """Write a file anew, its content and its name, and make both durable: a sync of it has failed.
+
+        What the system could not write it has dropped, and a second sync of the same file says nothing. The
+        bytes come from the file as it is read now, which is what every reader of the table reads. False if
+        another file has the name by now: nothing was changed.
+        """
+        with self._opened(name, _READ, dir_fd=at) as old:
+            found = os.fstat(old)
+            with self._temporary(at, lambda file: self._copy(old, file)) as (file, temporary):
+                os.fchmod(file, found.st_mode & 0o7777)
+                now = os.stat(name, dir_fd=at, follow_symlinks=False)
+                if (now.st_dev, now.st_ino) != (found.st_dev, found.st_ino):
+                    self._calls.unlink(temporary, dir_fd=at)
+                    return False
+                self._calls.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+                sync(self._calls, at)
+        return True
+
+    def sync_file(self, at: int, name: str) -> None:
+        """Make the content of an existing file durable. Raises `UnsyncedError` if its sync fails."""
+        with self._opened(name, _READ, dir_fd=at) as file:
+            try:
+                sync(self._calls, file)
+            except OSError as error:
+                raise UnsyncedError(*error.args) from error
+
+    def sync_folder(self, at: int) -> None:
+        """Make the names in a folder durable."""
+        sync(self._calls, at)
+
+    def uncache(self, at: int, name: str) -> None:
+        """Let the system's cache forget a file's content, if it listens to advice; nothing hangs on it."""
+        if _FORGET is not None:
+            with suppress(OSError), self._opened(name, _READ, dir_fd=at) as file:
+                self._calls.posix_fadvise(file, 0, 0, _FORGET)
 
     def _create_unnamed(
         self, at: int, name: str, buffers: Sequence[Buffer], sure: Callable[[], None], *, synced: bool
     ) -> bool:
         with self._opened(".", _UNNAMED, dir_fd=at) as file:
             self._write(file, buffers)
-            self._calls.fsync(file)
+            sync(self._calls, file)
             sure()
             # With a folder's descriptor this is linkat(AT_SYMLINK_FOLLOW), which /proc's links need.
             return self._commit(file, f"/proc/self/fd/{file}", None, at, name, synced=synced)
@@ -174,7 +159,7 @@ class DurableFiles:
     def _create_named(
         self, at: int, name: str, buffers: Sequence[Buffer], sure: Callable[[], None], *, synced: bool
     ) -> bool:
-        with self._temporary(at, buffers) as (file, temporary):
+        with self._temporary(at, lambda file: self._write(file, buffers)) as (file, temporary):
             try:
                 sure()
                 return self._commit(file, temporary, at, at, name, synced=synced)
@@ -195,21 +180,22 @@ class DurableFiles:
         if not synced:
             return True
         try:
-            self._calls.fsync(at)
+            sync(self._calls, at)
         except OSError as error:
-            raise DoubtfulPutError(
-                f"{name} has its name, but its folder could not be synced: {error}"
-            ) from error
+            raise UnsyncedError(*error.args) from error
         return True
 
     @contextmanager
-    def _temporary(self, at: int, buffers: Sequence[Buffer]) -> Iterator[tuple[int, str]]:
-        """A written and synced file under a name that no listing shows; gone again if anything goes wrong."""
+    def _temporary(
+        self, at: int, write: Callable[[int], None], *, synced: bool = True
+    ) -> Iterator[tuple[int, str]]:
+        """A written file under a name that no listing shows; gone again if anything goes wrong."""
         temporary = f"{TEMPORARY}-{os.getpid()}-{secrets.token_hex(8)}"
         with self._opened(temporary, _NAMED, dir_fd=at) as file:
             try:
-                self._write(file, buffers)
-                self._calls.fsync(file)
+                write(file)
+                if synced:
+                    sync(self._calls, file)
                 yield file, temporary
             except BaseException:
                 with suppress(FileNotFoundError):
@@ -237,3 +223,10 @@ class DurableFiles:
                 done += 1
             if written:
                 views[done] = views[done][written:]
+
+    def _copy(self, source: int, target: int) -> None:
+        """Write all that a file holds into another, and share nothing on the disk with it."""
+        start = 0
+        while data := os.pread(source, _COPIED_AT_ONCE, start):
+            self._write(target, [data])
+            start += len(data)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, TypeVar
 from lakefold_table.errors import InvalidError, LakefoldError, PlaceError, RetryError
 from lakefold_table.lance.manifests.naming import VERSIONS, is_detached
 from lakefold_table.storage.base import (
+    BeginsPuts,
     DoubtfulPutError,
     ListsAll,
     ListsFolders,
@@ -155,6 +156,13 @@ class ExternalManifests:
             hint = "put the next version"
             raise InvalidError("a version is put once", where=path, hint=hint)
         self._objects.put(path, buffers)
+
+    def begin_put(self, path: str, buffers: Sequence[Buffer]) -> Callable[[], None]:
+        """See `BeginsPuts`; at once, where the objects' store can't begin a put."""
+        if isinstance(self._objects, BeginsPuts) and self._finishing.slot(path) is None:
+            return self._objects.begin_put(path, buffers)
+        self.put(path, buffers)
+        return _nothing_left
 
     def get_marked(self, path: str) -> tuple[bytes, str]:
         """See `ReplacesKnown.get_marked`; the mark is empty where the objects' store has none."""
@@ -308,3 +316,7 @@ class ExternalManifests:
             return self.put_if_absent(path, buffers)
         except DoubtfulPutError:
             return Put.EXISTS
+
+
+def _nothing_left() -> None:
+    """The put has ended already."""

@@ -30,11 +30,11 @@ from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
 from lakefold_table.storage.bucket import bucket_of, number_in
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
-from lakefold_table.storage.together import together
+from lakefold_table.storage.together import begun, together
 from lakefold_table.uri import canonical, place
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from obstore import GetOptions, ObjectMeta
     from obstore.store import ObjectStore, RetryConfig
@@ -199,6 +199,10 @@ class ObjectStorage:
         data = b"".join(buffers)
         with self._told(path, of_bucket=True):
             obstore.put(self._clients.patient, self._below + path, data, use_multipart=False)
+
+    def begin_put(self, path: str, buffers: Sequence[Buffer]) -> Callable[[], None]:
+        """See `BeginsPuts`: the request is sent by a thread of its own."""
+        return begun(lambda: self.put(path, buffers))
 
     def get_marked(self, path: str) -> tuple[bytes, str]:
         """See `ReplacesKnown.get_marked`: the mark is what the store names this state of the object by."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import InvalidError, PlaceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # Names of files that are being written; no store lists them, and nobody may take them for an object's name.
 TEMPORARY: Final = ".tmp"
@@ -40,3 +43,32 @@ def check_range(path: str, start: int, length: int) -> None:
     if start < 0 or length < 0:
         hint = "count from the object's start"
         raise InvalidError(f"a range of {length} bytes from {start} is none", where=path, hint=hint)
+
+
+def folder_of(path: str) -> str:
+    """The folder of an object, once it is sure that the path names one below the root."""
+    check_path(path)
+    return path.rpartition("/")[0]
+
+
+def by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
+    """The paths by the folder that they lie in directly, each sure to lie below the root."""
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        found.setdefault(folder_of(path), []).append(path)
+    return found
+
+
+def new_place(path: str, *, temporary: bool = False) -> tuple[str, str]:
+    """The folder (relative to the root) and the name for a new object."""
+    if temporary:
+        check_path(path)
+    else:
+        check_new_path(path)
+    folder, _, name = path.rpartition("/")
+    return folder, name
+
+
+def joined(folder: str, name: str) -> str:
+    """The path of what lies in a folder; the empty text is the root."""
+    return f"{folder}/{name}" if folder else name

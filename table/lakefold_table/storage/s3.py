@@ -26,7 +26,7 @@ from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.parts import PartsUpload
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
-from lakefold_table.storage.together import together
+from lakefold_table.storage.together import begun, together
 from lakefold_table.uri import canonical, place
 
 if TYPE_CHECKING:
@@ -166,6 +166,10 @@ class S3Storage:
                 self._upload(path, data, condition={})
             else:
                 self._patient.put_object(**self._all, **self._new, Key=self._key(path), Body=data)
+
+    def begin_put(self, path: str, buffers: Sequence[Buffer]) -> Callable[[], None]:
+        """See `BeginsPuts`: the request is sent by a thread of its own."""
+        return begun(lambda: self.put(path, buffers))
 
     def get_marked(self, path: str) -> tuple[bytes, str]:
         """See `ReplacesKnown.get_marked`: the mark is the object's ETag."""

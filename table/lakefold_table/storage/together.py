@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -18,3 +19,20 @@ def together(ask: Callable[[Item], Result], items: Sequence[Item], at_one_time: 
         return [ask(item) for item in items]
     with ThreadPoolExecutor(min(len(items), at_one_time)) as pool:
         return list(pool.map(ask, items))
+
+
+def begun(act: Callable[[], Result]) -> Callable[[], Result]:
+    """Calls `act` in a thread of its own. Returns a function that waits for its result.
+
+    The thread doesn't keep the process from ending.
+    """
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(act())
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="lakefold-put", daemon=True).start()
+    return future.result

@@ -11,6 +11,7 @@ import numpy as np
 
 from lakefold_protos.lance.rowids_pb2 import RowIdSequence
 from lakefold_table.lance.manifests.features import has_stable_row_ids
+from lakefold_table.lance.manifests.live_files import place_of_file, places_of
 from lakefold_table.lance.operations.kinds import Kind, kind_of
 from lakefold_table.lance.rows.bitmaps import numbers_of
 from lakefold_table.lance.rows.row_versions import decode_runs
@@ -67,6 +68,18 @@ def fields_lie_once(step: Step) -> str:
         twice = {number for number, count in Counter(ids).items() if count > 1 and number >= 0}
         if twice:
             return f"field ids {some(twice)} lie twice in fragment {fragment.id}"
+    return ""
+
+
+def files_lie_once(step: Step) -> str:
+    """A data file holds the rows of one fragment: named by another, its rows are in the table twice."""
+    places = places_of(step.after.head.base_paths)
+    owners: dict[str, int] = {}
+    for fragment, files in zip(step.fragments, step.files, strict=True):
+        for file in files:
+            other = owners.setdefault(place_of_file(file, places), fragment.id)
+            if other != fragment.id:
+                return f"data file {file.path} is that of fragments {other} and {fragment.id}"
     return ""
 
 

@@ -44,6 +44,7 @@ INVARIANTS: Sequence[Invariant] = (
     Invariant("deleted-rows-stay-deleted", "a delete is undone", contents.deleted_rows_stay_deleted),
     Invariant("row-ids-fit", "filtered scans fail, or an id is given twice", contents.row_ids_fit),
     Invariant("row-versions-fit", "change feeds tell of rows that aren't there", contents.row_versions_fit),
+    Invariant("files-lie-once", "rows are there twice", contents.files_lie_once, cheap=False),
     Invariant("marks-grow", "entries would be folded twice", heads.marks_grow, cheap=False),
     Invariant("counts-add-up", "counts are answered from them", contents.counts_add_up, cheap=False),
     Invariant(

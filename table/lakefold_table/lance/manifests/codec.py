@@ -24,7 +24,7 @@ from lakefold_table.lance.manifests.packed import without_fragments
 from lakefold_table.lance.manifests.wire import Run, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.storage.base import Buffer
@@ -131,23 +131,31 @@ def head_length(start: bytes) -> int:
     return LENGTH.size + LENGTH.unpack_from(start)[0] if len(start) >= LENGTH.size else 0
 
 
+def encode_transaction(transaction: Transaction, packed: Packed | None = None) -> list[bytes]:
+    """The encoded transaction, in parts. `packed`: fragments of it that it doesn't list.
+
+    The first part is then all that stands in front of them, its properties among it, which name the version.
+    """
+    if packed is not None:
+        return packed.section(transaction)
+    return [transaction.SerializeToString(deterministic=True)]
+
+
 def encode_file(
-    head: Manifest,
-    fragments: Fragments,
-    index_section: bytes,
-    transaction: Transaction,
-    packed: Packed | None = None,
+    head: Manifest, fragments: Fragments, index_section: bytes, transaction: Transaction
+) -> list[Buffer]:
+    """The buffers of a manifest file, as `assemble_file` returns them."""
+    return assemble_file(head, fragments, index_section, encode_transaction(transaction))
+
+
+def assemble_file(
+    head: Manifest, fragments: Fragments, index_section: bytes, encoded: Sequence[bytes]
 ) -> list[Buffer]:
     """The buffers of a manifest file; the first is the transaction section. Changes `head`'s offsets.
 
-    `packed`: fragments of the transaction that it doesn't list. The first buffer is then all that stands in
-    front of them, its properties among it, which name the version.
-
-    Raises `InvalidError` where a section grows larger than a protobuf message may be.
+    `encoded`: the transaction, as `encode_transaction` returns it. Raises `InvalidError` if a section grows
+    larger than a protobuf message may be.
     """
-    encoded = [transaction.SerializeToString(deterministic=True)]
-    if packed is not None:
-        encoded = packed.section(transaction)
     size = sum(map(len, encoded))
     sections: list[Buffer] = [_length(size, "transaction") + encoded[0], *encoded[1:]]
     offset = LENGTH.size + size
@@ -231,8 +239,13 @@ def _manifest_offset(data: bytes, where: str) -> int:
     offset, major, minor, magic = FOOTER.unpack_from(data, len(data) - FOOTER.size)
     if magic != MAGIC:
         raise DamagedError("the file doesn't end with LANC: it is truncated or no manifest", where=where)
-    if (major, minor) != (MAJOR, MINOR):
-        raise DamagedError(f"manifest format {major}.{minor} is not known, only {MAJOR}.{MINOR}", where=where)
+    if major != MAJOR:
+        # Within 0 the minor number tells nothing: Lance wrote 1 up to 0.36 and 2 since, and reads any.
+        raise InvalidError(
+            f"the manifest's format is {major}.{minor}, this release knows {MAJOR}.x",
+            where=where,
+            hint="use a newer release",
+        )
     return int(offset)
 
 

@@ -7,12 +7,14 @@ its own.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import string
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
+from lakefold_table.marks import uuid_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -124,6 +126,18 @@ def data_path(path: str) -> str:
 def transaction_path(name: str) -> str:
     """The path of a version's transaction file by its name in the manifest; empty where that can't be one."""
     return f"{TRANSACTIONS}/{name}" if is_inside(name) and "/" not in name else ""
+
+
+def transaction_name(read_version: int, encoded: Sequence[bytes]) -> str:
+    """The name of a version's transaction file: `{read version}-{UUID}.txn`, as Lance clients name theirs.
+
+    The UUID is a hash of the file's bytes, so two committers that write the same file write it under the same
+    name, and a file of this name never holds other bytes.
+    """
+    digest = hashlib.sha256()
+    for part in encoded:
+        digest.update(part)
+    return f"{read_version}-{uuid_form(digest.hexdigest())}.txn"
 
 
 def is_inside(path: str) -> bool:

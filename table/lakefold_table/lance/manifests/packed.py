@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -27,6 +28,8 @@ from lakefold_table.lance.manifests.wire import DELIMITED, TYPE_BITS, field_at, 
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from lakefold_table.entry import Entry
 
@@ -48,12 +51,14 @@ class Packed:
     `portions`: their records as `Append.fragments` holds them, in the one way that every client writes them.
     `kinds`: one fragment of each kind, without its row count and the names and sizes of its files. `rows`:
     the physical rows of each fragment. `sizes`: what each file is said to have, in bytes, 0 where it isn't.
+    `hashes`: of the files' names, in the same order.
     """
 
     portions: Sequence[bytes] = field(repr=False)
     kinds: Sequence[DataFragment]
     rows: array[int] = field(repr=False)
     sizes: array[int] = field(repr=False)
+    hashes: array[int] = field(repr=False)
 
     @property
     def count(self) -> int:
@@ -74,6 +79,19 @@ class Packed:
         """The paths of all files below the table's root, portion by portion, in the order of `sizes`."""
         for fragments in self.fragments():
             yield [data_path(file.path) for one in fragments for file in one.files]
+
+    def name(self, index: int) -> str:
+        """The name of one of the files, by its place in `sizes`; decodes what stands in front of it."""
+        return next(islice((file.path for one in self._each() for file in one.files), index, None))
+
+    def files_of_fragments(self) -> NDArray[np.int64]:
+        """For each file which of the fragments has it."""
+        if len(self.hashes) == self.count:
+            return np.arange(self.count)
+        return np.repeat(np.arange(self.count), [len(one.files) for one in self._each()])
+
+    def _each(self) -> Iterator[DataFragment]:
+        return chain.from_iterable(self.fragments())
 
     def told(self, transaction: Transaction) -> Transaction:
         """The transaction with one fragment of each kind: all that it says of the table's fields."""
@@ -220,7 +238,7 @@ class _Packing:
     def packed(self) -> Packed:
         """All of it."""
         kinds = tuple(map(DataFragment.FromString, sorted(self.kinds)))
-        return Packed(tuple(self.portions), kinds, self.rows, self.sizes)
+        return Packed(tuple(self.portions), kinds, self.rows, self.sizes, self.hashes)
 
 
 def _is_new(kind: DataFragment) -> bool:

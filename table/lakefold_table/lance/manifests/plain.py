@@ -48,13 +48,14 @@ _PATH, _SIZE = _tag(DataFile.PATH_FIELD_NUMBER), _tag(DataFile.FILE_SIZE_BYTES_F
 class Plain(NamedTuple):
     """What a usual Append says: there is nothing else in its transaction but the uuid.
 
-    `path`: of the new file, below the table's root. `rows`: its physical rows, at least one. `size`: what the
-    file is said to have, in bytes, 0 where it isn't. `shape`: the rest of what is said of it. `record`: the
-    fragment as it was proposed, encoded.
+    `path`: of the new file, below the table's root; `place`: what tells it from others (`place_of_file`).
+    `rows`: its physical rows, at least one. `size`: what the file is said to have, in bytes, 0 where it
+    isn't. `shape`: the rest of what is said of it. `record`: the fragment as it was proposed, encoded.
     """
 
     read_version: int
     path: str
+    place: str
     rows: int
     size: int
     shape: Shape
@@ -92,7 +93,7 @@ def plain_of(envelope: Envelope) -> Plain | None:
     if length != transaction.ByteSize() or envelope.affected_rows:
         return None
     record = fragment.SerializeToString(deterministic=True)
-    return Plain(read, data_path(path), rows, size, shape, record)
+    return Plain(read, data_path(path), path, rows, size, shape, record)
 
 
 def _length(size: int) -> int:

@@ -17,6 +17,7 @@ from lakefold_table.format import Needs
 from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
+from lakefold_table.lance.manifests.live_files import LiveFiles
 from lakefold_table.lance.manifests.naming import MAX_SEGMENT, Scheme, is_detached
 from lakefold_table.lance.operations.update_bases import free_id, with_bases
 from lakefold_table.lance.refs.names import branch_path, branch_root, check_branch_name
@@ -170,10 +171,12 @@ def _moved(source: LanceState, head: Manifest, base: int | None) -> LanceState:
     section = IndexSection.FromString(source.index_section)
     for index in section.indices:
         _place(index, base)
+    fragments = Fragments.of(Numbered.of(_placed(one, base)) for one in source.fragments)
     return replace(
         source,
         head=head,
-        fragments=Fragments.of(Numbered.of(_placed(one, base)) for one in source.fragments),
+        fragments=fragments,
+        files=LiveFiles.of(fragments, head.base_paths),
         index_section=section.SerializeToString(deterministic=True),
         transaction=None,
         history=History(source.version, {}),

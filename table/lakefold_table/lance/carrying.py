@@ -1,0 +1,35 @@
+"""What the file of a version tells of how it came from the version before (`lakefold_table.succession`)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from lakefold_table.lance.operations import Kind, kind_of
+
+if TYPE_CHECKING:
+    from lakefold_protos.lance.transaction_pb2 import Transaction
+
+REWRITE_METADATA: Final = frozenset({Kind.RESTORE, Kind.CLONE, Kind.OVERWRITE, Kind.UNKNOWN})
+"""Kinds of operation after which the table's metadata may be another version's, another table's or gone."""
+_FILE: Final = re.compile(r"[0-9]+-(?P<uuid>.+)\.txn")
+"""A transaction file's name: the read version and the transaction's uuid (format facts, section 1)."""
+
+
+def keeps_metadata(transaction: Transaction | None) -> bool:
+    """Whether the table's metadata after this transaction are those of before, so far as can be told."""
+    kind = kind_of(transaction)
+    if transaction is None or kind in REWRITE_METADATA:
+        return False
+    return kind is not Kind.UPDATE_CONFIG or not transaction.update_config.HasField("table_metadata_updates")
+
+
+def transaction_uuid(transaction: Transaction | None, file: str) -> str:
+    """The uuid of a version's transaction; `file`: the name of its own file, if the manifest gives one.
+
+    Returns an empty text if neither tells it.
+    """
+    if transaction is not None and transaction.uuid:
+        return str(transaction.uuid)
+    name = _FILE.fullmatch(file)
+    return "" if name is None else name["uuid"]

@@ -1,0 +1,67 @@
+"""What old releases of Lance left out of their tables or wrote wrongly, and what follows for who writes next.
+
+pylance brings such a table up to date with its next commit, whatever that is, and names itself as the writer
+of that version. So whoever commits without doing the same hides what is wrong from every client that comes
+later. What follows from the manifest alone is done here too (the version of the data files). What has to be
+read from data files or indices is left to pylance: the table can be read, and is refused for writing with the
+command that does it. Which releases those are was tried with tables of theirs (`tests/oracle/old_tables/`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from lakefold_protos.lance.table_pb2 import Manifest
+    from lakefold_table.lance.state import LanceState
+
+LANCE = "lance"
+TRUSTED_BITMAPS = (0, 8, 15)
+"""Lance computes anew which fragments an index covers if an older release wrote the version."""
+COUNTED_ROWS = (0, 5, 0)
+"""Since this release every fragment says how many rows it has; earlier ones are looked at."""
+LEGACY_FORMAT = "0.1"
+"""How manifests name the version of data files before 2."""
+
+
+def check_up_to_date(state: LanceState, where: str = "") -> None:
+    """Raises `InvalidError` if only Lance can bring the table up to date.
+
+    So it is if fragments don't say how many rows they have, or if an index may claim fragments that it
+    doesn't cover. Fragments are looked at only in a version that an old release wrote.
+    """
+    release = _release(state.head)
+    if release is None or release >= TRUSTED_BITMAPS:
+        return
+    if release < COUNTED_ROWS and any(not one.physical_rows for one in state.fragments):
+        raise _outdated("its fragments don't say how many rows they have", state, where)
+    if state.index_section:
+        raise _outdated("its indices may claim rows that they don't cover", state, where)
+
+
+def note_data_format(head: Manifest, *, legacy: bool) -> None:
+    """Names the version of the data files if they are all from before 2 and the manifest doesn't say so."""
+    if legacy and not head.data_format.version:
+        head.data_format.file_format, head.data_format.version = LANCE, LEGACY_FORMAT
+
+
+def _release(head: Manifest) -> tuple[int, ...] | None:
+    """The release of Lance that wrote the version, (0,) if none is named; None if another library did."""
+    if not head.HasField("writer_version"):
+        return (0,)
+    if head.writer_version.library != LANCE:
+        return None
+    parts = head.writer_version.version.split(".")
+    return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else (0,)
+
+
+def _outdated(what: str, state: LanceState, where: str) -> InvalidError:
+    by = state.head.writer_version.version or "that doesn't name itself"
+    return InvalidError(
+        f"version {state.version} was written by a release of Lance ({by}) that left it incomplete: {what}",
+        where=where,
+        hint="let pylance 14 complete it, which changes no row: "
+        f'lance.dataset("{where or "URI"}").delete("false"); then the table is folded',
+    )

@@ -1,0 +1,146 @@
+"""System calls that write, and the one of them that must not fail unseen: fsync.
+
+A failed fsync is told once. The system drops the pages that it could not write, and the next fsync of the
+same file succeeds although nothing was written. So every failure is logged and counted where it happens,
+whatever the caller makes of it, and who meets one writes anew (`DurableFiles.renew`) instead of asking again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold_table.storage.base import Buffer
+
+_SYNCFS: Final = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+LOGGER: Final = logging.getLogger("lakefold_table.storage")
+
+
+class Calls(Protocol):
+    """The system calls whose order is the promise, as the module `os` has them; a test passes its own."""
+
+    def open(self, path: str, flags: int, mode: int = ..., *, dir_fd: int | None = ...) -> int:
+        """Open a file or a folder."""
+        ...
+
+    def writev(self, fd: int, buffers: Sequence[Buffer], /) -> int:
+        """Write buffers and return how many bytes were taken."""
+        ...
+
+    def fsync(self, fd: int) -> None:
+        """Wait until a file or a folder is on the disk."""
+        ...
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        ...
+
+    def link(self, src: str, dst: str, *, src_dir_fd: int | None = ..., dst_dir_fd: int | None = ...) -> None:
+        """Give a file one more name; fails where that is taken."""
+        ...
+
+    def rename(
+        self, src: str, dst: str, *, src_dir_fd: int | None = ..., dst_dir_fd: int | None = ...
+    ) -> None:
+        """Give a file another name, replacing what has it."""
+        ...
+
+    def unlink(self, path: str, *, dir_fd: int | None = ...) -> None:
+        """Take a name away."""
+        ...
+
+    def posix_fadvise(self, fd: int, offset: int, length: int, advice: int, /) -> None:
+        """Tell the system how a file's bytes will be used."""
+        ...
+
+    def mkdir(self, path: str, mode: int = ..., *, dir_fd: int | None = ...) -> None:
+        """Make a folder."""
+        ...
+
+
+class Failures:
+    """How many syncs have failed. For many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def add(self, path: str, error: OSError) -> None:
+        """Count one, and log it."""
+        with self._lock:
+            self._count += 1
+        LOGGER.error("fsync of %s failed: %s; it counts as not written", path, error.strerror or error)
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return self._count
+
+
+FAILURES: Final = Failures()
+"""Those of this process."""
+
+
+class Doubts:
+    """The files of which a sync has failed, by absolute path. For many threads.
+
+    They are kept until they were written anew: for all stores of a process, since a table that can't be gone
+    on with is opened by another store the next time.
+    """
+
+    def __init__(self) -> None:
+        self._paths: set[str] = set()
+
+    def add(self, *paths: str) -> None:
+        """A sync of these, or of the folder that holds their names, has failed."""
+        self._paths.update(paths)
+
+    def discard(self, path: str) -> None:
+        """It was written anew, and that was synced."""
+        self._paths.discard(path)
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._paths
+
+
+DOUBTS: Final = Doubts()
+"""Those of this process."""
+
+
+def sync(calls: Calls, fd: int) -> None:
+    """Wait until a file or a folder is on the disk. Raises `OSError` as fsync does, once it is told."""
+    try:
+        calls.fsync(fd)
+    except OSError as error:
+        FAILURES.add(_path_of(fd), error)
+        raise
+
+
+def sync_file_system(fd: int) -> None:
+    """Wait until all of the file system that holds this open folder is on the disk: takes no right to a file.
+
+    Linux tells of what could not be written since 5.8. Raises `OSError`; also where there is no such call.
+    """
+    if _SYNCFS is None:
+        raise OSError(errno.ENOSYS, "this platform syncs no file that may not be read")
+    if _SYNCFS(fd) != 0:
+        number = ctypes.get_errno()
+        error = OSError(number, os.strerror(number))
+        FAILURES.add(_path_of(fd), error)
+        raise error
+
+
+def _path_of(fd: int) -> str:
+    """The path behind a descriptor, as far as the platform tells."""
+    try:
+        return str(Path(f"/proc/self/fd/{fd}").readlink())
+    except OSError:
+        return f"descriptor {fd}"

@@ -1,0 +1,55 @@
+"""Virtual environments of clients that nobody here wrote, one for each lock in `locks/`.
+
+What they need doesn't fit into one environment, nor into ours: each pins its own Lance. They are made once,
+outside the repository, and again when the lock changes. Every file is checked against its hash.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+LOCKS: Final = Path(__file__).parent / "locks"
+MAKING_SECONDS: Final = 900
+PIP: Final = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+
+
+def cache() -> Path:
+    """The folder of the environments: below `XDG_CACHE_HOME`, else below `~/.cache`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakefold" / "clients"
+
+
+def python_of(name: str) -> Path:
+    """The interpreter of the environment whose lock is `locks/NAME.txt`, which is made if it isn't there.
+
+    Raises `CalledProcessError` if pip can't install what the lock names.
+    """
+    lock = LOCKS / f"{name}.txt"
+    mark = hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()[:16]
+    home = cache() / f"{name}-{mark}"
+    python, done = home / "bin" / "python", home / "complete"
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / f"{name}.lock").open("w") as alone:
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(home, ignore_errors=True)
+            _run(sys.executable, "-m", "venv", str(home))
+            _run(
+                str(python), *["-m", "pip", "install", "--quiet", "--disable-pip-version-check"], *_from(lock)
+            )
+            done.touch()
+    return python
+
+
+def _from(lock: Path) -> list[str]:
+    return ["--require-hashes", "--only-binary", ":all:", "--no-deps", "--requirement", str(lock)]
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, timeout=MAKING_SECONDS)

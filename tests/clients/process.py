@@ -1,0 +1,74 @@
+"""A foreign client as a process of its own environment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.clients.environments import python_of
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+DRIVER: Final = Path(__file__).parent / "driver.py"
+
+
+class StepError(Exception):
+    """A step of the client failed; the message is the client's."""
+
+
+class Client:
+    """The client whose lock is `locks/NAME.txt`, on the table at a path."""
+
+    def __init__(self, name: str, uri: str) -> None:
+        self._process = subprocess.Popen(
+            [str(python_of(name)), str(DRIVER), uri],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.version = str(self._answer()["version"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def open(self, handle: str) -> int:
+        """Open the table and keep it under a name; return the version that it is at."""
+        version = self.do("open", handle)
+        assert isinstance(version, int)
+        return version
+
+    def do(self, step: str, handle: str = "", **given: object) -> object:
+        """Do a step from a handle that was opened before, or from a new one. Raises `StepError`."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": step, "handle": handle, **given}) + "\n")
+        self._process.stdin.flush()
+        answer = self._answer()
+        if "error" in answer:
+            raise StepError(f"{step}: {answer['error']} (after {answer['attempts']} attempts)")
+        return answer["value"]
+
+    def rows(self) -> dict[int, str]:
+        """What a new handle reads, by id. Raises `AssertionError` if an id is there twice."""
+        found = self.do("read")
+        assert isinstance(found, list)
+        told = {int(number): str(text) for number, text in found}
+        assert len(told) == len(found), "the client reads an id twice"
+        return told
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise StepError(f"the client ended with {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer

@@ -1,0 +1,30 @@
+"""A real broker behind a relay that cuts connections; started once for each test process."""
+
+from __future__ import annotations
+
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.conftest import topic_names
+from tests.servers.kafka_relay import KafkaRelay, RelayedBroker
+
+__all__ = ["relay", "relayed", "topic_names"]
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def relay() -> Iterator[KafkaRelay]:
+    """The relay before `relayed`; each test plans its own cut."""
+    with KafkaRelay() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def relayed(relay: KafkaRelay) -> Iterator[RelayedBroker]:
+    """A running broker that is reached directly and through `relay`."""
+    with TemporaryDirectory(prefix="lakefold-broker-") as folder, RelayedBroker(folder, relay) as running:
+        yield running

@@ -1,0 +1,126 @@
+"""A connection that is cut at any request changes nothing: each proposal has its one right outcome.
+
+A clean run counts the requests of each kind. Then the connection is cut at the n-th request of each kind, in
+each way. `make test` plays the points of `SHORT`, which meet each kind and each way; `make test-faults` plays
+all.
+
+Promise: cut-connections (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import traceback
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.faults.broker.acts import ACTS, Act, Scene
+from tests.integration.conftest import TopicNames
+from tests.servers.kafka_relay import Cut, Kind, Way
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from tests.servers.kafka_relay import KafkaRelay, RelayedBroker
+
+SHORT: Mapping[str, Sequence[tuple[Kind, Way]]] = {
+    "start": (
+        (Kind.CREATE_TOPICS, Way.AFTER),
+        (Kind.DESCRIBE_CONFIGS, Way.BEFORE),
+        (Kind.METADATA, Way.HALF),
+    ),
+    "report": (
+        (Kind.PRODUCE, Way.AFTER),
+        (Kind.ADD_PARTITIONS_TO_TXN, Way.HALF),
+        (Kind.TXN_OFFSET_COMMIT, Way.BEFORE),
+        (Kind.END_TXN, Way.AFTER),
+    ),
+    "take-over": ((Kind.INIT_PRODUCER_ID, Way.AFTER), (Kind.API_VERSIONS, Way.BEFORE)),
+    "recovery": (
+        (Kind.LIST_OFFSETS, Way.AFTER),
+        (Kind.ADD_OFFSETS_TO_TXN, Way.HALF),
+        (Kind.FIND_COORDINATOR, Way.BEFORE),
+    ),
+    "set back": ((Kind.LIST_OFFSETS, Way.HALF), (Kind.OFFSET_FETCH, Way.AFTER)),
+    "store away": ((Kind.FETCH, Way.HALF), (Kind.LIST_OFFSETS, Way.BEFORE)),
+}
+"""What the short form cuts in each act: a request of this kind, a third of the way through them."""
+FINDING = {Kind.METADATA, Kind.API_VERSIONS, Kind.FIND_COORDINATOR}
+"""A client sends hundreds of these, most of them for itself."""
+_numbers = itertools.count()
+
+
+def _names() -> TopicNames:
+    unique = f"{os.getpid()}-{next(_numbers)}"
+    parts = ("events", "transactions", "outcomes", "dead-letters", "group")
+    return TopicNames(*(f"cut-{part}-{unique}" for part in parts))
+
+
+def _points(counts: Mapping[Kind, int]) -> list[Cut]:
+    """Each request of each kind in each way; those by which a client finds its way in one way each."""
+    ways = tuple(Way)
+    return [
+        Cut(kind, number, way)
+        for kind, count in sorted(counts.items())
+        for number in range(1, count + 1)
+        for way in ((ways[number % len(ways)],) if kind in FINDING else ways)
+    ]
+
+
+def _short(act: Act, counts: Mapping[Kind, int]) -> list[Cut]:
+    """The same points in every run. A third of the way, since the last requests of a kind may not come."""
+    missing = [kind.name for kind, _ in SHORT[act.name] if not counts.get(kind)]
+    assert missing == [], f"{act.name} sends no such request; choose other kinds"
+    return [Cut(kind, 1 + (counts[kind] - 1) // 3, way) for kind, way in SHORT[act.name]]
+
+
+def _play(
+    act: Act, cut: Cut | None, broker: RelayedBroker, relay: KafkaRelay, producer: Producer, root: Path
+) -> bool:
+    """Play an act with one cut, and check what came of it. Returns whether the cut happened."""
+    root.mkdir()
+    scene = Scene(broker, producer, _names(), root)
+    relay.plan(None)
+    act.prepare(scene)
+    relay.plan(cut)
+    try:
+        act.play(scene)
+    finally:
+        happened = relay.happened > 0
+        if cut is not None:
+            relay.plan(None)
+    act.check(scene)
+    return happened
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
+def test_a_cut_connection_changes_no_outcome(
+    act: Act, relayed: RelayedBroker, relay: KafkaRelay, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    producer = Producer({"bootstrap.servers": relayed.bootstrap_servers, "acks": "all"})
+    _play(act, None, relayed, relay, producer, tmp_path / "clean")
+    counts = relay.counts
+    is_long = request.config.getoption("--all-faults")
+    failures: list[str] = []
+    happened = 0
+    chosen = _points(counts) if is_long else _short(act, counts)
+    for number, cut in enumerate(chosen):
+        try:
+            happened += _play(act, cut, relayed, relay, producer, tmp_path / str(number))
+        except Exception:  # noqa: BLE001 - all points are played before the test fails
+            failures.append(f"{cut}:\n{traceback.format_exc(limit=-3)}")
+    assert not failures, f"{len(failures)} of {len(chosen)} points\n" + "\n".join(failures)
+    # How often a client fetches and asks for metadata is its own affair, so the last ones may not come.
+    assert happened >= (len(chosen) // 2 if is_long else len(chosen))
+
+
+def test_the_short_form_meets_each_kind_and_each_way() -> None:
+    points = [point for points in SHORT.values() for point in points]
+    assert {kind for kind, _ in points} == set(Kind)
+    assert {way for _, way in points} == set(Way)
+    assert list(SHORT) == [act.name for act in ACTS]

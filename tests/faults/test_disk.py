@@ -1,0 +1,110 @@
+"""Each system call of a committer's publication fails once, or from then on: what was answered stays true.
+
+Nobody is told that a version is there unless the disk has it, whatever a sync said that came after a failed
+one; and when the disk is well again, or the machine was restarted, each entry is in the table once.
+
+Promises: synced-before-committed, failed-sync-is-no-sync (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import errno
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.storage.syncs import FAILURES
+from tests.contracts.crash_states import distinct
+from tests.faults.disks import Fault, FaultyDisk
+from tests.scenarios.test_files_before_versions import DELETED
+from tests.scenarios.test_power_cuts import Disk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakefold_table.entry import Result
+
+ATTEMPTS = 3
+FAULTS = [
+    ("fsync", errno.EIO),
+    ("fsync", errno.ENOSPC),
+    ("fsync", errno.EROFS),
+    ("writev", errno.ENOSPC),
+    ("writev", errno.EIO),
+    ("link", errno.EIO),
+    ("link", errno.ENOSPC),
+    ("link", errno.EROFS),
+    ("rename", errno.EIO),
+    ("rename", errno.ENOSPC),
+    ("unlink", errno.EIO),
+    ("open", errno.EIO),
+    ("open", errno.ENOSPC),
+    ("open", errno.EROFS),
+    ("pass", errno.EIO),
+]
+SHORT = [("fsync", errno.EIO), ("writev", errno.ENOSPC), ("link", errno.EIO), ("open", errno.EROFS)]
+"""The faults of a run without `--all-faults`."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """All faults or some."""
+    faults = FAULTS if metafunc.config.getoption("--all-faults") else SHORT
+    ids = [f"{call}-{errno.errorcode[error]}" for call, error in faults]
+    if "call" in metafunc.fixturenames:
+        metafunc.parametrize(("call", "error"), faults, ids=ids)
+
+
+def answered(table: Disk) -> list[Result] | None:
+    """The answers of a committer that tries some times, and opens the table anew where the daemon does."""
+    owned = None
+    for _ in range(ATTEMPTS):
+        try:
+            owned = owned or table.committer()
+            return table.fold(owned)
+        except RetryError:
+            pass
+        except InvalidError:
+            owned = None
+    return None
+
+
+def check_durable(table: Disk) -> None:
+    """After a power cut now, the version with the entries is there; a taker-over may have made one more."""
+    for storage in table.after_cuts(distinct(table.disk.moments[-1].trees())):
+        assert table.versions_in(storage) in ([{}, {}, DELETED], [{}, {}, DELETED, DELETED])
+        table.check_recovery(storage)
+
+
+@pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "named"])
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from-then-on"])
+@pytest.mark.timeout(600)
+def test_what_is_answered_is_on_the_disk_whichever_call_fails(
+    tmp_path: Path, call: str, error: int, *, lasting: bool, unnamed: bool
+) -> None:
+    told = 0
+    for number in count(1):
+        fault = Fault(call, error, number, lasting)
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        table = Disk(folder, unnamed=unnamed, disk=partial(FaultyDisk, fault=fault))
+        failed = FAILURES.count
+        answers = answered(table)
+        if fault.met < number:
+            break
+        if call == "fsync":
+            assert FAILURES.count > failed, "each is counted"
+        if answers is None:
+            for storage in table.after_cuts(distinct(table.disk.moments[-1].trees())):
+                assert table.versions_in(storage) in ([{}, {}], [{}, {}, DELETED])
+                table.check_recovery(storage)
+            fault.mend()
+            assert answered(table) is not None
+        else:
+            told += 1
+        check_durable(table)
+    assert number > 1, f"nothing calls {call}"
+    if not lasting:
+        assert told == number - 1, "one fault is got over within a few attempts"

@@ -1,0 +1,129 @@
+"""Somebody who may write to the outcomes topic writes what no committer wrote: it counts for nothing.
+
+The forger is a plain producer. He knows the table, its id and its log, as every reader does.
+
+Promises: signed-outcomes, no-outcome-stops-nobody (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from lakefold_committer.daemon import Committer
+from lakefold_committer.metrics import Metrics
+from lakefold_log.answers import outcome_message
+from lakefold_log.consumer import PartitionReader
+from lakefold_log.last_report import answered_since
+from lakefold_log.news import VersionNews
+from lakefold_log.topics import describe
+from lakefold_table.entry import Committed, Outcome, Position
+from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, take
+from tests.integration.stage import Stage
+from tests.proposals import ids_in
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakefold_log.consumer import Headers
+    from tests.integration.conftest import TopicNames
+
+NO_OUTCOMES = (b"no outcome", b"", b"\xff" * 50)
+"""The empty message is an Outcome of protobuf's, but says nothing."""
+
+
+@pytest.fixture
+def stage(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Stage:
+    """A table whose committer was stopped after one batch."""
+    stage = Stage(bootstrap, topic_names, OwnLog.make(bootstrap, topic_names), tmp_path)
+    stage.begin(1)
+    return stage
+
+
+def write(own: OwnLog, *values: bytes, key: str = TABLE, headers: Headers = ()) -> None:
+    """What the forger writes among the outcomes."""
+    producer = Producer({"bootstrap.servers": own.config.bootstrap_servers})
+    for value in values:
+        producer.produce(own.topics.outcomes, value, key.encode(), 0, headers=list(headers))
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def forged(stage: Stage, offset: int, version: int) -> bytes:
+    """An outcome for the entry at this offset, under a uuid of the forger's."""
+    position = Position(stage.log, offset, stage.own.topics.transactions)
+    outcome = Outcome(position, stage.uri, Committed(version), "forged", table_id=stage.marks.table_id)
+    return outcome_message(outcome).SerializeToString()
+
+
+def passed_over(metrics: Metrics) -> float:
+    """How many messages among the outcomes a committer has passed over."""
+    name = "lakefold_outcomes_passed_over_total"
+    families = [one for one in metrics.registry.collect() if f"{one.name}_total" == name]
+    return sum(one.value for family in families for one in family.samples if one.name == name)
+
+
+def test_what_is_no_outcome_stops_nobody(stage: Stage) -> None:
+    write(stage.own, *NO_OUTCOMES, key=stage.uri)
+    stage.send(stage.batch(2))
+    metrics = Metrics()
+    Committer(stage.options(), metrics).run(until_caught_up=True)
+    assert ids_in(stage.uri) == [1, 2]
+    assert passed_over(metrics) >= len(NO_OUTCOMES)
+
+
+def test_an_entry_is_folded_though_somebody_answered_it(stage: Stage) -> None:
+    batch = stage.batch(2)
+    stage.send(batch)
+    write(stage.own, forged(stage, 2, 2), key=stage.uri)
+    stage.fold()
+    assert ids_in(stage.uri) == [1, 2]
+    answers = {one.uuid: one.result for one in stage.outcomes()}
+    assert isinstance(answers[batch.lance.uuid], Committed)
+
+
+def test_a_version_that_nobody_published_parks_no_table(stage: Stage) -> None:
+    write(stage.own, forged(stage, 2, 10**9), forged(stage, 10**9, 10**9), key=stage.uri)
+    stage.send(stage.batch(2))
+    stage.fold()
+    assert ids_in(stage.uri) == [1, 2]
+
+
+def test_a_copy_of_a_signed_outcome_says_nothing_new(stage: Stage) -> None:
+    own = stage.own
+    outcomes = own.topics.outcomes
+    log = describe(own.admin, outcomes).log_id(0)
+    with PartitionReader(own.config, outcomes, log, 0) as reader:
+        copied = take(reader, 2)
+    for one in copied:
+        write(own, one.value, key=stage.uri, headers=one.headers)
+    stage.send(stage.batch(2))
+    stage.fold()
+    assert ids_in(stage.uri) == [1, 2]
+
+
+def test_a_report_is_counted_by_what_its_reporter_signed(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    with own.reporter() as reporter:
+        first = own.committed(0, 1)
+        begin = reporter.report([first], [], 1, own.stamp(1))
+        reporter.report([own.committed(1, 2)], [], 2, own.stamp(2))
+        write(own, *(outcome_message(own.committed(at, 3)).SerializeToString() for at in (5, 6)))
+        found = answered_since(own.config, own.topics, own.log, 0, reporter.trust)
+        assert {one.offset for one in found} == {0, 1}
+        found = answered_since(own.config, own.topics, own.log, begin, reporter.trust)
+        assert {one.offset for one in found} == {1}
+
+
+def test_who_waits_and_who_listens_hears_on(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    with own.waiter() as waiter, own.reporter() as reporter:
+        news = VersionNews(own.config, own.topics, TABLE)
+        write(own, *NO_OUTCOMES)
+        outcome = own.committed(0, 7)
+        reporter.report([outcome], [], 1, own.stamp(1))
+        assert waiter.wait(outcome.position, PATIENCE_S) == outcome
+        until(lambda: news.wait(1) == 7, "the news of version 7", seconds=PATIENCE_S, every=0)
+        news.close()

@@ -1,0 +1,82 @@
+"""A log that loses its end and grows again: other entries stand where entries were folded before.
+
+Kafka doesn't sync its files. The broker's data is set back here to an earlier clean stop, as a power cut or a
+copy that is put back may do, and writers append before the committer comes.
+
+Promise: same-entry (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import lance
+import pytest
+
+from lakefold_table.entry import Committed, Duplicate
+from lakefold_table.errors import GapError
+from lakefold_table.marks import Why
+from tests.integration.own_log import OwnLog
+from tests.integration.stage import Stage
+from tests.proposals import ids_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from lakefold.local.broker import Broker
+    from tests.integration.conftest import TopicNames
+
+
+def everything(own: OwnLog) -> str:
+    """Also what was answered and reported is set back."""
+    del own
+    return ""
+
+
+def transactions(own: OwnLog) -> str:
+    """The outcomes and the group's offset stay, and lie beyond the log's end until it has grown."""
+    return f"{own.topics.transactions}-0"
+
+
+@pytest.mark.parametrize("part", [everything, transactions])
+def test_other_entries_at_offsets_that_were_folded(
+    own_broker: Broker, topic_names: TopicNames, tmp_path: Path, part: Callable[[OwnLog], str]
+) -> None:
+    own = OwnLog.make(own_broker.bootstrap_servers, topic_names)
+    stage = Stage(own_broker.bootstrap_servers, topic_names, own, tmp_path)
+    stage.begin(1, 2)
+    data, kept = own_broker.directory / "data" / part(own), tmp_path / "kept"
+    own_broker.stop()
+    shutil.copytree(data, kept)
+    own_broker.start()
+    lost = [stage.batch(3), stage.batch(4)]
+    stage.send(*lost)
+    stage.fold()
+    own_broker.stop()
+    shutil.rmtree(data)
+    shutil.copytree(kept, data)
+    own_broker.start()
+    others = [stage.batch(number, read=4) for number in (5, 6, 7)]
+    again = stage.batch(4)
+    stage.send(*others, again)
+    version, told = lance.dataset(str(stage.path)).version, len(stage.outcomes())
+
+    with pytest.raises(GapError) as caught:
+        stage.fold()
+    for one in (lost[1], others[1]):
+        assert one.lance.uuid in str(caught.value)
+    assert (f"{own.topics.transactions}/0@4" in str(caught.value)) or "offset 5" in str(caught.value)
+    assert lance.dataset(str(stage.path)).version == version
+    assert len(stage.outcomes()) == told
+
+    stage.fold(accept=True)
+    answers = {one.uuid: one.result for one in stage.outcomes()[told:]}
+    assert [type(answers[one.lance.uuid]) for one in others] == [Committed] * 3
+    assert isinstance(answers[again.lance.uuid], Duplicate)
+    assert ids_in(stage.uri) == [1, 2, 3, 4, 5, 6, 7]
+    assert [move.why for move in stage.marks.moves] == [Why.LOST]
+    stage.send(stage.batch(8))
+    assert stage.fold() == {"committed": 1, "versions": 1}
+    assert "different" not in stage.replay().values()

@@ -1,0 +1,224 @@
+"""A table or a branch that was removed and made anew under its name: who stood in the old one is told so.
+
+Promise: made-anew (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lakefold
+from lakefold import cli
+from lakefold_reader.cursor import Cursor
+from lakefold_table.storage import open_storage
+from tests.queries import Query
+from tests.tables import Folded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ROWS = 4
+"""Versions that a table has beside its first one."""
+
+
+def write(uri: str, first: int, count: int = ROWS) -> None:
+    """A table of no marks, with a row in each version."""
+    lance.write_dataset(pa.table({"id": [first]}), uri)
+    append(uri, first + 1, count)
+
+
+def append(uri: str, first: int, count: int = 1) -> None:
+    for number in range(first, first + count):
+        lance.write_dataset(pa.table({"id": [number]}), uri, mode="append")
+
+
+def remade(uri: str, count: int = ROWS) -> None:
+    """Another table in the place of this one, with as many versions."""
+    shutil.rmtree(uri)
+    write(uri, 100, count)
+
+
+def branch(uri: str, first: int, at: int = 1, count: int = ROWS) -> str:
+    """A branch of the table, with a row in each of its own versions; its root."""
+    place: str = lance.dataset(uri).create_branch("side", at).uri
+    append(place, first, count)
+    return place
+
+
+def branched_anew(uri: str, at: int = 2) -> str:
+    """Another branch of the same name, made from a later version of the table."""
+    lance.dataset(uri).branches.delete("side")
+    return branch(uri, 200, at)
+
+
+def clean_up(uri: str) -> None:
+    """Removes all versions but the newest."""
+    lance.dataset(uri).cleanup_old_versions(timedelta(0), delete_unverified=True)
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    uri = str(tmp_path / "t")
+    write(uri, 0)
+    return uri
+
+
+def cursor_at(uri: str, version: int, **more: str) -> str:
+    """As a reader keeps it who has seen this version."""
+    (change, *_) = lakefold.tail(uri, version - 1, **more)  # type: ignore[arg-type]
+    assert change.version == version
+    return str(change.cursor)
+
+
+@pytest.mark.parametrize("version", range(2, 2 + ROWS))
+def test_a_cursor_of_a_branch_that_was_made_anew(uri: str, version: int) -> None:
+    """Whether the new one has the version that was read, or none of its number."""
+    branch(uri, 50)
+    cursor = cursor_at(uri, version, branch="side")
+    branched_anew(uri)
+    with pytest.raises(lakefold.MadeAnewError, match=r"branch side was made anew|not there") as caught:
+        lakefold.tail(uri, cursor, branch="side")
+    assert "earliest" in caught.value.hint
+
+
+def test_the_branch_s_identifier_tells_where_its_versions_were_cleaned_up(uri: str) -> None:
+    branch(uri, 50)
+    cursor = cursor_at(uri, 4, branch="side")
+    place = branched_anew(uri, at=3)
+    append(place, 300)
+    clean_up(place)
+    append(place, 400)
+    newest = lance.dataset(place).version
+    behind = str(Cursor.parse(cursor)).replace(":4:", f":{newest - 2}:")
+    with pytest.raises(lakefold.MadeAnewError, match="branch side was made anew"):
+        lakefold.tail(uri, behind, branch="side")
+
+
+@pytest.mark.parametrize("version", range(1, 2 + ROWS))
+def test_a_cursor_of_a_table_without_marks_that_was_made_anew(uri: str, version: int) -> None:
+    cursor = cursor_at(uri, version)
+    remade(uri)
+    with pytest.raises(lakefold.MadeAnewError, match="the table was made anew"):
+        lakefold.tail(uri, cursor)
+
+
+def test_a_cursor_of_an_older_release_goes_on(uri: str) -> None:
+    found = Cursor.parse(cursor_at(uri, 3))
+    assert [change.version for change in lakefold.tail(uri, f"lf1:::{found.version}")] == [4, 5]
+
+
+@pytest.mark.parametrize("seen", range(1, 1 + ROWS))
+def test_a_tail_that_runs_while_its_table_is_made_anew(uri: str, seen: int) -> None:
+    """It has the version seen and waits, or looks for the next one later."""
+    with lakefold.tail(uri, seen - 1) as tail:
+        assert next(tail).version == seen
+        tail.close()
+        remade(uri)
+        with pytest.raises(lakefold.MadeAnewError, match="the table was made anew"):
+            next(tail)
+
+
+def test_a_tail_whose_table_had_marks_and_whose_new_one_has_none(tmp_path: Path) -> None:
+    table = Folded(open_storage(f"file://{tmp_path}/t"))
+    table.append_ids([1])
+    path = str(tmp_path / "t")
+    with lakefold.tail(path, 1) as tail:
+        assert next(tail).version == 2
+        remade(path)
+        with pytest.raises(lakefold.MadeAnewError):
+            next(tail)
+
+
+def test_a_tail_that_runs_while_its_branch_is_made_anew(uri: str) -> None:
+    branch(uri, 50)
+    newest = 1 + ROWS
+    with lakefold.tail(uri, newest - 1, branch="side") as tail:
+        assert next(tail).version == newest
+        branched_anew(uri)
+        with pytest.raises(lakefold.MadeAnewError, match="branch side was made anew"):
+            next(tail)
+
+
+def test_a_consumer_is_told_and_goes_on_after_it_is_set(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    branch(uri, 50)
+    with lakefold.tail(uri, "earliest", branch="side", consumer="nightly") as tail:
+        tail.step()
+        tail.commit()
+    lance.dataset(uri).tags.delete("lakefold-consumer-nightly")
+    branched_anew(uri)
+    with pytest.raises(lakefold.MadeAnewError) as caught:
+        lakefold.tail(uri, branch="side", consumer="nightly")
+    assert "lakefold consumers TABLE --set nightly earliest" in caught.value.hint
+    assert cli.run(["consumers", uri, "--branch", "side", "--set", "nightly", "earliest"]) == 0
+    capsys.readouterr()
+    tail = lakefold.tail(uri, branch="side", consumer="nightly")
+    found = [row for change in tail for row in change.inserted()["id"].to_pylist()]
+    assert sorted(found) == [0, 1, *range(200, 200 + ROWS)]
+
+
+@pytest.mark.parametrize(("batches", "restarted"), [(0, False), (0, True), (1, True), (2, False), (2, True)])
+def test_a_checkpoint_of_a_table_without_marks(
+    uri: str,
+    batches: int,
+    restarted: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """In the midst of the content, at its end, and behind the changes after it."""
+    query = Query(uri, maxRowsPerTrigger=3)
+    for _ in range(batches):
+        assert query.batch()
+    if batches == 0:
+        query.offsets.append(query.reader.initialOffset())
+    remade(uri, ROWS + 2)
+    if restarted:
+        query.start()
+    with pytest.raises(lakefold.MadeAnewError, match="the table was made anew") as caught:
+        query.batch()
+    assert "another checkpoint" in caught.value.hint
+
+
+def test_a_checkpoint_of_a_branch(uri: str) -> None:
+    branch(uri, 50)
+    query = Query(uri, branch="side")
+    query.ids()
+    branched_anew(uri)
+    query.start()
+    with pytest.raises(lakefold.MadeAnewError, match="branch side was made anew"):
+        query.ids()
+
+
+def same_with_others_at_work(uri: str) -> None:
+    append(uri, 60)
+    lance.dataset(uri).optimize.compact_files()
+    lance.dataset(uri, version=2).restore()
+
+
+def nothing(uri: str) -> None:
+    """Leaves the table alone."""
+    del uri
+
+
+@pytest.mark.parametrize("meanwhile", [same_with_others_at_work, nothing])
+def test_a_table_that_only_went_on_is_the_same(uri: str, meanwhile: Callable[[str], None]) -> None:
+    place = branch(uri, 50)
+    for where, more in ((uri, {}), (place, {}), (uri, {"branch": "side"})):
+        tail = lakefold.tail(where, 2, **more)  # type: ignore[arg-type]
+        seen = list(tail)
+        meanwhile(where)
+        later = [change.version for change in tail]
+        again = lakefold.tail(where, seen[0].cursor, **more)  # type: ignore[arg-type]
+        assert [change.version for change in again] == [one.version for one in seen[1:]] + later
+
+
+def test_a_copy_of_the_table_is_the_same(uri: str, tmp_path: Path) -> None:
+    cursor = cursor_at(uri, 3)
+    shutil.copytree(uri, tmp_path / "copy")
+    shutil.rmtree(uri)
+    (tmp_path / "copy").rename(uri)
+    assert [change.version for change in lakefold.tail(uri, cursor)] == [4, 5]

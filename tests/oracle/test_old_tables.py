@@ -1,0 +1,172 @@
+"""Tables that old releases of pylance made: opened, tailed, folded into, or refused with what helps.
+
+What each release left is compared with what pylance 14 makes of it when it commits the same Append.
+
+Promise: old-tables (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lakefold
+from lakefold_protos.lance.table_pb2 import Manifest
+from lakefold_reader.changes import UntoldChangeError
+from lakefold_reader.tail import tail
+from lakefold_table.entry import Committed
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.manifests.codec import FOOTER, decode_file
+from tests.oracle.committing import fold, owned, proposal, state, written
+from tests.oracle.manifests import manifest_files
+from tests.oracle.old_tables.make import RELEASES, archive
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMPLETE = ["0.10.18", "0.17.0", "0.36.0", "1.0.4", "13.0.0"]
+INCOMPLETE = {"0.3.19": "don't say how many rows", "0.8.14": "may claim rows that they don't cover"}
+
+
+def old(release: str, folder: Path) -> Path:
+    """The table of a release."""
+    with tarfile.open(archive(release)) as tar:
+        tar.extractall(folder, filter="data")
+    return folder / "t.lance"
+
+
+def expected(release: str) -> set[int]:
+    """The ids in the table of a release."""
+    count = 305 if release == "0.8.14" else 15
+    return set(range(count)) - (set() if release == "0.3.19" else {3})
+
+
+def new_rows(table: Path) -> pa.Table:
+    """Two rows of the table's schema."""
+    schema = lance.dataset(str(table)).schema
+    values = {"id": [1000, 1001], "text": ["x", "y"], "vec": [[1.0, 2.0], [3.0, 4.0]]}
+    return pa.table({name: values[name] for name in schema.names}, schema=schema)
+
+
+def test_every_release_has_its_table() -> None:
+    assert {*COMPLETE, *INCOMPLETE} == set(RELEASES)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_they_are_opened(release: str, tmp_path: Path) -> None:
+    table = old(release, tmp_path)
+    at = lakefold.open(str(table))
+    assert at.version == lance.dataset(str(table)).version
+    assert set(at.to_arrow()["id"].to_pylist()) == expected(release)
+
+
+@pytest.mark.parametrize("release", [one for one in RELEASES if one != "0.3.19"])
+def test_they_are_tailed(release: str, tmp_path: Path) -> None:
+    table = old(release, tmp_path)
+    found = [change.inserted()["id"].to_pylist() for change in tail(str(table), "earliest").step()]
+    assert {one for ids in found for one in ids} == expected(release) | {3}
+
+
+def test_what_a_version_without_a_transaction_did_is_not_guessed(tmp_path: Path) -> None:
+    """0.3.19 wrote no transactions: the tail says so and names the way on."""
+    changes = tail(str(old("0.3.19", tmp_path)), "earliest").step()
+    assert changes[0].inserted().num_rows == 10
+    with pytest.raises(UntoldChangeError, match="can't be told") as raised:
+        changes[1].inserted()
+    assert "open the version" in raised.value.hint
+
+
+def check_folded(table: Path, ids: set[int]) -> None:
+    """An Append is folded into it, and pylance goes on writing after that."""
+    read = lance.dataset(str(table)).version
+    (result,) = fold(owned(table), [proposal(table, written(table, new_rows(table)), read)], 0)
+    assert isinstance(result, Committed)
+    dataset = lance.dataset(str(table))
+    dataset.validate()
+    assert set(dataset.to_table()["id"].to_pylist()) == ids | {1000, 1001}
+    for number in (4, 1001):
+        assert dataset.to_table(filter=f"id = {number}").num_rows == 1
+    dataset.delete("id = 4")
+    lance.dataset(str(table)).optimize.compact_files()
+    dataset = lance.dataset(str(table))
+    dataset.validate()
+    assert set(dataset.to_table()["id"].to_pylist()) == (ids | {1000, 1001}) - {4}
+    assert set(lakefold.open(str(table)).to_arrow()["id"].to_pylist()) == (ids | {1000, 1001}) - {4}
+
+
+@pytest.mark.parametrize("release", COMPLETE)
+def test_they_are_folded_into(release: str, tmp_path: Path) -> None:
+    check_folded(old(release, tmp_path), expected(release))
+
+
+@pytest.mark.parametrize(("release", "why"), INCOMPLETE.items())
+def test_what_only_pylance_can_complete_is_refused_with_the_command_that_helps(
+    release: str, why: str, tmp_path: Path
+) -> None:
+    table = old(release, tmp_path)
+    before = [path.read_bytes() for path in manifest_files(table)]
+    with pytest.raises(InvalidError, match=why) as raised:
+        owned(table)
+    assert 'delete("false")' in raised.value.hint
+    assert [path.read_bytes() for path in manifest_files(table)] == before
+    lance.dataset(str(table)).delete("false")
+    check_folded(table, expected(release))
+
+
+@pytest.mark.parametrize("release", COMPLETE)
+def test_the_manifest_is_as_pylance_makes_it(release: str, tmp_path: Path) -> None:
+    """But for sizes of older files and the list of an index's files, which clients do without."""
+    ours = old(release, tmp_path / "ours")
+    read = lance.dataset(str(ours)).version
+    fragments = written(ours, new_rows(ours))
+    theirs = tmp_path / "theirs"
+    shutil.copytree(ours, theirs)
+    fold(owned(ours), [proposal(ours, fragments, read)], 0)
+    lance.LanceDataset.commit(str(theirs), lance.LanceOperation.Append(fragments), read_version=read)
+    assert str(shown(ours)) == str(shown(theirs))
+
+
+def shown(table: Path) -> Manifest:
+    """The newest version's manifest without what differs by who made it, when, and by what it leaves out."""
+    newest = state(table)
+    manifest = Manifest()
+    manifest.CopyFrom(newest.head)
+    manifest.fragments.extend(newest.fragments)
+    for fragment in manifest.fragments:
+        for file in fragment.files:
+            file.ClearField("file_size_bytes")
+    for name in (
+        "timestamp",
+        "transaction_section",
+        "transaction_file",
+        "index_section",
+        "table_metadata",
+        "writer_version",
+    ):
+        manifest.ClearField(name)
+    return manifest
+
+
+@pytest.mark.parametrize("minor", [0, 1, 2, 3, 9])
+def test_the_minor_number_of_the_footer_decides_nothing(minor: int, tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    lance.write_dataset(pa.table({"id": [1]}), str(table))
+    (path,) = manifest_files(table)
+    data = path.read_bytes()
+    offset, major, _, magic = FOOTER.unpack_from(data, len(data) - FOOTER.size)
+    path.write_bytes(data[: -FOOTER.size] + FOOTER.pack(offset, major, minor, magic))
+    assert lance.dataset(str(table)).count_rows() == lakefold.open(str(table)).to_arrow().num_rows == 1
+
+
+def test_a_newer_format_is_not_called_damaged(tmp_path: Path) -> None:
+    lance.write_dataset(pa.table({"id": [1]}), str(tmp_path / "t"))
+    (path,) = manifest_files(tmp_path / "t")
+    data = path.read_bytes()
+    offset, _, minor, magic = FOOTER.unpack_from(data, len(data) - FOOTER.size)
+    with pytest.raises(InvalidError, match="newer release"):
+        decode_file(data[: -FOOTER.size] + FOOTER.pack(offset, 1, minor, magic))

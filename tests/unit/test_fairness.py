@@ -1,0 +1,150 @@
+"""What one sender floods a partition with takes its own time: others' proposals are answered meanwhile.
+
+Promise: fair-shares (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+from structlog.testing import capture_logs
+
+from lakefold_committer.line import Line, Load, Waiting
+from lakefold_committer.lines import seems_there
+from lakefold_committer.metrics import Metrics
+from lakefold_committer.partition import PartitionCommitter
+from lakefold_committer.parts import Pace, Tables
+from lakefold_committer.slots import Slots
+from lakefold_committer.strangers import Strangers
+from lakefold_log.envelope import address_of, encode
+from lakefold_table.entry import Committed, Duplicate, Invalid
+from lakefold_table.uri import canonical, place
+from tests.folding import FORMAT, append, creation, entries
+from tests.unit.test_parking import LIMITS, Stamped, Trouble, committer_of
+from tests.unit.test_parking import offsets as offsets_of
+from tests.unit.test_partition import Message, at, messages, opened
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakefold_committer.owned import OwnedTable
+
+FLOOD, FIRST_LOOKS = 1_000, 100
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    with capture_logs():
+        yield
+
+
+def test_names_that_are_no_tables_do_not_hold_up_the_tables(tmp_path: Path) -> None:
+    """One table is open, and one was not opened yet; most names are looked at only once both are answered."""
+    one, other = canonical(tmp_path / "open"), canonical(tmp_path / "other")
+    first = messages([at(one, creation()), at(other, creation())])
+    committer_of(first, Stamped(), Trouble("", [])).run(threading.Event(), first.end_offset())
+    flood = [at(canonical(tmp_path / f"no-{number}"), append()) for number in range(FLOOD)]
+    log = messages([at(one, append("c"))], [*flood, at(one, append("a")), at(other, append("b"))])
+    for polled in log.polls:
+        for message in polled:
+            message.offset += first.position
+    log.position = first.position
+    reports, looked_at = Stamped(), count()
+    last = first.position + FLOOD + 2
+
+    def open_late(uri: str, branch: str) -> OwnedTable:
+        if uri not in {one, other} and next(looked_at) >= FIRST_LOOKS:
+            until(lambda: {last - 1, last} <= {*offsets_of(reports)}, "the tables' answers", seconds=20)
+        return opened(uri, branch)
+
+    tables = Tables(FORMAT, lambda _: None, open_late, seems_there=seems_there)
+    committer = PartitionCommitter(log, reports, tables, Pace(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
+    committer.run(threading.Event(), log.end_offset())
+    kinds = [type(outcome.result) for outcome in reports.outcomes]
+    assert (kinds.count(Committed), kinds.count(Invalid)) == (3, FLOOD)
+    assert reports.stamps[-1].low_watermark == last + 1
+    offsets = sorted(outcome.position.offset for outcome in reports.outcomes)
+    assert offsets == list(range(first.position, last + 1))
+
+
+def test_the_entries_of_one_name_keep_their_order_among_strangers(tmp_path: Path) -> None:
+    """A table that begins behind a flood: what comes for it later waits behind what came before."""
+    one = canonical(tmp_path / "one")
+    flood = [at(canonical(tmp_path / f"no-{number}"), append()) for number in range(200)]
+    tail = [at(canonical(tmp_path / f"no-{number}"), append()) for number in range(200, 300)]
+    log = messages(
+        [*flood, at(one, creation())],
+        [at(one, append("a")), *tail, at(one, append("b"))],
+        [at(one, append("a")), at(one, append("c"))],
+    )
+    reports = Stamped()
+    committer_of(log, reports, Trouble("", [])).run(threading.Event(), log.end_offset())
+    mine = [outcome for outcome in reports.outcomes if outcome.table == one]
+    assert [outcome.position.offset for outcome in mine] == [200, 201, 302, 303, 304]
+    kinds = [type(outcome.result) for outcome in mine]
+    assert kinds == [Committed, Committed, Committed, Duplicate, Committed]
+    assert len(reports.outcomes) == 305
+
+
+def test_a_line_whose_entries_wait_long_gives_them_up_but_for_its_next_group() -> None:
+    load = Load()
+    line = Line(place("memory://line/t"), "memory://line/t", "", load=load)
+    for number, entry in enumerate(entries([append(f"u{number}") for number in range(250)], 0)):
+        message = Message(number, b"", b"")
+        line.take(Waiting(message, entry), now=float(number))  # type: ignore[arg-type]
+    assert line.delay(100.0) == 100.0
+    assert (load.entries, load.size, load.offsets) == (250, line.queued_bytes, 0)
+    line.spill(LIMITS)
+    assert (len(line.queue), len(line.backlog), line.first_offset) == (100, 150, 0)
+    assert (load.entries, load.size, load.offsets) == (100, line.queued_bytes, 150)
+    while line.queue:
+        line.take_head()
+    assert line.delay(200.0) == 0.0
+    assert (load.entries, load.size, line.first_offset) == (0, 0, 100)
+
+
+def test_turns_go_to_those_who_asked_first() -> None:
+    slots, begun = Slots(2), list[str]()
+
+    def begin(name: str, *, able: bool = True) -> bool:
+        begun.append(name)
+        return able
+
+    for name in ("a", "b", "c", "d", "c"):
+        slots.ask(name, partial(begin, name, able=name != "c"))
+    assert begun == ["a", "b"]
+    slots.release()
+    # Who can't begin any more takes no turn.
+    assert begun == ["a", "b", "c", "d"]
+    slots.ask("e", partial(begin, "e"))
+    slots.release()
+    assert begun[-1] == "e"
+
+
+def test_strangers_are_known_by_their_names_until_they_are_gone() -> None:
+    strangers = Strangers()
+    some = [place(f"s3://lake/{number}") for number in range(3)]
+    assert not strangers.holds(some[0])
+    for offset, found in enumerate([some[0], some[1], None, some[0]]):
+        strangers.add(offset, found)
+    assert [strangers.holds(one) for one in some] == [True, True, False]
+    strangers.drop([some[0], some[1], None])
+    assert [strangers.holds(one) for one in some] == [True, False, False]
+    assert (len(strangers), strangers.first) == (1, 3)
+    strangers.drop([some[0]])
+    assert not strangers.holds(some[0])
+
+
+@pytest.mark.parametrize("branch", ["", "b"])
+def test_an_address_is_told_without_the_proposal(branch: str) -> None:
+    envelope = at("s3://lake/t", append("u"))
+    envelope.branch = branch
+    assert address_of(encode(envelope)) == ("s3://lake/t", branch)
+    assert address_of(b"\xff\xff") is None
+    assert address_of(b"\x0a\x01\xff") is None

@@ -1,0 +1,60 @@
+"""An outcome counts if a committer of the group signed it.
+
+Promise: signed-outcomes (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from lakefold_log.signing import SIGNATURE, OutcomesKey
+from lakefold_log.stamp import Stamp
+
+KEY = OutcomesKey.make(10)
+VALUE = b"an outcome"
+
+
+def test_what_was_signed_counts_wherever_it_stands() -> None:
+    header = KEY.sign(VALUE, 20)
+    assert KEY.proves(20, VALUE, [("other", None), header])
+    assert KEY.proves(99, VALUE, [header], since=20)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [(SIGNATURE, None)],
+        [(SIGNATURE, b"")],
+        [(SIGNATURE, b"20")],
+        [(SIGNATURE, b"-1/" + b"0" * 32)],
+        [(SIGNATURE, b"20/" + b"0" * 32)],
+        [(SIGNATURE, b"\xff/\xff")],
+        [OutcomesKey.make(10).sign(VALUE, 20)],
+        [KEY.sign(b"another outcome", 20)],
+        [(SIGNATURE, KEY.sign(VALUE, 20)[1].replace(b"20/", b"21/"))],
+    ],
+)
+def test_anything_else_does_not(headers: list[tuple[str, bytes | None]]) -> None:
+    assert not KEY.proves(30, VALUE, headers)
+
+
+def test_a_copy_of_an_older_report_is_none_of_a_later_one() -> None:
+    assert not KEY.proves(99, VALUE, [KEY.sign(VALUE, 20)], since=21)
+    assert not KEY.proves(19, VALUE, [KEY.sign(VALUE, 20)]), "it can't stand before its report began"
+
+
+def test_what_stood_there_before_the_key_was_made_counts() -> None:
+    assert KEY.proves(9, VALUE, [])
+    assert not KEY.proves(10, VALUE, [])
+    assert not KEY.not_after(4).proves(4, VALUE, [])
+    assert KEY.not_after(99) == KEY
+
+
+def test_it_travels_in_the_stamp_and_is_never_printed() -> None:
+    stamp = Stamp("cluster", "topic-id", 17, 42, outcomes_key=KEY)
+    found = Stamp.of(stamp.metadata(20), 20)
+    assert found is not None
+    assert found.outcomes_key == KEY
+    assert KEY.secret.hex() not in repr(stamp)
+    assert repr(KEY.secret) not in repr(stamp)

@@ -1,0 +1,80 @@
+"""The file of a version that a committer put too late: it is removed where that is proven, and only there.
+
+Promise: late-files (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_table.errors import StopError
+from lakefold_table.refs import Refs
+from lakefold_table.storage.memory import MemoryStorage
+from tests.folding import append, changed, creation, entries, fold_at, opened, versions_at
+from tests.foreign import commit, wipe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakefold_committer.owned import OwnedTable
+
+NAME = "strays"
+HERE = f"memory://{NAME}/t"
+
+
+@pytest.fixture(autouse=True)
+def _store() -> Iterator[None]:
+    yield
+    MemoryStorage.forget(NAME)
+
+
+def put_late(between: Callable[[], object]) -> OwnedTable:
+    """A committer at version 1 puts version 2 late: others have committed 2 and 3, and removed 1 and 2."""
+    table = opened(HERE)
+    fold_at(table, [changed(creation(), lambda e: setattr(e, "table", HERE))], 0)
+    prepared = table.prepare(entries([changed(append("late"), lambda e: setattr(e, "table", HERE))], 1))
+    publication = prepared.folded.publication
+    assert publication is not None
+    commit(HERE)
+    between()
+    for number in (1, 2):
+        MemoryStorage(HERE).delete(versions_at(HERE).path(number))
+    MemoryStorage(HERE).put_if_absent(publication.path, publication.buffers)
+    with pytest.raises(StopError, match="with versions missing between them"):
+        table.put(prepared)
+    return table
+
+
+def there() -> list[int]:
+    return versions_at(HERE).numbers()
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["by others", "by another committer"])
+def test_it_is_removed_where_the_next_version_was_not_made_from_it(*, own: bool) -> None:
+    def next_one() -> None:
+        if own:
+            entry = changed(append("other", read=2), lambda e: setattr(e, "table", HERE))
+            fold_at(opened(HERE), [entry], 1)
+        else:
+            commit(HERE)
+
+    table = put_late(next_one)
+    assert table.strays_removed == 1
+    assert there() == [3]
+
+
+def test_it_stays_where_nothing_proves_it() -> None:
+    table = put_late(lambda: commit(HERE, "append", wipe))
+    assert table.strays_removed == 0
+    assert there() == [2, 3]
+
+
+def test_it_stays_where_a_tag_names_it() -> None:
+    def tagged() -> None:
+        commit(HERE)
+        Refs(MemoryStorage(HERE)).create_tag("kept", 2)
+
+    assert put_late(tagged).strays_removed == 0
+    assert there() == [2, 3]

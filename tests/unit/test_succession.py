@@ -1,0 +1,37 @@
+"""Whether one file was made from another, by what the two tell.
+
+Promise: late-files (docs/operations.md).
+"""
+
+import pytest
+
+from lakefold_table.succession import Link, Succession, succession
+
+MARKS = {"lakefold.version": "3"}
+OTHERS = {"lakefold.version": "2"}
+OWN = Link(uuid="a", marks=MARKS, is_own=True)
+FOREIGN = Link(uuid="f", marks=MARKS)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "right"),
+    [
+        (OWN, Link(uuid="b", parent="a", is_own=True), Succession.FOLLOWS),
+        (OWN, Link(uuid="b", parent="x", is_own=True), Succession.APART),
+        (FOREIGN, Link(uuid="b", parent="f", is_own=True), Succession.FOLLOWS),
+        (FOREIGN, Link(uuid="b", parent="x", is_own=True), Succession.APART),
+        (Link(marks=MARKS), Link(uuid="b", parent="x", is_own=True), Succession.UNTOLD),
+        (OWN, Link(uuid="b", marks={"lakefold.version": "4"}, is_own=True), Succession.UNTOLD),
+        (OWN, Link(uuid="b", marks=MARKS, keeps_marks=True), Succession.FOLLOWS),
+        (OWN, Link(uuid="b", marks=MARKS), Succession.FOLLOWS),
+        (OWN, Link(uuid="b", marks=OTHERS, keeps_marks=True), Succession.APART),
+        (OWN, Link(uuid="b", marks=OTHERS), Succession.UNTOLD),
+        (OWN, Link(uuid="b", marks={}, keeps_marks=True), Succession.UNTOLD),
+        (Link(uuid="a", is_own=True), Link(uuid="b", marks=MARKS, keeps_marks=True), Succession.UNTOLD),
+        (FOREIGN, Link(uuid="b", marks=MARKS, keeps_marks=True), Succession.UNTOLD),
+        (FOREIGN, Link(uuid="b", marks=OTHERS, keeps_marks=True), Succession.APART),
+        (Link(marks={}), Link(uuid="b", marks=OTHERS, keeps_marks=True), Succession.APART),
+    ],
+)
+def test_what_two_files_tell_of_each_other(before: Link, after: Link, right: Succession) -> None:
+    assert succession(before, after) is right
