@@ -53,7 +53,8 @@ These are Rejected too, whatever the operation that came in between:
 - **Rows that both took.** Told rows are joined with those that are deleted already. Where a proposal deletes
   or moves a row that is gone by now, it is retryable, and the outcome names the row (`row_addresses`).
 - **Field ids that mean another column now.** A dropped column's id can be given again. A proposal that uses
-  such an id is retryable, with the schema of the newest version.
+  such an id is retryable, with the schema of the newest version. Data files of an Append or Update may hold
+  columns that were dropped and whose ids nobody has been given; a fragment that holds no others is retryable.
 - **A read version too old.** More than 10,000 versions behind, or with a version after it that is gone:
   retryable.
 - **A table that is there.** An envelope with `create` is retryable, as an append; a Clone is incompatible, as

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import lance
 from lance.fragment import FragmentMetadata, write_fragments
 
 from lakefold_committer.owned import OwnedTable
+from lakefold_log.envelope import encode, parsed_packed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_table.entry import Result
+    from lakefold_table.entry import Entry, Result
     from lakefold_table.lance.state import LanceState
 
 
@@ -75,6 +77,17 @@ def proposal(table: Path, fragments: Sequence[FragmentMetadata], read: int, uuid
     return envelope
 
 
-def fold(table: OwnedTable, envelopes: Sequence[Envelope], offset: int) -> list[Result]:
-    """Folds envelopes at consecutive offsets as one group."""
-    return [outcome.result for outcome in table.fold(entries(envelopes, offset)).outcomes]
+def fold(
+    table: OwnedTable, envelopes: Sequence[Envelope], offset: int, *, packed: bool = False
+) -> list[Result]:
+    """Folds envelopes at consecutive offsets as one group; `packed`: as a claim brings large Appends."""
+    group = entries(envelopes, offset)
+    if packed:
+        group = [_packed(one) for one in group]
+    return [outcome.result for outcome in table.fold(group).outcomes]
+
+
+def _packed(one: Entry) -> Entry:
+    envelope, fragments = parsed_packed(encode(one.envelope))
+    assert fragments is not None
+    return replace(one, envelope=envelope, packed=fragments, plain=None)

@@ -88,12 +88,13 @@ def both_ways(
     affected_rows: Mapping[int, bytes] | None = None,
     change: Callable[[Envelope], object] | None = None,
     offset: int = 0,
+    packed: bool = False,
 ) -> Both:
     """Has pylance do `act` to a copy of `table`, and us fold the transaction that it made into another.
 
     `between`: done by pylance to both copies after the operation's dataset was opened, so that the operation
     is built on an older version; pylance's `act` must be one that rebases by itself. `affected_rows` go into
-    the envelope; `change` edits the envelope before it is folded, at `offset`.
+    the envelope; `change` edits the envelope before it is folded, at `offset`, its fragments `packed` or not.
     """
     theirs, ours = table.with_name(table.name + "-theirs"), table.with_name(table.name + "-ours")
     shutil.copytree(table, theirs)
@@ -113,7 +114,7 @@ def both_ways(
         envelope.affected_rows[number] = rows
     if change is not None:
         change(envelope)
-    (result,) = fold(owned(ours), [envelope], offset)
+    (result,) = fold(owned(ours), [envelope], offset, packed=packed)
     return Both(theirs, ours, result, transaction, differences(version_of(theirs), version_of(ours)))
 
 

@@ -31,7 +31,7 @@ from lakefold_table.lance.old_releases import note_data_format
 from lakefold_table.lance.operations import Kind, clone, kind_of, overwrite
 from lakefold_table.lance.operations.change import NOTHING, Change, Proposal
 from lakefold_table.lance.operations.rules import RULES
-from lakefold_table.lance.schemas.identity import Meanings
+from lakefold_table.lance.schemas.identity import NONE, Meanings
 from lakefold_table.lance.state import MICROS, LanceState
 from lakefold_table.lance.validity import envelope_fault, named_fragments_fault, read_version_fault
 from lakefold_table.lance.working import Working
@@ -301,11 +301,15 @@ class LanceDraft:
         if late is not None:
             return Rejected(late)
         told = transaction if entry.packed is None else entry.packed.told(transaction)
-        changed = self._meanings.fault(told, known) if self._meanings else None
+        packed = entry.packed is not None
+        dropped = self._meanings.dropped(told, known, packed=packed) if self._meanings else NONE
         rebase = verdict if isinstance(verdict, Rebase) else NOTHING
         sizes = self._table.observed.listed.get(entry.position)
-        proposal = Proposal(envelope, rows, rebase, entry.packed, sizes)
-        change = changed or RULES[kind].change(self._table, proposal)
+        if isinstance(dropped, Rejected):
+            change: Change | Rejected | Invalid = dropped
+        else:
+            proposal = Proposal(envelope, rows, rebase, entry.packed, sizes, dropped)
+            change = RULES[kind].change(self._table, proposal)
         if isinstance(change, Rejected) and rebase.merges:
             return Rejected(self._history.named(change.conflict, ours, known))
         return change

@@ -23,7 +23,7 @@ from lakefold_table.lance.rows.deletions import deletion_path
 from lakefold_table.lance.rows.numbering import Numbering
 from lakefold_table.lance.schemas.columns import columns_of, some
 from lakefold_table.lance.schemas.data_files import FILE_VERSIONS
-from lakefold_table.lance.schemas.fragment_files import new_files, twice_fault
+from lakefold_table.lance.schemas.fragment_files import new_files, twice_fault, without_dropped
 from lakefold_table.lance.validity import file_fault, new_fragment_fault
 
 if TYPE_CHECKING:
@@ -152,15 +152,21 @@ class Working:
                 yield self._replaced.get(fragment.id, fragment)
 
     def new_fragments_fault(
-        self, fragments: Sequence[DataFragment], columns: Columns | None = None
+        self,
+        fragments: Sequence[DataFragment],
+        columns: Columns | None = None,
+        *,
+        dropped: frozenset[int] = frozenset(),
     ) -> Invalid | None:
         """What is wrong with fragments that an entry adds, the files the shell looked at included.
 
-        `columns`: those they must have, where the entry brings another schema.
+        `columns`: those they must have, where the entry brings another schema. `dropped`: fields that their
+        files may hold though the table has them no more.
         """
         bases = self.base_ids
         for fragment in fragments:
-            fault = new_fragment_fault(fragment, columns or self.columns, bases) or file_fault(
+            left = without_dropped(fragment, dropped)
+            fault = new_fragment_fault(left, columns or self.columns, bases) or file_fault(
                 fragment, self.observed.sizes
             )
             if fault is not None:

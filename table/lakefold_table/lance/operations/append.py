@@ -10,11 +10,12 @@ from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.format import Needs
 from lakefold_table.lance.manifests.naming import data_path, is_inside
 from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.schemas.fragment_files import of_fields_left, without_dropped
 from lakefold_table.lance.validity import file_fault, new_fragment_fault
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Invalid
@@ -33,9 +34,12 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
     """The fragments, which get the next free ids."""
     packed = proposal.packed
     if packed is not None:
-        return _packed_fault(table, packed, proposal.sizes) or Change(proposal.transaction, packed=packed)
-    fragments = proposal.transaction.append.fragments
-    return table.new_fragments_fault(fragments) or Change(proposal.transaction, added=fragments)
+        return _packed_fault(table, proposal, packed) or Change(proposal.transaction, packed=packed)
+    fragments: Sequence[DataFragment] = proposal.transaction.append.fragments
+    fault = table.new_fragments_fault(fragments, dropped=proposal.dropped)
+    if fault is not None:
+        return fault
+    return Change(proposal.transaction, added=of_fields_left(fragments, proposal.dropped))
 
 
 def own_files(fragments: Iterable[DataFragment]) -> Iterable[str]:
@@ -48,15 +52,17 @@ def own_files(fragments: Iterable[DataFragment]) -> Iterable[str]:
     )
 
 
-def _packed_fault(table: Working, packed: Packed, sizes: array[int] | None) -> Invalid | None:
+def _packed_fault(table: Working, proposal: Proposal, packed: Packed) -> Invalid | None:
     """What is wrong with fragments that are sound in themselves, on this table: the same as one by one.
 
     Where nothing is, none of them is decoded; else the first faulty one is looked for.
     """
-    kinds_fit = all(new_fragment_fault(_sample(kind), table.columns, ()) is None for kind in packed.kinds)
+    sizes = proposal.sizes
+    samples = (without_dropped(_sample(kind), proposal.dropped) for kind in packed.kinds)
+    kinds_fit = all(new_fragment_fault(one, table.columns, ()) is None for one in samples)
     files_fit = sizes is None or _as_said(packed, sizes)
     if not (kinds_fit and files_fit):
-        fault = _first_fault(table, packed, sizes)
+        fault = _first_fault(table, proposal, packed)
         if fault is not None:
             return fault
     return table.numbering.room_fault(packed.count, sum(packed.rows))
@@ -84,14 +90,15 @@ def _as_said(packed: Packed, sizes: array[int]) -> bool:
     return bool((there & ((said == 0) | (said == found.astype(np.uint64)))).all())
 
 
-def _first_fault(table: Working, packed: Packed, sizes: array[int] | None) -> Invalid | None:
-    at = 0
+def _first_fault(table: Working, proposal: Proposal, packed: Packed) -> Invalid | None:
+    at, sizes = 0, proposal.sizes
     for fragments in packed.fragments():
         for one in fragments:
             paths = [data_path(file.path) for file in one.files]
             there = [] if sizes is None else sizes[at : at + len(paths)]
             seen = {path: None if size < 0 else size for path, size in zip(paths, there, strict=False)}
-            fault = new_fragment_fault(one, table.columns, table.base_ids) or file_fault(one, seen)
+            left = without_dropped(one, proposal.dropped)
+            fault = new_fragment_fault(left, table.columns, table.base_ids) or file_fault(one, seen)
             if fault is not None:
                 return fault
             at += len(paths)

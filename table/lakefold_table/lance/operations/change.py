@@ -30,7 +30,8 @@ class Proposal:
     `affected_rows`: the row offsets that it deletes or moves, by fragment id, None where nobody says.
     `rebase`: what must be fitted to what came after its read version (format facts, section 5.5).
     `packed`: the fragments of an Append that are kept encoded, and then not in the transaction; `sizes` those
-    of their files as the shell found them (-1: not there), None where it didn't look.
+    of their files as the shell found them (-1: not there), None where it didn't look. `dropped`: the ids of
+    fields that were dropped since its read version, which its data files may hold.
     """
 
     envelope: Envelope
@@ -38,6 +39,7 @@ class Proposal:
     rebase: Rebase = NOTHING
     packed: Packed | None = None
     sizes: array[int] | None = None
+    dropped: frozenset[int] = frozenset()
 
     @property
     def transaction(self) -> Transaction:

@@ -32,6 +32,7 @@ from lakefold_table.lance.schemas.fragment_files import (
     has_other_files,
     new_files,
     of_columns,
+    of_fields_left,
     twice_fault,
     with_files,
 )
@@ -64,17 +65,17 @@ def needs(state: LanceState | None, envelope: Envelope) -> Needs:
 def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
     """The fragments as they are afterwards, with what that does to indices."""
     update = proposal.transaction.update
-    fault = _plain_fault(table, update)
+    fault = _plain_fault(table, update, proposal.dropped)
     if fault is not None:
         return fault
     which = table.stable_row_ids and any(one.HasField("inline_row_ids") for one in update.new_fragments)
     found = deletions_of(table, proposal, update.updated_fragments, update.removed_fragment_ids, which=which)
     if not isinstance(found, Deletions):
         return found
-    replaced = _rewritten(table, update, found)
+    replaced = _rewritten(table, proposal, found)
     if not isinstance(replaced, dict):
         return replaced
-    added = _added(table, update, found)
+    added = _added(table, proposal, found)
     if isinstance(added, Invalid):
         return added
     indices = _indices(table, update, added)
@@ -92,12 +93,10 @@ def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
     )
 
 
-def _plain_fault(table: Working, update: Transaction.Update) -> Invalid | None:
+def _plain_fault(table: Working, update: Transaction.Update, dropped: frozenset[int]) -> Invalid | None:
     """What is wrong with the message before anything is read for it."""
-    unknown = {
-        *update.fields_modified,
-        *update.fields_for_preserving_frag_bitmap,
-    } - table.columns.roots.keys()
+    known = table.columns.roots.keys() | dropped
+    unknown = {*update.fields_modified, *update.fields_for_preserving_frag_bitmap} - known
     if unknown:
         return Invalid(
             f"fields {some(unknown)} are said to be modified and are not the table's",
@@ -112,13 +111,12 @@ def _plain_fault(table: Working, update: Transaction.Update) -> Invalid | None:
         one.ClearField("inline_row_ids")
         bare.append(one)
     touched = table.get([*update.removed_fragment_ids, *(one.id for one in update.updated_fragments)])
-    return table.new_fragments_fault(bare) or twice_fault(bare, touched.values())
+    return table.new_fragments_fault(bare, dropped=dropped) or twice_fault(bare, touched.values())
 
 
-def _rewritten(
-    table: Working, update: Transaction.Update, found: Deletions
-) -> dict[int, DataFragment] | Invalid:
+def _rewritten(table: Working, proposal: Proposal, found: Deletions) -> dict[int, DataFragment] | Invalid:
     """The fragments that stay, with their new files and the versions of their rows."""
+    update = proposal.transaction.update
     proposed = {one.id: one for one in update.updated_fragments}
     told = changed_offsets(update, proposed)
     if isinstance(told, Invalid):
@@ -128,7 +126,7 @@ def _rewritten(
     for number, there in table.get(replaced).items():
         one = proposed[number]
         if has_other_files(there, one):
-            fault = columns_fault(table, there, one, update.fields_modified)
+            fault = columns_fault(table, there, one, update.fields_modified, proposal.dropped)
             if fault is not None:
                 return fault
             replaced[number] = with_files(replaced[number], of_columns(one.files, table.columns.roots))
@@ -140,16 +138,17 @@ def _rewritten(
     return replaced
 
 
-def _added(table: Working, update: Transaction.Update, found: Deletions) -> Moved | Invalid:
+def _added(table: Working, proposal: Proposal, found: Deletions) -> Moved | Invalid:
     """The new fragments, complete where rows have ids for life."""
+    fragments = of_fields_left(proposal.transaction.update.new_fragments, proposal.dropped)
     if not table.stable_row_ids:
-        return Moved(update.new_fragments, 0, ())
+        return Moved(fragments, 0, ())
     sources = table.get(found.fresh)
     try:
         origin = origin_of(sources, found.fresh)
     except (DamagedError, InvalidError) as error:
         return Invalid(f"the rows that are moved can't be followed: {error}", error.hint)
-    return moved(update.new_fragments, origin, table.numbering.next_row_id, table.version)
+    return moved(fragments, origin, table.numbering.next_row_id, table.version)
 
 
 def _indices(table: Working, update: Transaction.Update, added: Moved) -> Indices | Invalid:

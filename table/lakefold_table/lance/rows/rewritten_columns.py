@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 
 
 def columns_fault(
-    table: Working, there: DataFragment, proposed: DataFragment, fields_modified: Collection[int]
+    table: Working,
+    there: DataFragment,
+    proposed: DataFragment,
+    fields_modified: Collection[int],
+    dropped: frozenset[int],
 ) -> Invalid | None:
     """Why these can't be the fragment's data files; None where they can."""
-    fault = files_fault(table, there, proposed, table.columns)
+    fault = files_fault(table, there, proposed, table.columns, dropped)
     if fault is not None:
         return fault
     named, roots = set(fields_modified), table.columns.roots
-    written = {number for file in new_files(there, proposed) for number in file.fields}
+    written = {number for file in new_files(there, proposed) for number in file.fields} - dropped
     untold = {number for number in written if not {number, roots[number]} & named}
     if untold:
         return Invalid(

@@ -17,7 +17,7 @@ from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.validity import path_fault, size_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lakefold_table.lance.schemas.columns import Columns
     from lakefold_table.lance.working import Working
@@ -69,6 +69,44 @@ def has_other_files(before: DataFragment, after: DataFragment) -> bool:
     return [_described(one) for one in before.files] != [_described(one) for one in after.files]
 
 
+def without_fields(file: DataFile, fields: frozenset[int]) -> DataFile:
+    """The file as if it held none of these fields."""
+    if not fields:
+        return file
+    left = DataFile()
+    left.CopyFrom(file)
+    kept = [at for at, number in enumerate(file.fields) if number not in fields]
+    left.fields[:] = [file.fields[at] for at in kept]
+    if len(file.column_indices) == len(file.fields):
+        left.column_indices[:] = [file.column_indices[at] for at in kept]
+    return left
+
+
+def of_fields_left(fragments: Sequence[DataFragment], dropped: frozenset[int]) -> Sequence[DataFragment]:
+    """New fragments without the files that hold dropped fields only (see `of_columns`)."""
+    if not dropped:
+        return fragments
+    found = []
+    for fragment in fragments:
+        left = DataFragment()
+        left.CopyFrom(fragment)
+        del left.files[:]
+        left.files.extend(file for file in fragment.files if not dropped >= {*file.fields})
+        found.append(left)
+    return found
+
+
+def without_dropped(fragment: DataFragment, dropped: frozenset[int]) -> DataFragment:
+    """The fragment as if nothing in its files was of dropped fields."""
+    if not dropped:
+        return fragment
+    (left,) = of_fields_left([fragment], dropped)
+    files = [without_fields(file, dropped) for file in left.files]
+    del left.files[:]
+    left.files.extend(files)
+    return left
+
+
 def places(fragment: DataFragment) -> dict[int, Place]:
     """Where each field of the fragment lies, by its id; a field in no file reads as null."""
     found: dict[int, Place] = {}
@@ -88,25 +126,38 @@ def changed_fields(before: Mapping[int, Place], after: Mapping[int, Place]) -> f
     return frozenset(number for number, place in after.items() if before.get(number) != place)
 
 
-def new_file_fault(table: Working, file: DataFile, columns: Columns) -> Invalid | None:
+def new_file_fault(
+    table: Working, file: DataFile, columns: Columns, dropped: frozenset[int] = frozenset()
+) -> Invalid | None:
     """What is wrong with a data file that is to become part of a fragment."""
     return (
-        columns.file_fault(file) or path_fault(file, table.base_ids) or size_fault(file, table.observed.sizes)
+        columns.file_fault(without_fields(file, dropped))
+        or path_fault(file, table.base_ids)
+        or size_fault(file, table.observed.sizes)
     )
 
 
 def files_fault(
-    table: Working, before: DataFragment, after: DataFragment, columns: Columns
+    table: Working,
+    before: DataFragment,
+    after: DataFragment,
+    columns: Columns,
+    dropped: frozenset[int] = frozenset(),
 ) -> Invalid | None:
     """What is wrong with the files that are listed for a fragment of the table; `columns`: the new schema's.
 
     A file that the fragment has may only have fields struck out; any other is new. A field of the schema that
-    had values must still have some.
+    had values must still have some. `dropped`: fields that new files may hold though the schema has them not.
     """
     there = {file_key(file): file for file in before.files}
     for file in after.files:
         old = there.get(file_key(file))
-        fault = new_file_fault(table, file, columns) if old is None else _kept_fault(after.id, old, file)
+        if old is not None:
+            fault = _kept_fault(after.id, old, file)
+        elif dropped and dropped >= {*file.fields}:
+            continue
+        else:
+            fault = new_file_fault(table, file, columns, dropped)
         if fault is not None:
             return fault
     counts = Counter(number for file in after.files for number in file.fields if number >= 0)

@@ -2,7 +2,8 @@
 
 Lance may give a dropped column's id to a new one. An Append that waited in between would then be read back as
 another column, an index answer for another one, and no check of pylance would see it. So each id that a
-proposal uses must name the same field (name, type, parents) at its read version and now.
+proposal uses must name the same field (name, type, parents) at its read version and now. Data files may also
+hold fields that the table has dropped: no new field gets an id that a file lists, so nobody reads them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakefold_protos.lance.file_pb2 import Field
-    from lakefold_protos.lance.table_pb2 import DataFile
+    from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.format import Observed
     from lakefold_table.lance.schemas.schema import Identity
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 MAX_EVIDENCE = 1000
 """How many field ids an outcome lists."""
+NONE: frozenset[int] = frozenset()
 
 
 class Meanings:
@@ -35,23 +37,36 @@ class Meanings:
         self._observed = observed
         self._known: dict[int, Mapping[int, Identity] | None] = {}
 
-    def fault(self, transaction: Transaction, read: int) -> Rejected | None:
-        """The refusal of a proposal whose field ids may mean other fields now; None where they don't.
+    def dropped(
+        self, transaction: Transaction, read: int, *, packed: bool = False
+    ) -> frozenset[int] | Rejected:
+        """The ids in the proposal's data files of fields that the table has no more.
 
-        `read`: the version whose schema it was built with.
+        Returns the refusal of a proposal whose field ids may mean other fields now, or all of whose values in
+        a fragment are of dropped fields; if its fragments are `packed`, also in a file, since no file can be
+        left out of those. `read`: the version whose schema it was built with.
         """
         if read >= self._state.history.schema_since:
-            return None
+            return NONE
         ids = used(transaction, self._state)
         if not ids:
-            return None
+            return NONE
         before, now = self._at(read), self._at(self._state.version)
         if before is None or now is None:
             return self._refusal(f"the schema of version {read} is gone, so its field ids can't be told", ())
         changed = changed_ids(before, now, ids)
         if not changed:
-            return None
-        reason = f"field ids {some(changed)} mean other columns than at version {read}"
+            return NONE
+        gone = frozenset(number for number in changed if number not in now)
+        new = _NEW_FRAGMENTS.get(transaction.WhichOneof("operation") or "")
+        if new is not None and len(gone) == len(changed):
+            hollow = any if packed else all
+            files = [one.files for one in new(transaction) if one.files]
+            if not any(hollow(gone >= {*file.fields} for file in several) for several in files):
+                return gone
+            reason = f"field ids {some(gone)} were dropped since version {read}, and a fragment has no others"
+        else:
+            reason = f"field ids {some(changed)} mean other columns than at version {read}"
         return self._refusal(reason, tuple(changed[:MAX_EVIDENCE]))
 
     def _at(self, version: int) -> Mapping[int, Identity] | None:
@@ -126,3 +141,9 @@ _USED: Mapping[str, Callable[[Transaction, LanceState], Iterator[int]]] = {
     "update_config": _of_update_config,
 }
 """For each operation, by its name in the transaction message, the field ids that it uses."""
+
+_NEW_FRAGMENTS: Mapping[str, Callable[[Transaction], Sequence[DataFragment]]] = {
+    "append": lambda transaction: transaction.append.fragments,
+    "update": lambda transaction: transaction.update.new_fragments,
+}
+"""The new fragments of the operations whose files may hold dropped fields, as with pylance (tried)."""
