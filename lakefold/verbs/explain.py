@@ -188,7 +188,9 @@ def _proposed(told: Explanation) -> str | None:
     claim = plain["claim"]
     if claim is not None:
         return f"{key}at {plain['time']}, a claim to the {claim['size']:,} bytes at {claim['uri']}"
-    built = "to create the table" if plain["creates"] else f"built on version {plain['read_version']}"
+    read = plain["read_version"]
+    built = f"built on version {read}" if read else "built on no version"
+    built = "to create the table" if plain["creates"] else built
     size = f"{plain['bytes']:,} bytes"
     return f"{plain['operation']}, {built}, {key}uuid {plain['uuid'] or '-'}, at {plain['time']}, {size}"
 

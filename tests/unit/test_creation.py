@@ -112,6 +112,11 @@ def schema(*fields: object) -> Change:
     return change
 
 
+def to_a_version(envelope: Envelope) -> None:
+    envelope.ClearField("create")
+    envelope.lance.read_version = 1
+
+
 def to_a_branch(envelope: Envelope) -> None:
     envelope.ClearField("create")
     envelope.branch = "b"
@@ -120,7 +125,7 @@ def to_a_branch(envelope: Envelope) -> None:
 A = column("a", 0)
 CHAIN = [column("s", number, "struct", parent=number - 1) for number in range(64)]
 REFUSED: dict[str, tuple[Change, str, str]] = {
-    "nothing to create": (lambda e: e.ClearField("create"), "there is no table at memory:", "has `create`"),
+    "nothing to create": (to_a_version, "there is no table at memory:", "has `create`"),
     "no such branch": (to_a_branch, "the table at memory://tests/t has no branch b", "begin it with a Clone"),
     "by an append": (lambda e: e.lance.append.SetInParent(), "created by an overwrite", "empty overwrite"),
     "read version": (lambda e: setattr(e.lance, "read_version", 1), "there is no table yet", "with 0"),

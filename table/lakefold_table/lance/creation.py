@@ -10,18 +10,19 @@ from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.features import Flag, set_flag
 from lakefold_table.lance.operations.update_bases import place_fault
-from lakefold_table.lance.schemas.columns import KNOWN_VERSIONS, some
-from lakefold_table.lance.schemas.data_files import FILE_VERSIONS
+from lakefold_table.lance.schemas.columns import KNOWN_VERSIONS, LEGACY_FILES, some
+from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, LEGACY, NAMES
 from lakefold_table.lance.schemas.keys import check_primary_key
 from lakefold_table.lance.schemas.logical_types import is_known_type
 from lakefold_table.lance.schemas.schema import RESERVED_NAMES, TOP, check_structure, depth
 from lakefold_table.lance.validity import reserved_key_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.file_pb2 import Field
+    from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.lance.schemas.data_files import FileVersion
 
 MAX_DEPTH = 64
@@ -71,7 +72,7 @@ def first_head(envelope: Envelope) -> Manifest:
         base_paths=overwrite.initial_bases,
     )
     head.data_format.file_format = "lance"
-    head.data_format.version = create.data_storage_version or DEFAULT_STORAGE_VERSION
+    head.data_format.version = create.data_storage_version or NAMES[version_to_create(envelope)]
     if create.stable_row_ids:
         set_flag(head, Flag.STABLE_ROW_IDS)
     if overwrite.config_upsert_values:
@@ -82,8 +83,22 @@ def first_head(envelope: Envelope) -> Manifest:
 
 
 def version_to_create(envelope: Envelope) -> FileVersion:
-    """The version of the table's data files."""
-    return FILE_VERSIONS[envelope.create.data_storage_version or DEFAULT_STORAGE_VERSION]
+    """The version of the table's data files: the one that is asked for, else that of its first files."""
+    named = envelope.create.data_storage_version
+    of_files = None if named else version_of_all(envelope.lance.overwrite.fragments)
+    return of_files or FILE_VERSIONS[named or DEFAULT_STORAGE_VERSION]
+
+
+def version_of_all(fragments: Iterable[DataFragment]) -> FileVersion | None:
+    """The version that all files of these fragments have; None where there is no file, or they differ.
+
+    With no older file left beside them that is the version of the table's data files: pylance says so where
+    its writer is asked for a version (tried), and a proposal says it in no other way.
+    """
+    files = {(file.file_major_version, file.file_minor_version) for one in fragments for file in one.files}
+    if files and files <= LEGACY_FILES:
+        return LEGACY
+    return files.pop() if len(files) == 1 else None
 
 
 def schema_fault(fields: Sequence[Field]) -> Invalid | None:

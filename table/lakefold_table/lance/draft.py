@@ -115,7 +115,7 @@ class LanceDraft:
             return fault
         if not self._may_join(entry):
             return None
-        rebased = envelope.lance.read_version < self._base
+        rebased = 0 < envelope.lance.read_version < self._base
         rows, first, count = self._table.take(change)
         self._transactions.append(change.transaction)
         self._merged = self._following = None
@@ -245,7 +245,7 @@ class LanceDraft:
 
     def _creation(self, envelope: Envelope) -> Change | Rejected | Invalid:
         """The first version of a table that isn't there."""
-        if not envelope.HasField("create"):
+        if not envelope.HasField("create") and not _may_create(envelope):
             if envelope.branch:
                 return Invalid(
                     f"the table at {envelope.table} has no branch {envelope.branch}",
@@ -284,7 +284,7 @@ class LanceDraft:
         if kind is Kind.CLONE:
             return RULES[kind].change(self._table, Proposal(envelope))
         transaction = envelope.lance
-        fault = read_version_fault(transaction, state.version) or named_fragments_fault(
+        fault = read_version_fault(transaction, kind, state.version) or named_fragments_fault(
             transaction, self._table.numbering.first_ids[0]
         )
         if fault is not None:
@@ -293,7 +293,7 @@ class LanceDraft:
         if isinstance(rows, Invalid):
             return rows
         ours = self._ours = proposed_footprint(envelope, rows, state.schema)
-        known = known_version(transaction)
+        known = known_version(transaction) or state.version
         verdict = self._history.verdict(ours, known)
         if isinstance(verdict, Conflict):
             return Rejected(verdict)
@@ -367,6 +367,15 @@ class LanceDraft:
                 proposed = [*chain.from_iterable(packed.records()), *proposed]
             self._merged = merged(parts, proposed, self._table.replaced)
         return self._merged
+
+
+def _may_create(envelope: Envelope) -> bool:
+    """Whether a table begins with a proposal that doesn't say so: an Overwrite of whatever version is there.
+
+    pylance's own transactions say no more where they create a table (tried).
+    """
+    transaction = envelope.lance
+    return transaction.HasField("overwrite") and not transaction.read_version and not envelope.branch
 
 
 def _remembered(transaction: Transaction) -> Transaction:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
     from lakefold_table.lance.schemas.columns import Columns
 
+BUILT_ON_NONE = frozenset({Kind.OVERWRITE, Kind.RESTORE})
 MANAGED_BLOBS = "lance.blob.managed"
 
 
@@ -70,9 +71,13 @@ def managed_blobs_fault(value: str | None) -> Invalid | None:
     return Invalid(f"{MANAGED_BLOBS} can't be {value!r}", "Lance clients take true or false")
 
 
-def read_version_fault(transaction: Transaction, version: int) -> Invalid | None:
-    """Refuses what isn't built on a version, or claims one that isn't there yet."""
-    if 0 < transaction.read_version <= version:
+def read_version_fault(transaction: Transaction, kind: Kind, version: int) -> Invalid | None:
+    """Refuses what isn't built on a version, or claims one that isn't there yet.
+
+    An Overwrite and a Restore need none: without one they mean the version that they meet, as with pylance
+    (tried).
+    """
+    if 0 < transaction.read_version <= version or (not transaction.read_version and kind in BUILT_ON_NONE):
         return None
     if not transaction.read_version:
         return Invalid(

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
-from lakefold_table.lance.creation import schema_fault
+from lakefold_table.lance.creation import schema_fault, version_of_all
 from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.lance.operations.append import own_files
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.operations.update_bases import needs_of
-from lakefold_table.lance.schemas.columns import LEGACY_FILES, columns_of
-from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, LEGACY
+from lakefold_table.lance.schemas.columns import columns_of
+from lakefold_table.lance.schemas.data_files import LEGACY, NAMES
 from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from lakefold_table.lance.schemas.data_files import FileVersion
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.working import Working
-
-NAMES = {FILE_VERSIONS[name]: name for name in ("0.1", "2.0", "2.1", "2.2", "2.3")}
-"""What a manifest calls the version of its data files; `0.1` stands for all files before 2 (tried)."""
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Needs:
@@ -72,18 +69,6 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
         indices=(),
         rows_deleted=table.rows,
     )
-
-
-def version_of_all(fragments: Iterable[DataFragment]) -> FileVersion | None:
-    """The version that all files of these fragments have; None where there is no file, or they differ.
-
-    With no older file left beside them that is the version of the table's data files: pylance says so where
-    its writer is asked for a version (tried), and a proposal says it in no other way.
-    """
-    files = {(file.file_major_version, file.file_minor_version) for one in fragments for file in one.files}
-    if files and files <= LEGACY_FILES:
-        return LEGACY
-    return files.pop() if len(files) == 1 else None
 
 
 def unnumbered(fragments: Iterable[DataFragment]) -> list[DataFragment]:

@@ -35,6 +35,8 @@ FILE_VERSIONS: Mapping[str, FileVersion] = {
     "stable": V2_2,
     "next": V2_3,
 }
+NAMES = {FILE_VERSIONS[name]: name for name in ("0.1", "2.0", "2.1", "2.2", "2.3")}
+"""What a manifest calls the version of its data files; `0.1` stands for all files before 2 (tried)."""
 PACKED = "lance-encoding:packed"
 # pylance's older spelling of the same key.
 PACKED_BEFORE = "packed"
