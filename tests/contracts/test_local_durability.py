@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
-from lakefold_table.storage import local
+from lakefold_table.storage import files_of_others
 from lakefold_table.storage.base import Buffer, Put
 from lakefold_table.storage.durable import DurableFiles, platform_has_unnamed
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.storage.syncs import FAILURES, sync_file_system
+from lakefold_table.storage.syncs import FAILURES, LockedCalls, sync_file_system
 from tests.contracts.power_cut import ForgetfulDisk
 from tests.contracts.racing_writer import content_of
 from tests.contracts.stores import os_with
@@ -228,6 +228,73 @@ def test_what_others_left_behind_a_link_is_synced_and_what_is_no_file_is_passed_
     assert synced.names == ["x", "more"]
 
 
+def many(folder: Path) -> list[str]:
+    """So many new files in data/ that their file system is written out first; the names of the objects."""
+    (folder / "data").mkdir(parents=True)
+    for number in range(100):
+        (folder / "data" / f"{number}").write_bytes(b"rows")
+    return [f"data/{number}" for number in range(100)]
+
+
+def test_many_files_of_others_are_synced_each_after_their_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = many(tmp_path / "t")
+    (tmp_path / "t" / "more").mkdir()
+    (tmp_path / "t" / "more" / "x").write_bytes(b"rows")
+    (tmp_path / "t" / "data" / "link").symlink_to("../more/x")
+    synced = Synced()
+    monkeypatch.setattr(files_of_others, "sync_file_system", lambda _: synced.names.append("all"))
+    store = LocalStorage(tmp_path / "t", calls=cast("Calls", synced))
+    store.sync_others([*paths, "data/gone", "data/link"])
+    assert synced.names[:101] == ["all", *(path.removeprefix("data/") for path in paths)]
+    assert synced.names[101] == "x"
+    assert {"more", "data"} <= set(synced.names[102:])
+
+
+def test_a_file_among_many_of_others_whose_sync_fails_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the sync of the file system fails, or reports nothing because another process has seen it."""
+    paths = many(tmp_path)
+    numbers = {(tmp_path / path).stat().st_ino for path in paths}
+    first = (tmp_path / "data" / "50").stat().st_ino
+
+    def fsync(fd: int) -> None:
+        if os.fstat(fd).st_ino == first:
+            raise OSError(errno.EIO, "Input/output error")
+        os.fsync(fd)
+
+    def failing(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files_of_others, "sync_file_system", failing)
+    LocalStorage(tmp_path, calls=os_with(fsync=fsync)).sync_others(paths)
+    assert numbers - {(tmp_path / path).stat().st_ino for path in paths} == {first}
+    assert (tmp_path / "data" / "50").read_bytes() == b"rows"
+
+
+def test_the_calls_that_sync_many_files_raise_as_those_of_the_system_do(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"rows")
+    (tmp_path / "link").symlink_to("x")
+    calls, flags = LockedCalls(), os.O_RDONLY | os.O_NOFOLLOW
+    at = os.open(tmp_path, os.O_RDONLY)
+    file = calls.open("x", flags, dir_fd=at)
+    assert os.fstat(file).st_ino == (tmp_path / "x").stat().st_ino
+    assert not os.get_inheritable(file)
+    calls.fsync(file)
+    calls.close(file)
+    for act in (calls.fsync, calls.close):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            act(file)
+    with pytest.raises(FileNotFoundError, match="gone"):
+        calls.open("gone", flags, dir_fd=at)
+    with pytest.raises(OSError, match="symbolic") as caught:
+        calls.open("link", flags, dir_fd=at)
+    assert caught.value.errno == errno.ELOOP
+    os.close(at)
+
+
 def test_a_file_of_others_that_may_not_be_read_is_synced_with_its_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +306,7 @@ def test_a_file_of_others_that_may_not_be_read_is_synced_with_its_file_system(
         whole.append(Path(f"/proc/self/fd/{fd}").readlink().name)
         sync_file_system(fd)
 
-    monkeypatch.setattr(local, "sync_file_system", synced_whole)
+    monkeypatch.setattr(files_of_others, "sync_file_system", synced_whole)
     LocalStorage(tmp_path, calls=cast("Calls", Synced("x"))).sync_others(["data/x"])
     assert whole == ["data"]
 

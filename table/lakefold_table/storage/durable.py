@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lakefold_table.storage.base import Buffer
-    from lakefold_table.storage.syncs import Calls
+    from lakefold_table.storage.syncs import Calls, SyncCalls
 
 # Without waiting for a pipe's other end.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -128,13 +128,19 @@ class DurableFiles:
                 sync(self._calls, at)
         return True
 
-    def sync_file(self, at: int, name: str) -> None:
-        """Make the content of an existing file durable. Raises `UnsyncedError` if its sync fails."""
-        with self._opened(name, _READ, dir_fd=at) as file:
-            try:
-                sync(self._calls, file)
-            except OSError as error:
-                raise UnsyncedError(*error.args) from error
+    def sync_file(self, at: int, name: str, calls: SyncCalls | None = None) -> None:
+        """Make the content of an existing file durable. Raises `UnsyncedError` if its sync fails.
+
+        `calls`: the system calls that do it, if not the usual ones.
+        """
+        calls = calls or self._calls
+        file = calls.open(name, _READ, dir_fd=at)
+        try:
+            sync(calls, file)
+        except OSError as error:
+            raise UnsyncedError(*error.args) from error
+        finally:
+            calls.close(file)
 
     def sync_folder(self, at: int) -> None:
         """Make the names in a folder durable."""

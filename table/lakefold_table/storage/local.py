@@ -21,6 +21,7 @@ from lakefold_table.storage.base import Listed, Put
 from lakefold_table.storage.content import mark_of
 from lakefold_table.storage.durable import DurableFiles, UnsyncedError, platform_has_unnamed
 from lakefold_table.storage.failures import failure
+from lakefold_table.storage.files_of_others import FilesOfOthers
 from lakefold_table.storage.folders import Folders, LinkError, is_link
 from lakefold_table.storage.paths import (
     TEMPORARY,
@@ -31,23 +32,20 @@ from lakefold_table.storage.paths import (
     joined,
     new_place,
 )
-from lakefold_table.storage.syncs import DOUBTS, sync_file_system
-from lakefold_table.storage.together import together
+from lakefold_table.storage.syncs import DOUBTS, LockedCalls
 from lakefold_table.uri import canonical, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from lakefold_table.storage.base import Buffer
-    from lakefold_table.storage.syncs import Calls, Doubts
+    from lakefold_table.storage.files_of_others import Stamp
+    from lakefold_table.storage.syncs import Calls, Doubts, SyncCalls
 
 # Without following a link (it may leave the root) and without waiting for a pipe's other end.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _KNOWN_FOLDERS: Final = 4096
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
-_KNOWN_FILES: Final = 16_384
-_SYNCED_BY_ONE: Final = 16
-"""So many files are synced by one thread before it is worth to begin another."""
 _SYNCING: Final = 8
 """How many files are synced at one time: 200 took 60 to 90 ms so on ext4, one after the other 1.7 s."""
 _ASKED_AT_ONCE: Final = 64
@@ -57,8 +55,6 @@ _LARGE: Final = 1 << 20
 Result = TypeVar("Result")
 Identity = tuple[int, int]
 """The device and the number of a folder or a file: what has another one is another one."""
-Stamp = tuple[int, int, int, int]
-"""Number, size, and when a file's bytes and its names were changed: with another one it has changed."""
 
 
 class LocalStorage:
@@ -89,10 +85,11 @@ class LocalStorage:
         self._files = DurableFiles(self._calls, unnamed=unnamed)
         self._folders = Folders(self._root, self._calls)
         self._durable: dict[str, Identity] = {}
-        self._synced: dict[str, Stamp] = {}
         # What a failed sync has left in doubt: it is written anew before it counts as durable.
         self._doubts = DOUBTS if doubts is None else doubts
         self._newest_large: dict[str, str] = {}
+        self._synced: dict[str, Stamp] = {}
+        self._sync_calls: SyncCalls = calls or LockedCalls()
 
     @property
     def uri(self) -> str:
@@ -250,57 +247,17 @@ class LocalStorage:
 
     def sync_others(self, paths: Collection[str]) -> None:
         """See `SyncsOthers`. About 30 µs for each file that its writer has synced already."""
+        others = FilesOfOthers(
+            self._folders,
+            self._sync_content,
+            self._sync_names,
+            self.make_durable,
+            calls=self._sync_calls,
+            synced=self._synced,
+        )
         for folder, inside in by_folder(paths).items():
             with _told(self._below + folder), suppress(FileNotFoundError):
-                real = self._real_folder(folder)
-                fresh, links = self._not_synced(real, [path.rpartition("/")[2] for path in inside])
-                for path in links:
-                    with suppress(FileNotFoundError, PlaceError):
-                        self.make_durable([path])
-                if fresh:
-                    self._sync_contents(real, list(fresh))
-                if fresh or links:
-                    self._sync_names(real, fresh)
-                if len(self._synced) + len(fresh) > _KNOWN_FILES:
-                    self._synced.clear()
-                self._synced.update(fresh)
-
-    def _not_synced(self, folder: str, names: Iterable[str]) -> tuple[dict[str, Stamp], Sequence[str]]:
-        """The files in a folder that weren't synced as they are now; and the links among the names."""
-        fresh: dict[str, Stamp] = {}
-        links = []
-        with self._folders.passed(folder) as at:
-            for name in names:
-                try:
-                    found = os.stat(name, dir_fd=at, follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                path = joined(folder, name)
-                stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-                if stat.S_ISLNK(found.st_mode):
-                    links.append(path)
-                elif stat.S_ISREG(found.st_mode) and self._synced.get(path) != stamp:
-                    fresh[path] = stamp
-        return fresh, links
-
-    def _sync_contents(self, folder: str, paths: Sequence[str]) -> None:
-        """Makes the bytes of files in one folder durable, several at one time."""
-        tasks = min(_SYNCING, -(-len(paths) // _SYNCED_BY_ONE))
-
-        def sync(first: int) -> None:
-            with self._folders.opened(folder) as at:
-                for path in paths[first::tasks]:
-                    with suppress(FileNotFoundError):
-                        self._sync_content_of_others(at, path)
-
-        together(sync, range(tasks), tasks)
-
-    def _sync_content_of_others(self, at: int, path: str) -> None:
-        try:
-            self._sync_content(at, path)
-        except PermissionError:
-            # It may be synced with all else of its file system, which takes no right to read it.
-            sync_file_system(at)
+                others.sync(self._real_folder(folder), [path.rpartition("/")[2] for path in inside])
 
     def _real_folder(self, folder: str) -> str:
         """The folder itself, or the one below the root that a link in its path leads to."""
@@ -310,11 +267,11 @@ class LocalStorage:
         except LinkError:
             return joined(*self._followed(folder))
 
-    def _sync_content(self, at: int, path: str) -> None:
+    def _sync_content(self, at: int, path: str, calls: SyncCalls | None = None) -> None:
         """Makes an object's bytes durable; writes them anew once a sync of them has failed."""
         if self._below + path not in self._doubts:
             try:
-                return self._files.sync_file(at, path.rpartition("/")[2])
+                return self._files.sync_file(at, path.rpartition("/")[2], calls)
             except UnsyncedError:
                 self._doubts.add(self._below + path)
         return self._renew(at, path)
