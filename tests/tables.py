@@ -88,6 +88,7 @@ def fragments_only(uri: str, count: int, read_version: int = 1) -> Envelope:
             column_indices=[0, 1],
             file_major_version=2,
             file_minor_version=2,
+            file_size_bytes=1000,
         )
     return envelope
 

@@ -7,6 +7,7 @@ that can't be reached raises.
 from __future__ import annotations
 
 from array import array
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.stored import read_state
@@ -26,6 +27,19 @@ if TYPE_CHECKING:
 UP: Final = ".."
 
 
+class Look(Enum):
+    """At which files of proposals a look is taken for their sizes.
+
+    `UNSAID`: at those whose sizes nobody says, since the table takes them from the store; not at those that
+    are listed in portions, which are too many to ask a far store for, and readers do without. `NONE`: at no
+    file, for who knows from elsewhere what was found.
+    """
+
+    ALL = "all"
+    UNSAID = "unsaid"
+    NONE = "none"
+
+
 class Bringer:
     """What may be read for one table: its own files, and those of tables under `roots` (None: anywhere).
 
@@ -38,13 +52,13 @@ class Bringer:
         versions: Versions,
         roots: Sequence[str] | None = None,
         *,
-        check_sizes: bool = True,
+        look: Look = Look.ALL,
         options: Mapping[str, str] | None = None,
     ) -> None:
         self._format = table_format
         self._versions = versions
         self._roots = roots
-        self._check_sizes = check_sizes
+        self._look = look
         self._options = options
         self._unwritten: dict[str, bytes] = {}
         self._syncs = versions.storage if isinstance(versions.storage, SyncsOthers) else None
@@ -71,13 +85,15 @@ class Bringer:
         """None of them will be written, unless another version needs it."""
         self._unwritten.clear()
 
-    def sizes(self, paths: Collection[str]) -> Mapping[str, int | None]:
+    def sizes(self, paths: Collection[str], unsaid: Collection[str] = ()) -> Mapping[str, int | None]:
         """The size of each file; one whose path the store refuses counts as missing.
 
         Such a path is too long, or a link in it leaves the root: what a message names may not stop a
-        committer.
+        committer. `unsaid`: those of the paths whose sizes nobody said.
         """
-        if not self._check_sizes:
+        if self._look is not Look.ALL:
+            paths = unsaid if self._look is Look.UNSAID else ()
+        if not paths:
             return {}
         storage = self._versions.storage
         try:
@@ -87,7 +103,7 @@ class Bringer:
 
     def listed(self, wanted: Mapping[Position, Iterable[Sequence[str]]]) -> Mapping[Position, array[int]]:
         """The sizes of files that are listed in portions, in their order; -1 where one is not there."""
-        if not self._check_sizes:
+        if self._look is not Look.ALL:
             return {}
         found: dict[Position, array[int]] = {}
         for position, portions in wanted.items():

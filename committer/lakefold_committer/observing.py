@@ -45,7 +45,7 @@ def observe(
 
 def _brought(bringer: Bringer, needs: Needs) -> Observed:
     return Observed(
-        bringer.sizes(needs.sizes),
+        bringer.sizes(needs.sizes, needs.unsaid),
         bringer.contents(needs.contents),
         bringer.schemas(needs.schemas),
         bringer.states(needs.states),

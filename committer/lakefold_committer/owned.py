@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lakefold_committer.absent import answerable, check_absent, is_dropped
 from lakefold_committer.binding import check_log, misplaced
 from lakefold_committer.branching import record_branch
-from lakefold_committer.bringing import Bringer
+from lakefold_committer.bringing import Bringer, Look
 from lakefold_committer.fold import Folded, Table, Terms, fold
 from lakefold_committer.observing import answers_before, files_in, observe
 from lakefold_committer.opening import check_rules, open_table
@@ -92,7 +92,8 @@ class OwnedTable:
         self._format = table_format
         self._versions = versions
         looks = versions.storage.cheap_size if check_sizes is None else check_sizes
-        self._bringer = Bringer(table_format, versions, roots, check_sizes=looks, options=storage_options)
+        look = Look.ALL if looks else Look.UNSAID
+        self._bringer = Bringer(table_format, versions, roots, look=look, options=storage_options)
         self._options = storage_options
         self._proofs = proofs
         self._stands = self._opened(uri)

@@ -1,7 +1,8 @@
 """A draft that knows what was answered before: for folding again what was folded long ago.
 
 The fold looks at the sizes of new files, and no version records what it saw. An entry that is in the table
-passed, so its files are not looked at: they may have been cleaned up since. For one that was refused it is
+passed, so its files are not looked at: they may have been cleaned up since. Sizes that it left out stand in
+the version, which took them from the store. For one that was refused it is
 tried what gives the same refusal: the file not there, as it is now, or not looked at; and, of the bases that
 it brings, one that the refusal names outside of the roots, which no version records either. Where nothing
 does, the refusal is taken from the record and told in `untold`, or, where no file can have been the cause, in
@@ -10,6 +11,9 @@ does, the refusal is taken from the record and told in `untold`, or, where no fi
 
 from __future__ import annotations
 
+from array import array
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold import cut
@@ -22,17 +26,17 @@ from lakefold_table.lance.table import LanceFormat
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from lakefold_table.entry import Entry, Result
+    from lakefold_table.entry import Entry, Position, Result
     from lakefold_table.lance.state import LanceState
 
 
 class Recalling(LanceFormat):
     """Lance's rules for one group whose `answers`, by offset, are known.
 
-    `found` gives the sizes of files as they are now. Offsets `given` are not judged again. After the fold
-    `untold` and `unlike` hold the offsets whose refusal the fold doesn't give: where the cause can't be told
-    any more, and where it is a difference; `accepted` those among them that it took in. Then fold once more
-    with these given.
+    `found` gives the sizes of files as they are now, `stored` those that the version says, by path. Offsets
+    `given` are not judged again. After the fold `untold` and `unlike` hold the offsets whose refusal the fold
+    doesn't give: where the cause can't be told any more, and where it is a difference; `accepted` those among
+    them that it took in. Then fold once more with these given.
     """
 
     def __init__(
@@ -41,11 +45,13 @@ class Recalling(LanceFormat):
         found: Callable[[Collection[str]], Mapping[str, int | None]],
         given: Collection[int] = (),
         *,
+        stored: Callable[[], Mapping[str, int]],
         transaction_files: bool = True,
     ) -> None:
         super().__init__(transaction_files=transaction_files)
         self.answers = answers
         self.found = found
+        self.stored = stored
         self.given = given
         self.untold: set[int] = set()
         self.unlike: set[int] = set()
@@ -58,23 +64,32 @@ class Recalling(LanceFormat):
         del entries
         sizes: dict[str, int | None] = {}
         outside: set[str] = set()
-        seen = Observed(sizes, observed.contents, observed.schemas, observed.states, outside=outside)
-        return _Draft(self, state, seen, sizes, outside)
+        listed: dict[Position, array[int]] = {}
+        seen = Observed(sizes, observed.contents, observed.schemas, observed.states, listed, outside)
+        return _Draft(self, state, seen, _Seen(sizes, listed, outside))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Parts of what a draft observed; they change from entry to entry."""
+
+    sizes: dict[str, int | None]
+    listed: dict[Position, array[int]]
+    outside: set[str]
 
 
 class _Draft(LanceDraft):
-    """`sizes` and `outside` are those that `observed` holds; they change from entry to entry."""
+    """`seen`: what `observed` holds."""
 
     def __init__(
         self,
         recalling: Recalling,
         state: LanceState | None,
         observed: Observed,
-        sizes: dict[str, int | None],
-        outside: set[str],
+        seen: _Seen,
     ) -> None:
         super().__init__(state, observed, transaction_file=recalling.transaction_files)
-        self._recalling, self._before, self._sizes, self._outside = recalling, state, sizes, outside
+        self._recalling, self._before, self._seen = recalling, state, seen
 
     def _may_join(self, entry: Entry) -> bool:
         """What is recorded as one version was folded as one."""
@@ -88,7 +103,7 @@ class _Draft(LanceDraft):
         # Releases before this rule folded files that fragments had.
         self._table.keeps_files_apart = not isinstance(answer, Committed)
         if answer is None or isinstance(answer, Committed | Duplicate):
-            self._see({})
+            self._see(self._stored_sizes(entry))
             return super().add(entry)
         if offset in self._recalling.given:
             return answer
@@ -117,12 +132,27 @@ class _Draft(LanceDraft):
         where.add(entry.position.offset)
         return verdict
 
+    def _stored_sizes(self, entry: Entry) -> Mapping[str, int | None]:
+        """The sizes that an entry of the version left out, as the version says them if it does."""
+        if entry.plain is not None and entry.plain.size:
+            return {}
+        packed = entry.packed
+        if packed is not None and 0 in packed.sizes:
+            stored, paths = self._recalling.stored(), chain.from_iterable(packed.paths())
+            sizes = [said or stored.get(path, 0) for said, path in zip(packed.sizes, paths, strict=True)]
+            self._seen.listed[entry.position] = array("q", sizes)
+        unsaid = self._recalling.needs(self._before, [entry]).unsaid
+        if not unsaid:
+            return {}
+        stored = self._recalling.stored()
+        return {path: size for path in unsaid if (size := stored.get(path))}
+
     def _see(self, sizes: Mapping[str, int | None], outside: Collection[str] = ()) -> None:
         """What the store held, for the next entry."""
-        self._sizes.clear()
-        self._sizes.update(sizes)
-        self._outside.clear()
-        self._outside.update(outside)
+        self._seen.sizes.clear()
+        self._seen.sizes.update(sizes)
+        self._seen.outside.clear()
+        self._seen.outside.update(outside)
 
 
 def _shortened(verdict: Accepted | Rejected | Invalid | None) -> Accepted | Rejected | Invalid | None:

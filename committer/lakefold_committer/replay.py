@@ -12,9 +12,10 @@ refusal that was reported before the next version came is in no version, so noth
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from lakefold_committer.bringing import Bringer
+from lakefold_committer.bringing import Bringer, Look
 from lakefold_committer.differences import Difference, differences
 from lakefold_committer.fold import Folded, Table, Terms, fold
 from lakefold_committer.grouping import first_group
@@ -91,7 +92,7 @@ class _Replay:
     ) -> None:
         self._versions, self._entries, self._uri = versions, entries, uri
         self._format: AnyFormat = LanceFormat()
-        self._bringer = Bringer(self._format, versions, check_sizes=False, options=options)
+        self._bringer = Bringer(self._format, versions, look=Look.NONE, options=options)
         self._sizes = Bringer(self._format, versions).sizes
         self._claims = Claims(options)
         self._bases: tuple[Table, ...] = ()
@@ -245,7 +246,8 @@ class _Replay:
             clock_us=case.clock_us,
         )
         answers, files = case.answers, case.names_transaction_file
-        recalling = Recalling(answers, self._sizes, transaction_files=files)
+        stored = cache(partial(self._stored_sizes, case))
+        recalling = Recalling(answers, self._sizes, stored=stored, transaction_files=files)
         folded: Folded | None = None
         try:
             folded = fold(recalling, table, group, observed, terms)
@@ -255,10 +257,20 @@ class _Replay:
                 raise
         untold, unlike = recalling.untold, recalling.unlike
         if folded is None or untold or recalling.accepted:
-            recalling = Recalling(answers, self._sizes, given=untold | unlike, transaction_files=files)
+            given = untold | unlike
+            recalling = Recalling(answers, self._sizes, given, stored=stored, transaction_files=files)
             folded = fold(recalling, table, group, observed, terms)
             recalling.untold, recalling.unlike = untold, unlike
         return folded, recalling
+
+    def _stored_sizes(self, case: Case) -> Mapping[str, int]:
+        """The sizes of the table's own data files as the stored version says them, by path."""
+        try:
+            path = self._versions.path(case.version)
+            state: State = self._format.decode(path, case.stored, self._uri)
+        except (DamagedError, InvalidError):
+            return {}
+        return state.file_sizes()
 
     def _differences(self, case: Case, publication: Publication | None) -> list[Difference]:
         """How the files of a version differ: the one it is, and those that must be there before it."""

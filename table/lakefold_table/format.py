@@ -28,7 +28,8 @@ class Needs:
     """What the shell must bring before some entries can be folded.
 
     `sizes`: paths, relative to the table's root, whose size decides; `listed`: more of them for an entry that
-    has so many that they are read in portions, once. `contents`: files whose bytes decide, each with the most
+    has so many that they are read in portions, once. `unsaid`: those of `sizes` that the next version takes
+    from the store, since no proposal says them. `contents`: files whose bytes decide, each with the most
     bytes it may have; a path in the table, or the whole URI of a file elsewhere.
     `schemas`: older versions whose schema decides. `states`: whole versions, each by the root of its table
     (empty: this table) and its number. `operations_since`: what all versions after this one did must be
@@ -43,6 +44,7 @@ class Needs:
     operations_since: int | None = None
     listed: Mapping[Position, Iterable[Sequence[str]]] = field(default_factory=dict)
     bases: frozenset[str] = frozenset()
+    unsaid: frozenset[str] = frozenset()
 
     @classmethod
     def all_of(cls, several: Iterable[Needs]) -> Needs:
@@ -54,9 +56,11 @@ class Needs:
         since: list[int] = []
         listed: dict[Position, Iterable[Sequence[str]]] = {}
         bases: set[str] = set()
+        unsaid: set[str] = set()
         for one in several:
             listed.update(one.listed)
             bases |= one.bases
+            unsaid |= one.unsaid
             sizes |= one.sizes
             if one.schemas or one.states:
                 schemas |= one.schemas
@@ -74,6 +78,7 @@ class Needs:
             min(since, default=None),
             listed,
             frozenset(bases),
+            frozenset(unsaid),
         )
 
 
@@ -253,6 +258,10 @@ class State(Protocol):
     @property
     def memory_bytes(self) -> int:
         """About how many bytes it takes in memory."""
+        ...
+
+    def file_sizes(self) -> Mapping[str, int]:
+        """The sizes of the table's own data files by path below its root, as far as the version says them."""
         ...
 
     @property

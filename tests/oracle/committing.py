@@ -78,16 +78,17 @@ def proposal(table: Path, fragments: Sequence[FragmentMetadata], read: int, uuid
 
 
 def fold(
-    table: OwnedTable, envelopes: Sequence[Envelope], offset: int, *, packed: bool = False
+    table: OwnedTable, envelopes: Sequence[Envelope], offset: int, *, encoded: bool = False
 ) -> list[Result]:
-    """Folds envelopes at consecutive offsets as one group; `packed`: as a claim brings large Appends."""
+    """Folds envelopes at consecutive offsets as one group; `encoded`: as a claim brings large Appends."""
     group = entries(envelopes, offset)
-    if packed:
-        group = [_packed(one) for one in group]
+    if encoded:
+        group = [packed(one) for one in group]
     return [outcome.result for outcome in table.fold(group).outcomes]
 
 
-def _packed(one: Entry) -> Entry:
+def packed(one: Entry) -> Entry:
+    """The entry of an Append with its fragments kept encoded."""
     envelope, fragments = parsed_packed(encode(one.envelope))
     assert fragments is not None
     return replace(one, envelope=envelope, packed=fragments, plain=None)

@@ -114,7 +114,7 @@ def both_ways(
         envelope.affected_rows[number] = rows
     if change is not None:
         change(envelope)
-    (result,) = fold(owned(ours), [envelope], offset, packed=packed)
+    (result,) = fold(owned(ours), [envelope], offset, encoded=packed)
     return Both(theirs, ours, result, transaction, differences(version_of(theirs), version_of(ours)))
 
 

@@ -11,7 +11,7 @@ from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.conflicts.footprint import MEM_WAL
 from lakefold_table.lance.manifests.features import check_readable
 from lakefold_table.lance.manifests.live_files import BYTES_OF_FILE, LiveFiles
-from lakefold_table.lance.manifests.naming import transaction_path
+from lakefold_table.lance.manifests.naming import data_path, transaction_path
 from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.lance.schemas.columns import Columns, columns_of
 from lakefold_table.lance.schemas.data_files import FILE_VERSIONS
@@ -124,6 +124,11 @@ class LanceState:
     def rows(self) -> int:
         """The rows that can be seen."""
         return self.fragments.physical_rows - self.fragments.deleted_rows
+
+    def file_sizes(self) -> Mapping[str, int]:
+        """The sizes of the table's own data files by path, as far as they are said; decodes all fragments."""
+        files = (file for one in self.fragments for file in one.files if not file.HasField("base_id"))
+        return {data_path(file.path): file.file_size_bytes for file in files if file.file_size_bytes}
 
     @property
     def has_log(self) -> bool:

@@ -173,9 +173,9 @@ def _needs_of_indices(state: LanceState, entries: Sequence[Entry]) -> Needs:
 
 def _needs_of_plain(state: LanceState | None, plain: Sequence[Plain]) -> Needs:
     """The sizes of the files of usual Appends, and what `_needs_to_judge` says of others."""
-    sizes = frozenset(one.path for one in plain)
+    sizes, unsaid = frozenset(one.path for one in plain), frozenset(one.path for one in plain if not one.size)
     if state is None:
-        return Needs(sizes)
+        return Needs(sizes, unsaid=unsaid)
     reads = {one.read_version for one in plain}
     history, oldest = state.history, max(1, state.version - OLDEST_READ_VERSION)
     old, ours = [read for read in reads if oldest <= read < state.version], PLAIN[Kind.APPEND]
@@ -184,7 +184,7 @@ def _needs_of_plain(state: LanceState | None, plain: Sequence[Plain]) -> Needs:
     ]
     before = [read for read in old if read < history.schema_since]
     schemas = frozenset(read for read in before if not isinstance(history.verdict(ours, read), Conflict))
-    return Needs(sizes, schemas=schemas, operations_since=min(since, default=None))
+    return Needs(sizes, schemas=schemas, operations_since=min(since, default=None), unsaid=unsaid)
 
 
 def _needs_to_judge(state: LanceState, entries: Sequence[Entry]) -> Needs:

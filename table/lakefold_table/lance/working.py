@@ -23,7 +23,7 @@ from lakefold_table.lance.rows.deletions import deletion_path
 from lakefold_table.lance.rows.numbering import Numbering
 from lakefold_table.lance.schemas.columns import columns_of, some
 from lakefold_table.lance.schemas.data_files import FILE_VERSIONS
-from lakefold_table.lance.schemas.fragment_files import new_files, twice_fault, without_dropped
+from lakefold_table.lance.schemas.fragment_files import new_files, twice_fault, with_sizes, without_dropped
 from lakefold_table.lance.validity import file_fault, new_fragment_fault
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Working:
     def take(self, change: Change) -> tuple[int, int, int]:
         """Takes a change up; the rows that it adds, the first id that it gives and how many ids.
 
-        What an operation found sound can't fail here.
+        What an operation found sound can't fail here. The sizes of files that nobody said are filled in.
         """
         if change.head is not None:
             self._take_head(change.head, change.file_version)
@@ -222,7 +222,10 @@ class Working:
         self.numbering.use_row_ids(change.row_ids)
         if change.reserved:
             return 0, self.numbering.reserve(change.reserved), change.reserved
-        taken = self._add(change.added) if change.packed is None else self._add_packed(change.packed)
+        if change.packed is None:
+            taken = self._add(change.added)
+        else:
+            taken = self._add_packed(change.packed, change.held or change.packed)
         if self._index_section and change.transaction.WhichOneof("operation") in SIFTING:
             self._sift(change)
         return taken
@@ -310,15 +313,17 @@ class Working:
         for place, number in self._files_of_replaced(change):
             self._files.add(place, number)
         self._removed |= change.removed
-        self._replaced.update(
-            (number, one) for number, one in change.replaced.items() if number not in change.removed
-        )
+        stay = {number: one for number, one in change.replaced.items() if number not in change.removed}
+        self._replaced.update(zip(stay, with_sizes(list(stay.values()), self.observed.sizes), strict=True))
         self._note_files(change.replaced.values())
 
     def _add(self, fragments: Sequence[DataFragment]) -> tuple[int, int, int]:
         places = self._places
         plain = [fragment.SerializeToString(deterministic=True) for fragment in fragments]
-        numbered = self.numbering.number(fragments, plain, self.version)
+        held, encoded = with_sizes(fragments, self.observed.sizes), plain
+        if held is not fragments:
+            encoded = [fragment.SerializeToString(deterministic=True) for fragment in held]
+        numbered = self.numbering.number(held, encoded, self.version)
         self.proposed += plain
         self.new += numbered
         for one, fragment in zip(numbered, fragments, strict=True):
@@ -335,9 +340,7 @@ class Working:
         if self.keeps_files_apart and not self._files.is_new(plain.place):
             return False
         sizes = self.observed.sizes
-        return plain.path not in sizes or (
-            (size := sizes[plain.path]) is not None and (not plain.size or plain.size == size)
-        )
+        return plain.path not in sizes or 0 < plain.size == sizes[plain.path]
 
     def take_plain(self, plain: Plain) -> int:
         """Takes the fragment of a usual Append; the id that it gets."""
@@ -348,9 +351,9 @@ class Working:
         self.new_file_versions.add(plain.shape[0][:2])
         return one.id
 
-    def _add_packed(self, packed: Packed) -> tuple[int, int, int]:
-        """As `_add`, for the first entry of a version."""
-        self.packed, self._chunks = packed, self.numbering.number_packed(packed, self.version)
+    def _add_packed(self, packed: Packed, held: Packed) -> tuple[int, int, int]:
+        """As `_add`, for the first entry of a version; `held`: the same as the table is to have them."""
+        self.packed, self._chunks = packed, self.numbering.number_packed(held, self.version)
         self._files.add_many(packed.hashes, packed.files_of_fragments() + self._chunks[0].first_id)
         self._note_files(packed.kinds)
         return sum(packed.rows), self._chunks[0].first_id, packed.count

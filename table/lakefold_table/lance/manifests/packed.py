@@ -80,6 +80,18 @@ class Packed:
         for fragments in self.fragments():
             yield [data_path(file.path) for one in fragments for file in one.files]
 
+    def with_sizes(self, sizes: Sequence[int]) -> Packed:
+        """The same with the sizes of files that didn't say theirs; `sizes`: of all, in their order."""
+        complete = array("Q", [said or size for said, size in zip(self.sizes, sizes, strict=True)])
+        portions, at = [], 0
+        for portion in self.portions:
+            message = Transaction.Append.FromString(portion)
+            for file in (file for one in message.fragments for file in one.files):
+                file.file_size_bytes = complete[at]
+                at += 1
+            portions.append(message.SerializeToString(deterministic=True))
+        return replace(self, portions=portions, sizes=complete)
+
     def name(self, index: int) -> str:
         """The name of one of the files, by its place in `sizes`; decodes what stands in front of it."""
         return next(islice((file.path for one in self._each() for file in one.files), index, None))

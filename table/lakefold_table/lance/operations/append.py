@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.format import Needs
 from lakefold_table.lance.manifests.naming import data_path, is_inside
 from lakefold_table.lance.operations.change import Change
@@ -27,14 +27,17 @@ if TYPE_CHECKING:
 
 def needs(_state: LanceState | None, envelope: Envelope) -> Needs:
     """The sizes of the new fragments' files."""
-    return Needs(sizes=frozenset(own_files(envelope.lance.append.fragments)))
+    return sizes_of(file for one in envelope.lance.append.fragments for file in one.files)
 
 
 def change(table: Working, proposal: Proposal) -> Change | Invalid:
     """The fragments, which get the next free ids."""
     packed = proposal.packed
     if packed is not None:
-        return _packed_fault(table, proposal, packed) or Change(proposal.transaction, packed=packed)
+        fault = _packed_fault(table, proposal, packed)
+        if fault is not None or proposal.sizes is None or 0 not in packed.sizes:
+            return fault or Change(proposal.transaction, packed=packed)
+        return Change(proposal.transaction, packed=packed, held=packed.with_sizes(proposal.sizes))
     fragments: Sequence[DataFragment] = proposal.transaction.append.fragments
     fault = table.new_fragments_fault(fragments, dropped=proposal.dropped)
     if fault is not None:
@@ -42,13 +45,12 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
     return Change(proposal.transaction, added=of_fields_left(fragments, proposal.dropped))
 
 
-def own_files(fragments: Iterable[DataFragment]) -> Iterable[str]:
-    """Paths of data files in the table itself: not those under another base, nor what is no plain path."""
-    return (
-        data_path(file.path)
-        for one in fragments
-        for file in one.files
-        if not file.HasField("base_id") and is_inside(file.path)
+def sizes_of(files: Iterable[DataFile]) -> Needs:
+    """The sizes of new data files in the table itself: not under another base, nor what is no plain path."""
+    own = [file for file in files if not file.HasField("base_id") and is_inside(file.path)]
+    return Needs(
+        sizes=frozenset(data_path(file.path) for file in own),
+        unsaid=frozenset(data_path(file.path) for file in own if not file.file_size_bytes),
     )
 
 

@@ -53,7 +53,8 @@ class Change:
 
     `transaction` is the proposal as it stands in the version it becomes part of, rebased; foreign writers
     check theirs against it. `added`: new fragments in order; what has no id, row ids or versions gets them.
-    `packed`: more new fragments, kept encoded, which the transaction doesn't list.
+    `packed`: more new fragments, kept encoded, which the transaction doesn't list; `held`: as the table is to
+    have them, where that differs.
     `replaced`: fragments that are there, in their new form. `removed`: ids that go.
     `whole`: the list of fragments to begin with instead of the table's; the three above come on top.
     `head`: the manifest (without fragments) to go on with instead of the table's, `file_version` that of its
@@ -78,3 +79,4 @@ class Change:
     rows_added: int | None = None
     rows_deleted: int | None = None
     packed: Packed | None = None
+    held: Packed | None = None

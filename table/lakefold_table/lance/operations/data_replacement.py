@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFile
 from lakefold_table.entry import Invalid
-from lakefold_table.format import Needs
 from lakefold_table.lance.indexing.indices import without_fragments
-from lakefold_table.lance.manifests.naming import data_path, is_inside
+from lakefold_table.lance.operations.append import sizes_of
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.fragment_files import (
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
+    from lakefold_table.format import Needs
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.working import Working
@@ -41,12 +41,7 @@ if TYPE_CHECKING:
 
 def needs(_state: LanceState | None, envelope: Envelope) -> Needs:
     """The sizes of the new files."""
-    files = [one.new_file for one in envelope.lance.data_replacement.replacements]
-    return Needs(
-        sizes=frozenset(
-            data_path(file.path) for file in files if not file.HasField("base_id") and is_inside(file.path)
-        )
-    )
+    return sizes_of(one.new_file for one in envelope.lance.data_replacement.replacements)
 
 
 def change(table: Working, proposal: Proposal) -> Change | Invalid:

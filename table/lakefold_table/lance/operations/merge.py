@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
-from lakefold_table.format import Needs
 from lakefold_table.lance.creation import nullability_fault, schema_fault
 from lakefold_table.lance.indexing.indices import without_fields, without_fragments
-from lakefold_table.lance.manifests.naming import data_path, is_inside
+from lakefold_table.lance.operations.append import sizes_of
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.schemas.columns import Columns, columns_of, some
 from lakefold_table.lance.schemas.fragment_files import (
@@ -25,6 +24,7 @@ from lakefold_table.lance.schemas.fragment_files import (
     of_columns,
     places,
     rows_fault,
+    sized,
     twice_fault,
     updated,
 )
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFragment, IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
+    from lakefold_table.format import Needs
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.working import Working
@@ -50,14 +51,8 @@ Pair = tuple["DataFragment", "DataFragment"]
 def needs(state: LanceState | None, envelope: Envelope) -> Needs:
     """The sizes of the files that no fragment of the table has yet."""
     known = {file_key(file) for one in state.fragments for file in one.files} if state else set()
-    return Needs(
-        sizes=frozenset(
-            data_path(file.path)
-            for one in envelope.lance.merge.fragments
-            for file in one.files
-            if not file.HasField("base_id") and is_inside(file.path) and file_key(file) not in known
-        )
-    )
+    files = (file for one in envelope.lance.merge.fragments for file in one.files)
+    return sizes_of(file for file in files if file_key(file) not in known)
 
 
 def change(table: Working, proposal: Proposal) -> Change | Invalid:
@@ -77,7 +72,7 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
     )
     if fault is not None:
         return fault
-    listed = [(before, of_columns(after.files, columns.roots)) for before, after in pairs]
+    listed = [(before, sized(before, of_columns(after.files, columns.roots))) for before, after in pairs]
     return Change(
         proposal.transaction,
         added=new,

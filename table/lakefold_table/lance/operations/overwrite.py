@@ -14,7 +14,7 @@ from lakefold_table.format import Needs
 from lakefold_table.lance.creation import schema_fault, version_of_all
 from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.lance.manifests.fragments import Fragments
-from lakefold_table.lance.operations.append import own_files
+from lakefold_table.lance.operations.append import sizes_of
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.operations.update_bases import needs_of
 from lakefold_table.lance.schemas.columns import columns_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def needs(state: LanceState | None, envelope: Envelope) -> Needs:
     """The sizes of the new fragments' files; whether tables may lie where the first bases do."""
     overwrite = envelope.lance.overwrite
-    sizes = Needs(sizes=frozenset(own_files(overwrite.fragments)))
+    sizes = sizes_of(file for one in overwrite.fragments for file in one.files)
     return sizes if state is not None else Needs.all_of([sizes, needs_of(overwrite.initial_bases)])
 
 

@@ -20,7 +20,7 @@ from lakefold_table.lance.indexing import reuse
 from lakefold_table.lance.indexing.reuse_added import with_reuse
 from lakefold_table.lance.indexing.rewritten_indices import paths_of_rewritten, rewritten
 from lakefold_table.lance.manifests.features import has_stable_row_ids
-from lakefold_table.lance.operations.append import own_files
+from lakefold_table.lance.operations.append import sizes_of
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.rows.deleted_rows import needs_of
 from lakefold_table.lance.rows.survivors import carried_over, live_rows
@@ -47,10 +47,11 @@ def needs(state: LanceState | None, envelope: Envelope) -> Needs:
         return Needs()
     rewrite = envelope.lance.rewrite
     groups = groups_of(rewrite)
-    sizes = {*own_files(_new(groups)), *paths_of_rewritten(rewrite.rewritten_indices)}
+    sizes = frozenset(paths_of_rewritten(rewrite.rewritten_indices))
     carried = envelope.HasField("fragment_reuse_index")
     all_rows = carried or has_stable_row_ids(state.head)
-    asked = [Needs(sizes=frozenset(sizes)), needs_of(state, (), _old_ids(groups), all_rows=all_rows)]
+    asked = [Needs(sizes=sizes), sizes_of(file for one in _new(groups) for file in one.files)]
+    asked.append(needs_of(state, (), _old_ids(groups), all_rows=all_rows))
     if carried:
         asked.append(reuse.needs_of(state.head, envelope.fragment_reuse_index))
     return Needs.all_of(asked)

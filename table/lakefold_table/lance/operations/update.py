@@ -16,7 +16,7 @@ from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Needs
 from lakefold_table.lance.indexing.indices import with_fragments, without_fragments
-from lakefold_table.lance.operations.append import own_files
+from lakefold_table.lance.operations.append import sizes_of
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.operations.mem_wal import advanced
 from lakefold_table.lance.rows.deleted_rows import needs_of
@@ -57,7 +57,7 @@ def needs(state: LanceState | None, envelope: Envelope) -> Needs:
             for one in update.updated_fragments
             if one.id in there
         ]
-    sizes = Needs(sizes=frozenset(own_files(fresh)))
+    sizes = sizes_of(file for one in fresh for file in one.files)
     removed = update.removed_fragment_ids
     return Needs.all_of((sizes, needs_of(state, update.updated_fragments, removed, all_rows=True)))
 

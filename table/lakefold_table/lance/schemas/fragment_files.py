@@ -8,10 +8,12 @@ have a file read as another column than it was written for (format facts, sectio
 from __future__ import annotations
 
 from collections import Counter
+from operator import is_
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.entry import Invalid
+from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.lance.rows.row_versions import one_version
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.validity import path_fault, size_fault
@@ -67,6 +69,26 @@ def new_files(before: DataFragment, after: DataFragment) -> list[DataFile]:
 def has_other_files(before: DataFragment, after: DataFragment) -> bool:
     """Whether other files are listed for a fragment than it has, or other fields in them."""
     return [_described(one) for one in before.files] != [_described(one) for one in after.files]
+
+
+def with_sizes(fragments: Sequence[DataFragment], sizes: Mapping[str, int | None]) -> Sequence[DataFragment]:
+    """The fragments with the sizes of those of their files that don't say them: Lance's readers ask for them.
+
+    `sizes`: by path below the table's root, as far as the shell looked. The same list if all is said.
+    """
+    found = [_with_sizes(one, sizes) for one in fragments]
+    return fragments if all(map(is_, found, fragments)) else found
+
+
+def _with_sizes(fragment: DataFragment, sizes: Mapping[str, int | None]) -> DataFragment:
+    if all(file.file_size_bytes for file in fragment.files):
+        return fragment
+    complete = DataFragment()
+    complete.CopyFrom(fragment)
+    for file in complete.files:
+        if not file.file_size_bytes and not file.HasField("base_id"):
+            file.file_size_bytes = sizes.get(data_path(file.path)) or 0
+    return complete
 
 
 def without_fields(file: DataFile, fields: frozenset[int]) -> DataFile:
@@ -206,8 +228,22 @@ def with_files(before: DataFragment, files: Iterable[DataFile]) -> DataFragment:
     fragment = DataFragment()
     fragment.CopyFrom(before)
     del fragment.files[:]
-    fragment.files.extend(file for file in files if set(file.fields) != {STRUCK})
+    fragment.files.extend(file for file in sized(before, files) if set(file.fields) != {STRUCK})
     return fragment
+
+
+def sized(before: DataFragment, files: Iterable[DataFile]) -> list[DataFile]:
+    """The files with the sizes that the table knows of those that stay, where they are not said again."""
+    known = {file_key(file): file.file_size_bytes for file in before.files}
+    found = []
+    for file in files:
+        complete = file
+        if not file.file_size_bytes and known.get(file_key(file)):
+            complete = DataFile()
+            complete.CopyFrom(file)
+            complete.file_size_bytes = known[file_key(file)]
+        found.append(complete)
+    return found
 
 
 def of_columns(files: Iterable[DataFile], fields: Collection[int]) -> list[DataFile]:
