@@ -7,7 +7,7 @@ STAMP := $(VENV)/.stamp
 # Where an editable install of this tree finds its packages; linters that import need the same.
 ROOTS := .:protos:table:log:ingest:committer:reader
 # Modules of the pure core that lie beside others which may do IO; table/lakefold_table/lance is wholly pure.
-CORE := $(addprefix table/lakefold_table/,batches.py compact.py entry.py errors.py format.py marks.py owner.py roots.py succession.py values.py) \
+CORE := $(addprefix table/lakefold_table/,batches.py compact.py contents.py entry.py errors.py format.py marks.py owner.py rollbacks.py roots.py succession.py values.py) \
 	$(addprefix log/lakefold_log/,answers.py record.py) \
 	$(addprefix committer/lakefold_committer/,binding.py fold.py grouping.py keys.py)
 # Tests without a broker that take longer: they play histories, try every store, or start processes.

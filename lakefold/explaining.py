@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.proposals import find
-from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RetryError
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
 from lakefold_table.marks import Why
@@ -38,6 +38,12 @@ UNTOLD: Final = "answered"
 WAIT: Final = (
     "nothing while a committer runs and its lag shrinks; `lakefold status` shows both. "
     "Where it doesn't shrink, the committer's log lines `parked` and `gap` say why"
+)
+
+
+ROLLED_BACK: Final = (
+    "nothing, if its rows are to stay away; else send them under another key, as this one is folded once: "
+    "a sink under another app_id"
 )
 
 
@@ -128,8 +134,29 @@ class Explanation:
         return (self.finding.committed_in or None) if self.finding is not None else None
 
     @property
+    def rolled_back_by(self) -> int:
+        """The version of the Restore that left its rows out of the table, 0 if none is known.
+
+        The marks tell it by the key, which isn't known of every proposal that is named by an offset.
+        """
+        if self.state not in {COMMITTED, DUPLICATE}:
+            return 0
+        marks = None if self.finding is None else self.finding.marks
+        by = 0 if marks is None else marks.rolled_back_by(*self._key)
+        result = None if self.outcome is None else self.outcome.result
+        return by or (result.rolled_back_by if isinstance(result, Duplicate) else 0)
+
+    @property
+    def _key(self) -> tuple[str, int | None, str]:
+        """App id, batch id and uuid, as far as they are known."""
+        known = self.proposal if isinstance(self.proposal, Entry) else self.outcome or self.sought
+        return known.app_id, known.batch_id, known.uuid
+
+    @property
     def advice(self) -> str:
         """What its writer or the operator should do."""
+        if self.rolled_back_by:
+            return ROLLED_BACK
         if self.outcome is not None and isinstance(self.outcome.result, Rejected):
             conflict = self.outcome.result.conflict
             if conflict.retryable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold.output import print_json, print_line
-from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, rolled_back_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,9 @@ def result_text(outcome: Outcome) -> str:
         deleted = f", {result.rows_deleted:,} deleted" if result.rows_deleted else ""
         return f"committed in version {result.version}: {result.rows_added:,} rows added{deleted}{rebased}"
     if isinstance(result, Duplicate):
-        return f"duplicate of version {result.version}" if result.version else "duplicate"
+        text = f"duplicate of version {result.version}" if result.version else "duplicate"
+        gone = f"; {rolled_back_text(result.rolled_back_by)}" if result.rolled_back_by else ""
+        return text + gone + ("; with other content than the first" if result.different_content else "")
     if isinstance(result, Rejected):
         kind = "rejected, may be built again" if result.conflict.retryable else "rejected"
         return f"{kind}: {result.conflict.message}"

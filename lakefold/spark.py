@@ -13,7 +13,7 @@ if find_spec("pyspark") is None:
     raise ImportError(message, name="pyspark")
 
 from lakefold.settings import read_settings
-from lakefold_ingest.batch import Settings, Wait
+from lakefold_ingest.batch import OnRolledBack, Settings, Wait
 from lakefold_ingest.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
 from lakefold_ingest.sink import Sink
 from lakefold_log.admin import KafkaConfig
@@ -58,6 +58,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     data_storage_version: str = DEFAULT_STORAGE_VERSION,
     max_rows_per_file: int = MAX_ROWS_PER_FILE,
     max_bytes_per_file: int = MAX_BYTES_PER_FILE,
+    on_rolled_back: OnRolledBack = "raise",
 ) -> Sink:
     """A function for `foreachBatch` that appends each batch to a Lance table, exactly once.
 
@@ -66,33 +67,33 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     Executors write the rows as Lance files; the driver sends one transaction a batch to the log, where a
     committer folds it into the table. A batch that Spark runs again after a crash is known by its key, and
     not doubled. Where there is no table, the first batch's schema makes one, nullable where Spark says so;
-    the committer must run for that, and it makes the topics too. Columns go by name, case-sensitively; the
-    table's nullable columns may be left out. What doesn't fit fails the batch with the columns named,
-    before anything is sent.
+    the committer must run for that, and it makes the topics too. Columns go by name, case-sensitively;
+    nullable ones may be left out. What doesn't fit fails the batch before it is sent, with its columns named.
 
     `table` is a URI or path, on a local disk or in a bucket. `bootstrap_servers`, `transactions_topic`,
-    `outcomes_topic`, `kafka` (librdkafka's options) and `storage_options` (as pylance takes them): what isn't
-    given comes from `LAKEFOLD_…` environment variables, then from the TOML file `config`; the brokers at last
-    from the `lakefold up` of this folder.
+    `outcomes_topic`, `kafka` (librdkafka's options) and `storage_options` (pylance's): what isn't given comes
+    from `LAKEFOLD_…` variables, then the TOML file `config`; the brokers at last from this folder's `up`.
 
     `app_id`: who numbers the batches. Without it the streaming query's id serves, which lies in its
-    checkpoint. Two sinks into one table within one `foreachBatch` need an `app_id` each, else the second is a
-    duplicate.
+    checkpoint. Two sinks into one table within one `foreachBatch` need one each: else one is a duplicate.
 
     `wait`: "commit" returns when the batch is in the table, "log" when the log has it for good. `timeout`:
     seconds to wait for each. A batch that isn't answered by then may be in the log; run again, it is folded
-    once. Creating the table waits for its outcome with "log" too.
+    once. Creating the table waits for its outcome too.
 
     `stable_row_ids`, `data_storage_version`: of a table that is made; an existing one keeps its own.
     `max_rows_per_file`, `max_bytes_per_file`: where each task begins another file; bytes as in memory.
 
+    `on_rolled_back`: what becomes of a batch that was folded before, and whose rows a Restore left out since.
+    "raise" fails it: send corrected batches with another `app_id`. "skip" goes on without its rows. With
+    `wait="log"` only what the newest version says beforehand is noticed.
+
     The function returns the batch's outcome, `Committed` or `Duplicate` with its version (None where it is
-    not known: a batch without rows, or `wait="log"`), and logs it under `lakefold_ingest`. A Duplicate added
-    nothing. It raises what fails the query: `InvalidError` for rows that don't fit or a refusal for good (a
-    refusal that a newer schema caused is tried once again on the spot), `RetryError` where the log or the
-    committer gave no answer, `StopError` where the topic is another one than before.
-    In Spark's long trace look for `lakefold_table.errors`. `sink` itself raises `PlaceError` where no table
-    can be written at `table` in this release.
+    not known: a batch without rows, or `wait="log"`), and logs it with the logger `lakefold`. A Duplicate
+    added nothing; it is a warning if its rows were rolled back or known to be others. It raises what fails
+    the query: `InvalidError` for rows that don't fit or a refusal for good (one that a newer schema caused is
+    tried again once), `RetryError` where the log or the committer gave no answer, `StopError` where the topic
+    is another one. `sink` itself raises `PlaceError` where no table can be written at `table`.
     """
     given = {"bootstrap_servers": bootstrap_servers, "kafka": kafka, "storage_options": storage_options}
     topics = {"transactions_topic": transactions_topic, "outcomes_topic": outcomes_topic}
@@ -108,6 +109,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
         data_storage_version=data_storage_version,
         max_rows_per_file=max_rows_per_file,
         max_bytes_per_file=max_bytes_per_file,
+        on_rolled_back=on_rolled_back,
     )
     return Sink(told, app_id)
 

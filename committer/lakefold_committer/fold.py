@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakefold_committer.binding import misplaced
-from lakefold_committer.keys import Keys
+from lakefold_committer.keys import REPEATS_TOLD, Keys
 from lakefold_log import record as names
 from lakefold_log.record import Batches, Record, encode_record
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Result
 from lakefold_table.format import Accepted, Observed, Stamps
 from lakefold_table.marks import RULES, Marks, Move, table_id_of, uuid_form
+from lakefold_table.rollbacks import rolled_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -78,7 +79,7 @@ class Terms:
     answered to positions folded before, by offset. `outcomes_offset`: how far the outcomes are known, so that
     those of later versions stand behind it. `names_parent`: the version names the one that it is made from;
     those of older releases didn't. `clock_us`: the committer's own clock, in microseconds since 1970 (None:
-    nobody's clock bounds the log's time).
+    nobody's clock bounds the log's time). `rules`: the version of the rules; older ones are for replays.
     """
 
     epoch: int
@@ -88,6 +89,7 @@ class Terms:
     owner: Owner | None = None
     names_parent: bool = True
     clock_us: int | None = None
+    rules: int = RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class _Folding:
         self._draft = draft
         self._table = table
         self._terms = terms
-        self._keys = Keys(table.marks)
+        self._keys = Keys(table.marks, terms.rules)
         self._covered = covered
         self._deeds: dict[int, str] = {}
         self._ahead = 0
@@ -184,6 +186,8 @@ class _Folding:
             return Invalid(cut(verdict.message), cut(verdict.hint))
         if not isinstance(verdict, Accepted):
             return verdict
+        if not self._deeds:
+            self._roll_back(self._draft.restored)
         self._keys.add(entry, self._version, self._time(entry))
         self._deeds[entry.position.offset] = verdict.did
         return Committed(
@@ -194,6 +198,12 @@ class _Folding:
             verdict.first_fragment_id,
             verdict.num_fragment_ids,
         )
+
+    def _roll_back(self, version: int) -> None:
+        """Notes which keys a Restore of this version leaves out; it shares its own version with no entry."""
+        if version and self._terms.rules >= REPEATS_TOLD:
+            marks = rolled_back(self._table.marks, self._version, version, self._draft.metadata)
+            self._keys = Keys(marks)
 
     def publish(self, group: Sequence[Entry], results: Sequence[Result]) -> Folded:
         """The version of this group, and the table after it."""
@@ -210,7 +220,7 @@ class _Folding:
             version=self._version,
             epoch=self._terms.epoch,
             owner=self._terms.owner,
-            rules=RULES,
+            rules=self._terms.rules,
             operations_since=since,
             operations=operations,
         )
@@ -261,7 +271,7 @@ class _Folding:
             last_time_us=_log_time(last),
             apps=_batches(one for one in news if isinstance(one.result, Committed)),
             epoch=self._terms.epoch,
-            rules=RULES,
+            rules=self._terms.rules,
             deeds=self._deeds if len(set(self._deeds.values())) > 1 else {},
         )
 

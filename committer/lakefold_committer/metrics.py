@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from lakefold_protos.lance import transaction_pb2
-from lakefold_table.entry import Entry, Rejected
+from lakefold_table.entry import Duplicate, Entry, Rejected
 from lakefold_table.storage.syncs import FAILURES
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ OPERATIONS = (
 )
 """What an outcome may be about: Lance's operations as its message spells them, and two more."""
 REASONS = ("retryable", "incompatible")
+DOUBTS = ("rolled back", "different content")
+"""Why a Duplicate is worth a look: its rows are gone, or others were sent."""
 STORE: Final = "store"
 BROKERS: Final = "brokers"
 AWAY = (STORE, BROKERS)
@@ -94,6 +96,14 @@ STRANGERS = (
     ),
 )
 
+DOUBTFUL = (
+    "lakefold_doubtful_duplicates_total",
+    (
+        "Duplicates that somebody should look at, by reason: rolled back (a Restore left the rows out), "
+        "different content (other rows or columns came first under that key)"
+    ),
+)
+
 
 class Metrics:
     """The committer's metrics in a registry of their own, so that two committers in one process don't mix."""
@@ -114,6 +124,7 @@ class Metrics:
             "Outcomes of kind rejected, by reason: retryable (built again it may fit), incompatible",
             "reason",
         )
+        self.doubtful = self._counter(*DOUBTFUL, "reason")
         self.versions = self._counter("lakefold_versions_total", "Versions published")
         self.strays = self._counter("lakefold_strays_removed_total", "Files put too late, and removed")
         self.manifest_bytes = self._counter(
@@ -192,15 +203,21 @@ class Metrics:
         """Count the outcomes of one report, each with what it is the answer to."""
         kinds: Tally[tuple[str, str]] = Tally()
         reasons: Tally[str] = Tally()
+        doubts: Tally[str] = Tally()
         for read, outcome in answers:
             result = outcome.result
             kinds[type(result).__name__.lower(), operation_of(read)] += 1
             if isinstance(result, Rejected):
                 reasons[REASONS[0 if result.conflict.retryable else 1]] += 1
+            elif isinstance(result, Duplicate):
+                doubts[DOUBTS[0]] += bool(result.rolled_back_by)
+                doubts[DOUBTS[1]] += result.different_content
         for labels, number in kinds.items():
             self.outcomes.labels(*labels).inc(number)
         for reason, number in reasons.items():
             self.rejected.labels(reason).inc(number)
+        for reason, number in doubts.items():
+            self.doubtful.labels(reason).inc(number)
 
     def summary(self) -> dict[str, int]:
         """Outcomes reported by kind, and versions published, since the process began."""
@@ -226,6 +243,8 @@ class Metrics:
                 self.outcomes.labels(kind, name)
         for reason in REASONS:
             self.rejected.labels(reason)
+        for doubt in DOUBTS:
+            self.doubtful.labels(doubt)
         for what in AWAY:
             self.retries.labels(what)
 

@@ -25,6 +25,7 @@ from lakefold_committer.strays import is_followed, remove_stray
 from lakefold_log.record import decode_record, is_own
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import FencedError, PlaceError, RetryError, StopError
+from lakefold_table.rollbacks import after_foreign
 from lakefold_table.versions import Published
 
 if TYPE_CHECKING:
@@ -379,7 +380,7 @@ class OwnedTable:
         if not is_own(state.properties, version):
             self._format.check_writable(state, table.uri)
             followed = self._format.following(table.state, state) if table.state is not None else state
-            return replace(table, state=followed)
+            return replace(table, state=followed, marks=after_foreign(table.marks, state))
         marks = own_marks(state, table.uri)
         check_rules(marks, table.uri)
         self._check_owner(marks, table.uri)

@@ -27,6 +27,7 @@ from lakefold_committer.stored import link_of, own_marks, own_properties, read_d
 from lakefold_log.record import is_own
 from lakefold_table.errors import DamagedError, StopError, VersionExpiredError
 from lakefold_table.marks import Marks, decode_marks
+from lakefold_table.rollbacks import after_foreign
 from lakefold_table.succession import Succession, succession
 
 if TYPE_CHECKING:
@@ -149,7 +150,14 @@ def _carried(
 ) -> Table:
     """The newest version with the marks of the committer's version `own`, knowing what came between."""
     state = read_state(table_format, versions, own)
-    return Table(uri, table_format.following(state, newest, between), own_marks(state, uri))
+    marks = own_marks(state, uri)
+    restores = [deed.version for deed in between if deed.restored]
+    if newest.restored:
+        marks = after_foreign(marks, newest)
+    elif restores:
+        # The last one decides alone which keys are left out.
+        marks = after_foreign(marks, read_state(table_format, versions, restores[-1]))
+    return Table(uri, table_format.following(state, newest, between), marks)
 
 
 def _older(table_format: AnyFormat, versions: Versions, version: int, uri: str) -> Deed:

@@ -37,7 +37,8 @@ from lakefold_table.errors import (
     VersionExpiredError,
 )
 from lakefold_table.lance.table import LanceFormat
-from lakefold_table.marks import RULES, decode_marks
+from lakefold_table.marks import OLDEST_RULES, RULES, decode_marks
+from lakefold_table.rollbacks import after_foreign
 from lakefold_table.roots import below
 from lakefold_table.uri import place
 
@@ -143,7 +144,8 @@ class _Replay:
         if before is None or before.state is None or state.is_clone or not before.marks.version:
             self._bases = self._opened(state)
         else:
-            self._bases = (replace(before, state=self._format.following(before.state, state)),)
+            after = self._format.following(before.state, state)
+            self._bases = (replace(before, state=after, marks=after_foreign(before.marks, state)),)
         marks = decode_marks(state.metadata, self._uri)
         if marks is not None and marks.version == version and not state.is_clone:
             lost = Difference("record", "absent", f"there: the marks were made for version {version}")
@@ -155,7 +157,7 @@ class _Replay:
         if case.move is not None and case.move.why.by_verb:
             self._go_on(case.version)
             return case.told(Verdict.MOVED, f"{case.move.why}: {case.move}")
-        if case.record.rules != RULES:
+        if not OLDEST_RULES <= case.record.rules <= RULES:
             self._go_on(case.version)
             return case.told(Verdict.OTHER_RULES, f"made under rules {case.record.rules}, these are {RULES}")
         bases = self._bases_of(case)
@@ -244,6 +246,7 @@ class _Replay:
             owner=case.owner,
             names_parent=case.names_parent,
             clock_us=case.clock_us,
+            rules=case.record.rules,
         )
         answers, files = case.answers, case.names_transaction_file
         stored = cache(partial(self._stored_sizes, case))

@@ -17,7 +17,7 @@ import structlog
 from lakefold_committer.backoff import Backoff
 from lakefold_committer.metrics import BROKERS
 from lakefold_committer.refusals import dead_letters
-from lakefold_committer.telling import tell_refusals
+from lakefold_committer.telling import tell_outcomes
 from lakefold_log.anchor import Anchor
 from lakefold_log.stamp import Stamp
 from lakefold_table.errors import RetryError
@@ -174,7 +174,7 @@ class Reporting:
         self._metrics.report_seconds.observe(seconds)
         self._metrics.answered((read, outcome) for _, read, outcome in report.answers)
         self._traces.answered(report.answers, seconds)
-        tell_refusals(outcomes)
+        tell_outcomes(outcomes)
         return report.answers
 
     def _sent(self, report: Callable[[], int], stop: Stop) -> int | None:

@@ -10,6 +10,8 @@ again, and the committer folds a key once. So every step may fail or be repeated
 - A refusal changed nothing, so the batch may be sent again under its key, built on the version that refused
   it. That is done once, by running the batch again: the usual cause is a schema that changed under a running
   query, and the files must be written for the new one. A second refusal is the caller's to see.
+- A batch that was folded, and whose rows a Restore then left out of the table, is never folded again under
+  its key. That would be silent loss, so it raises, unless the sink is told to skip such batches.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from lakefold_ingest.line import Answer, Line, drop_line, open_line
 from lakefold_ingest.proposals import append, check_key, creation
 from lakefold_ingest.view import View, look
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
-from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, rolled_back_text
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 from lakefold_table.lance.schemas.arrow import schema_from_arrow
@@ -40,8 +42,9 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.entry import Conflict, Result
 
-LOGGER = logging.getLogger("lakefold_ingest")
+LOGGER = logging.getLogger("lakefold")
 Wait = Literal["commit", "log"]
+OnRolledBack = Literal["raise", "skip"]
 _ATTEMPTS = 2
 _NO_ANSWER = "see that a committer runs; the same batch may be run again, it is folded once"
 
@@ -63,11 +66,18 @@ class Settings:
     data_storage_version: str = DEFAULT_STORAGE_VERSION
     max_rows_per_file: int = MAX_ROWS_PER_FILE
     max_bytes_per_file: int = MAX_BYTES_PER_FILE
+    on_rolled_back: OnRolledBack = "raise"
 
     def __post_init__(self) -> None:
         if self.wait not in get_args(Wait):
             raise InvalidError(
                 f"{self.wait!r} is no way to wait", where="wait", hint='give "commit" or "log"'
+            )
+        if self.on_rolled_back not in get_args(OnRolledBack):
+            raise InvalidError(
+                f"{self.on_rolled_back!r} is nothing to do with a batch that was rolled back",
+                where="on_rolled_back",
+                hint='give "raise" or "skip"',
             )
         for name in ("timeout_s", "max_rows_per_file", "max_bytes_per_file"):
             if getattr(self, name) <= 0:
@@ -86,8 +96,9 @@ def put_batch(
 
     `schema` is that of the rows. Returns the outcome (`Committed` or `Duplicate`), None where it is not
     known: the batch has no rows, or the sink waits for the log only. Raises `InvalidError` where the rows
-    don't fit the table or the proposal is refused for good, `RetryError` where nothing answered in time,
-    `StopError` where the log is not the one it was.
+    don't fit the table or the proposal is refused for good, or if the batch was folded before and rolled back
+    since (unless `on_rolled_back` is "skip"), `RetryError` where nothing answered in time, `StopError` where
+    the log is not the one it was.
     """
     check_key(app_id, batch_id)
     try:
@@ -95,7 +106,11 @@ def put_batch(
     except StopError:
         drop_line(settings.kafka, settings.topics)
         raise
-    LOGGER.info("batch %s of %s into %s: %s", batch_id, app_id, settings.table, _told(result))
+    doubtful = isinstance(result, Duplicate) and (result.rolled_back_by or result.different_content)
+    level = logging.WARNING if doubtful else logging.INFO
+    LOGGER.log(level, "batch %s of %s into %s: %s", batch_id, app_id, settings.table, _told(result))
+    if isinstance(result, Duplicate) and result.rolled_back_by and settings.on_rolled_back == "raise":
+        raise _rolled_back(result, app_id, batch_id, settings.table)
     return result
 
 
@@ -105,10 +120,15 @@ def _told(result: Result | None) -> str:
         case Committed():
             return f"committed in version {result.version}, {result.rows_added} rows"
         case Duplicate():
-            known = f"in version {result.version}" if result.version else "in a version no longer known"
-            return f"duplicate, folded before {known}: nothing was added"
+            doubts = f"; {rolled_back_text(result.rolled_back_by)}" if result.rolled_back_by else ""
+            doubts += "; its content is another than that of the first" if result.different_content else ""
+            return f"duplicate, folded before {_in_version(result)}: nothing was added{doubts}"
         case _:
             return "no outcome is known: it has no rows, or the sink waits for the log only"
+
+
+def _in_version(result: Duplicate) -> str:
+    return f"in version {result.version}" if result.version else "in a version no longer known"
 
 
 class _Batch:
@@ -122,9 +142,9 @@ class _Batch:
         refused: list[str] = []
         while len(refused) < _ATTEMPTS:
             view = self._look(afresh=bool(refused)) or self._create()
-            version = view.folded(self._app_id, self._batch_id)
-            if version is not None:
-                return Duplicate(version)
+            folded = view.folded(self._app_id, self._batch_id)
+            if folded is not None:
+                return folded
             fragments = write(self._target(view))
             if not fragments:
                 return None
@@ -177,10 +197,10 @@ class _Batch:
     def _told_by_the_table(self, answer: Answer) -> Duplicate:
         """The table says of itself what was folded, where nobody reported it in time."""
         view = self._look(afresh=True)
-        version = None if view is None else view.folded(self._app_id, self._batch_id)
-        if version is None:
+        folded = None if view is None else view.folded(self._app_id, self._batch_id)
+        if folded is None:
             raise self._no_answer(answer, f"batch {self._batch_id} of {self._app_id}")
-        return Duplicate(version)
+        return folded
 
     def _create(self) -> View:
         """Have the committer make the table; somebody else's may have come first, which is as good."""
@@ -209,6 +229,16 @@ class _Batch:
     def _no_answer(self, answer: Answer, what: str) -> RetryError:
         message = f"no outcome within {self._settings.timeout_s:g} s for {what} at {answer.position}"
         return RetryError(message, where=self._settings.table, hint=_NO_ANSWER)
+
+
+def _rolled_back(result: Duplicate, app_id: str, batch_id: int, table: str) -> InvalidError:
+    return InvalidError(
+        f"batch {batch_id} of {app_id} was folded before {_in_version(result)}, and "
+        f"{rolled_back_text(result.rolled_back_by)}; nothing was added",
+        where=table,
+        hint="a key is folded once: give the sink another app_id, under which its batches are new; or "
+        'on_rolled_back="skip", if the rows are to stay away',
+    )
 
 
 def _refused(conflict: Conflict, table: str) -> LakefoldError:

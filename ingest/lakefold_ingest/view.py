@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_reader.source import missing, open_source, read_step
+from lakefold_table.entry import Duplicate
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.schemas.arrow import schema_to_arrow
 from lakefold_table.lance.schemas.schema import TOP
@@ -47,10 +48,12 @@ class View:
     marks: Marks
     bound: Position | None
 
-    def folded(self, app_id: str, batch_id: int) -> int | None:
-        """The version that holds this batch (0: some version); None where it may not be folded yet."""
+    def folded(self, app_id: str, batch_id: int) -> Duplicate | None:
+        """What a repetition of this batch is answered; None if it may not be folded yet."""
         mark = self.marks.apps.get(app_id)
-        return mark.version_of(batch_id) if mark is not None and mark.has(batch_id) else None
+        if mark is None or not mark.has(batch_id):
+            return None
+        return Duplicate(mark.version_of(batch_id), mark.rolled_back_by(batch_id))
 
     def field_ids(self, columns: Collection[str]) -> tuple[int, ...]:
         """The ids of these columns and of the fields below them, in the order of the schema."""

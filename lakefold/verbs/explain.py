@@ -11,7 +11,7 @@ from lakefold.errors import SettingError
 from lakefold.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.outcomes import result_text
 from lakefold.output import operations_text, print_json, print_line
-from lakefold_table.entry import Entry, Rejected
+from lakefold_table.entry import Entry, Rejected, rolled_back_text
 
 if TYPE_CHECKING:
     from lakefold.explaining import Brokers, Explanation
@@ -115,6 +115,7 @@ def _document(told: Explanation) -> dict[str, Any]:
         "outcomes": [json_form(outcome_message(one)) for one in told.outcomes],
         "told_by": told.told_by,
         "committed_in": told.version,
+        "rolled_back_by": told.rolled_back_by or None,
         "version": None
         if held is None
         else {
@@ -169,6 +170,7 @@ def _show(told: Explanation) -> None:
         ("proposed", _proposed(told)),
         ("position", None if told.position is None else str(told.position)),
         ("what became of it", _became(told)),
+        ("its rows", rolled_back_text(told.rolled_back_by) if told.rolled_back_by else None),
         *_met(told),
         ("version", _version(told)),
         *_others(told),

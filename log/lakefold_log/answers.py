@@ -56,9 +56,12 @@ def outcome_message(outcome: Outcome) -> log_pb2.Outcome:
     match outcome.result:
         case Committed() as committed:
             message.committed.CopyFrom(_committed_message(committed))
-        case Duplicate(version):
-            message.duplicate.version = version
-            message.duplicate.SetInParent()
+        case Duplicate(version, rolled_back_by, different_content):
+            message.duplicate.CopyFrom(
+                log_pb2.Outcome.Duplicate(
+                    version=version, rolled_back_by=rolled_back_by, different_content=different_content
+                )
+            )
         case Rejected(conflict):
             message.rejected.CopyFrom(_rejected_message(conflict))
         case Invalid(text, hint):
@@ -149,7 +152,8 @@ def _result_value(message: log_pb2.Outcome, position: Position) -> Result:
                 done.num_fragment_ids,
             )
         case "duplicate":
-            return Duplicate(message.duplicate.version)
+            again = message.duplicate
+            return Duplicate(again.version, again.rolled_back_by, again.different_content)
         case "rejected":
             return Rejected(_conflict_value(message.rejected))
         case "invalid":

@@ -16,9 +16,11 @@ from lakefold_reader.positions import printed
 from lakefold_reader.source import numbers_of, read_step, time_of
 from lakefold_table.entry import Duplicate, Outcome
 from lakefold_table.errors import InvalidError
+from lakefold_table.lance.carrying import restored_by
 from lakefold_table.lance.operations import Kind
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.marks import decode_marks
+from lakefold_table.rollbacks import rolled_back
 from lakefold_table.roots import above
 
 if TYPE_CHECKING:
@@ -228,17 +230,30 @@ def proven_marks(source: Source, numbers: Sequence[int]) -> Marks | None:
     """The marks of the newest version that a committer made: a foreign one may have rolled them back.
 
     None where there is none; a clone bears the marks of the line that it was made of, which say nothing here.
+    What a foreign Restore behind that version left out of the table is in them.
     """
+    restore: Step | None = None
     for number in reversed(numbers):
         # The newest is a committer's mostly, and is wanted whole then.
         step = read_step(source, number, whole=number == numbers[-1])
         if step is not None and step.own:
             whole = read_step(source, number, whole=True) if step.head is None else step
             head = None if whole is None else whole.head
-            return None if head is None else decode_marks(head.table_metadata, source.uri)
+            marks = None if head is None else decode_marks(head.table_metadata, source.uri)
+            return marks if marks is None or restore is None else _rolled_back(source, marks, restore)
         if step is not None and step.kind is Kind.CLONE:
             return None
+        if step is not None and step.kind is Kind.RESTORE and restore is None:
+            restore = step
     return None
+
+
+def _rolled_back(source: Source, marks: Marks, restore: Step) -> Marks:
+    whole = restore if restore.head is not None else read_step(source, restore.version, whole=True)
+    to = restored_by(restore.transaction)
+    if whole is None or whole.head is None or not to:
+        return marks
+    return rolled_back(marks, restore.version, to, whole.head.table_metadata)
 
 
 def _order(numbers: list[int], committed_in: int | None, at_most: int) -> Iterator[int]:

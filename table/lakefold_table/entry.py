@@ -145,9 +145,21 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The same key was folded before, into `version` (0 where that is no longer known)."""
+    """The same key was folded before, into `version` (0 where that is no longer known).
+
+    `rolled_back_by`: the version of the Restore that left the rows of what came first out of the table; 0 if
+    none did, as far as is remembered. `different_content`: what came first is known to have brought something
+    else.
+    """
 
     version: int
+    rolled_back_by: int = 0
+    different_content: bool = False
+
+
+def rolled_back_text(version: int) -> str:
+    """What a Restore, which is this version, means to a key, for people."""
+    return f"version {version} restored an older one without its rows"
 
 
 @dataclass(frozen=True, slots=True)

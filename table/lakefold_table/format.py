@@ -170,7 +170,7 @@ class Deed:
     `operation` is the format's name for the kind of operation, `properties` those of the version's own
     transaction. `begins_clone`: the marks after it are those of another table. `footprint`: what it touched,
     as the format's conflict rules ask. `told_in`: as of `State`. `keeps_metadata`: the table's metadata after
-    it are those of before, so far as can be told.
+    it are those of before, so far as can be told. `restored`: as of `State`.
     """
 
     version: int
@@ -180,6 +180,7 @@ class Deed:
     footprint: object
     told_in: str = ""
     keeps_metadata: bool = False
+    restored: int = 0
 
 
 class Naming(Protocol):
@@ -233,6 +234,11 @@ class State(Protocol):
         ...
 
     @property
+    def restored(self) -> int:
+        """The version that this one brought back with its metadata, 0 if it is no Restore."""
+        ...
+
+    @property
     def told_in(self) -> str:
         """The file, relative to the table's root, that tells what this version did where its own doesn't.
 
@@ -283,6 +289,16 @@ class Draft(Protocol):
     @property
     def version(self) -> int:
         """The number of the version in the making; settled once an entry was accepted."""
+        ...
+
+    @property
+    def restored(self) -> int:
+        """The version that the entry added last brings back, 0 if it is no Restore."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The table's metadata as the entries leave it, before any mark is stamped."""
         ...
 
     @property

@@ -3,7 +3,9 @@
 Marks lie in the table's metadata under keys that begin with `lakefold.`, readable by any client, and travel
 with every version. They are bounded: at most 10,000 apps and 32 intervals of batch ids an app, 256 uuids, 64
 file logs, 16 moves from one log to another. An app is forgotten if it has been silent for 90 days and 1,000
-others were heard of since.
+others were heard of since. Of each key that a Restore left out of the table they remember which Restore did
+so, at most 32 intervals of batch ids an app; of the newest 16 batches of an app, and of the uuids, a digest
+of the content.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakefold_table.batches import AppMark
 from lakefold_table.compact import compact, text_of, whole
+from lakefold_table.contents import split
 from lakefold_table.entry import Fingerprint, LogId, Position
 from lakefold_table.errors import DamagedError
 from lakefold_table.owner import Owner
@@ -28,15 +31,20 @@ TABLE_ID = "lakefold.table-id"
 MARK = "lakefold.mark"
 FILE_LOGS = "lakefold.file-logs"
 UUIDS = "lakefold.uuids"
+UUID_CONTENTS = "lakefold.uuid-contents"
+UUIDS_ROLLED_BACK = "lakefold.uuids-rolled-back"
 MOVES = "lakefold.logs"
 APP = "lakefold.app."
 
-RULES = 3
+RULES = 4
 """The version of the rules by which this release folds. A committer steps down before newer rules.
 
 1: Append, ReserveFragments, the creating Overwrite. 2: every operation of Lance but DataOverlay. 3: Appends,
-Deletes and Updates of rows share versions (decision 0018).
+Deletes and Updates of rows share versions (decision 0018). 4: a Duplicate says whether a Restore left its
+rows out and whether its content is another (decision 0049).
 """
+OLDEST_RULES = 3
+"""The oldest rules under which versions can be folded again."""
 
 MAX_APPS = 10_000
 KEPT_APPS = 1000
@@ -102,7 +110,9 @@ class Marks:
     how it came to that log, oldest first. `fingerprint` tells the entry at that position from any other
     (None: an older release folded it, or no entry brought the table there).
     `operations`: for each kind of operation the newest version that was one, complete after
-    `operations_since`.
+    `operations_since`. `uuid_contents`: the digests of what the proposals of `uuids` brought, in the same
+    order (empty if none is known). `uuids_rolled_back`: those of `uuids` whose rows a Restore left out, each
+    with that one's version.
     """
 
     table_id: str = ""
@@ -119,6 +129,14 @@ class Marks:
     apps: Mapping[str, AppMark] = field(default_factory=dict)
     owner: Owner | None = None
     fingerprint: Fingerprint | None = None
+    uuid_contents: tuple[str, ...] = ()
+    uuids_rolled_back: Mapping[str, int] = field(default_factory=dict)
+
+    def rolled_back_by(self, app_id: str, batch_id: int | None, uuid: str) -> int:
+        """The version of the Restore that left the rows of a key out of the table, 0 if none is known."""
+        if not app_id or batch_id is None:
+            return self.uuids_rolled_back.get(uuid, 0)
+        return self.apps[app_id].rolled_back_by(batch_id) if app_id in self.apps else 0
 
     def offset_of(self, log: LogId) -> int:
         """The last offset folded from this log, -1 where none was."""
@@ -180,6 +198,10 @@ class Marks:
             encoded[MOVES] = compact([_move_json(move) for move in self.moves])
         if self.uuids:
             encoded[UUIDS] = compact(self.uuids)
+        if self.uuid_contents:
+            encoded[UUID_CONTENTS] = "".join(self.uuid_contents)
+        if self.uuids_rolled_back:
+            encoded[UUIDS_ROLLED_BACK] = compact(list(self.uuids_rolled_back.items()))
         encoded.update((APP + app_id, mark.encoded) for app_id, mark in self.apps.items())
         return encoded
 
@@ -220,6 +242,7 @@ def place_text(position: Position | None) -> str:
 def _decoded(metadata: Mapping[str, str]) -> Marks:
     mark = json.loads(metadata[MARK])
     log = mark["log"]
+    uuids = _pairs(metadata.get(UUIDS, "[]"))
     return Marks(
         table_id=metadata.get(TABLE_ID, ""),
         branch=text_of(mark["branch"]),
@@ -231,7 +254,7 @@ def _decoded(metadata: Mapping[str, str]) -> Marks:
         operations_since=whole(mark["operations_since"]),
         operations={kind: whole(version) for kind, version in mark["operations"].items()},
         file_logs=_pairs(metadata.get(FILE_LOGS, "[]")),
-        uuids=_pairs(metadata.get(UUIDS, "[]")),
+        uuids=uuids,
         apps={
             key.removeprefix(APP): AppMark.decode(value)
             for key, value in metadata.items()
@@ -239,6 +262,8 @@ def _decoded(metadata: Mapping[str, str]) -> Marks:
         },
         owner=_owner_of(mark.get("owner")),
         fingerprint=_fingerprint_of(mark.get("entry")),
+        uuid_contents=split(metadata.get(UUID_CONTENTS, ""), len(uuids)),
+        uuids_rolled_back=dict(_pairs(metadata.get(UUIDS_ROLLED_BACK, "[]"))),
     )
 
 

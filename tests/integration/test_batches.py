@@ -1,4 +1,7 @@
-"""One batch through a real log and a real committer, without Spark: each key once, whatever happens."""
+"""One batch through a real log and a real committer, without Spark: each key once, whatever happens.
+
+Promises: rolled-back-batches, different-content (docs/operations.md).
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,7 @@ def rows(*numbers: int) -> Writer:
 
 
 def test_the_outcome_of_each_batch_is_logged(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "lakefold_ingest")
+    caplog.set_level("INFO", "lakefold")
     with place.committer():
         results = [place.put(0, rows(1, 2)), place.put(0, rows(1, 2)), place.put(1, rows())]
     assert [type(one) for one in results] == [Committed, Duplicate, type(None)]
@@ -115,6 +118,53 @@ def test_the_outcome_of_each_batch_is_logged(place: Place, caplog: pytest.LogCap
         "duplicate, folded before in version 2: nothing was added",
         "no outcome is known: it has no rows, or the sink waits for the log only",
     ]
+
+
+def test_a_batch_that_was_rolled_back_is_not_dropped_without_a_word(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a rollback by pylance the corrected batch comes under the same key, as Spark sends it."""
+    caplog.set_level("INFO", "lakefold")
+    gone = (
+        "batch 1 of app was folded before in version 3, and version 4 restored an older one without its rows"
+    )
+    with place.committer():
+        place.put(0, rows(1))
+        place.put(1, rows(66))
+        lance.dataset(place.table, version=2).restore()
+        corrected, known = rows(2), rows(2)
+        with pytest.raises(InvalidError, match=gone) as caught:
+            place.put(1, corrected)
+        assert "another app_id" in caught.value.hint
+        assert corrected.calls == 1
+        place.put(2, rows(3))
+        # Now the marks of the newest version say it, and nothing is written.
+        assert place.put(1, known, on_rolled_back="skip") == Duplicate(3, rolled_back_by=4)
+        assert known.calls == 0
+        assert isinstance(place.put(1, rows(2), "corrected"), Committed)
+        with pytest.raises(InvalidError, match=gone):
+            place.put(1, known)
+    assert place.numbers() == [1, 2, 3]
+    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert len(warnings) == 3
+    assert all("restored an older one without its rows" in text for text in warnings)
+
+
+def test_a_batch_with_other_rows_under_its_key_is_a_warning(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same batch is sent by another process meanwhile, which has other rows for it."""
+
+    def other_process() -> None:
+        place.put(1, rows(2))
+
+    with place.committer():
+        place.put(0, rows(1))
+        answer = place.put(1, Writer(rows(2, 3).rows, other_process))
+    assert answer == Duplicate(3, different_content=True)
+    assert place.numbers() == [1, 2]
+    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert [text.partition("; ")[2] for text in warnings] == ["its content is another than that of the first"]
 
 
 def test_creates_the_table_and_folds_each_batch_once(place: Place) -> None:

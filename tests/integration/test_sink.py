@@ -172,6 +172,21 @@ def test_outside_of_a_query_an_app_id_is_asked_for(
         sink(tmp_path / "t", app_id="", **told(bootstrap, topic_names))
 
 
+def test_the_function_returns_what_became_of_each_batch(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    put = sink(tmp_path / "t", app_id="app", on_rolled_back="skip", **told(bootstrap, topic_names))
+    with committer(bootstrap, topic_names, tmp_path):
+        returned = [put(spark.range(count), batch) for batch, count in [(0, 3), (0, 3), (1, 0), (2, 4)]]
+        lance.dataset(tmp_path / "t", version=2).restore()
+        returned.append(put(spark.range(4), 2))
+    first = returned[0]
+    assert isinstance(first, Committed)
+    assert (first.version, first.rows_added) == (2, 3)
+    assert returned[1:3] == [Duplicate(2), None]
+    assert returned[4] == Duplicate(3, rolled_back_by=4)
+
+
 def test_files_end_at_the_limit_and_empty_partitions_write_none(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:

@@ -183,6 +183,7 @@ RESULTS = [
     Committed(0),
     Duplicate(0),
     Duplicate(9),
+    Duplicate(9, rolled_back_by=2**64 - 1, different_content=True),
     Rejected(Conflict(retryable=True, message="met", other_version=4, other_operation="Delete")),
     Rejected(
         Conflict(retryable=False, message="no", fragment_ids=(1, 2**63), field_ids=(-1, 4), keys=("a",))

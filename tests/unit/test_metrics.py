@@ -79,6 +79,18 @@ def test_outcomes_are_counted_by_kind_and_operation() -> None:
     assert metrics.summary() == expected
 
 
+def test_duplicates_that_somebody_should_look_at_are_counted_by_reason() -> None:
+    metrics = Metrics()
+    assert scraped(metrics)["lakefold_doubtful_duplicates_total"] == {
+        ("rolled back",): 0,
+        ("different content",): 0,
+    }
+    results = [Duplicate(1), Duplicate(1, 3), Duplicate(1, 3, different_content=True)]
+    metrics.answered((entry(), outcome(result)) for result in results)
+    counted = scraped(metrics)["lakefold_doubtful_duplicates_total"]
+    assert counted == {("rolled back",): 2, ("different content",): 1}
+
+
 @pytest.mark.parametrize(
     "name", [one.name for one in transaction_pb2.Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields]
 )

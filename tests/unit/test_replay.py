@@ -163,6 +163,7 @@ def test_a_refusal_that_the_fold_would_not_give_is_a_difference() -> None:
 
 def test_versions_under_other_rules_are_told_and_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     fold_all(2, 1, 5)
+    monkeypatch.setattr("lakefold_committer.replay.OLDEST_RULES", RULES + 1)
     monkeypatch.setattr("lakefold_committer.replay.RULES", RULES + 1)
     told = replayed()
     assert [one.verdict for one in told] == [Verdict.OTHER_RULES] * 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from lakefold_committer.telling import MOST_LINES, tell_refusals
+from lakefold_committer.telling import MOST_LINES, tell_outcomes
 from lakefold_table.entry import Committed, Conflict, Duplicate, Invalid, LogId, Outcome, Position, Rejected
 
 LOG = LogId("cluster", "topic-id", 2)
@@ -17,8 +17,8 @@ def outcome(offset: int, result: Committed | Duplicate | Rejected | Invalid) -> 
 def test_a_refusal_is_told_with_all_that_finds_it_again() -> None:
     conflict = Rejected(Conflict(retryable=True, message="met a Rewrite", other_version=6))
     with capture_logs() as lines:
-        tell_refusals([outcome(0, Committed(1)), outcome(1, conflict), outcome(2, Duplicate(1))])
-        tell_refusals([outcome(3, Invalid("no such file"))])
+        tell_outcomes([outcome(0, Committed(1)), outcome(1, conflict), outcome(2, Duplicate(1))])
+        tell_outcomes([outcome(3, Invalid("no such file"))])
     shared: dict[str, object] = {
         "event": "refused",
         "log_level": "info",
@@ -34,9 +34,21 @@ def test_a_refusal_is_told_with_all_that_finds_it_again() -> None:
     ]
 
 
+def test_a_repetition_whose_rows_are_gone_or_were_others_is_a_warning() -> None:
+    gone, other = Duplicate(3, rolled_back_by=5), Duplicate(4, different_content=True)
+    with capture_logs() as lines:
+        tell_outcomes([outcome(0, gone), outcome(1, Duplicate(4)), outcome(2, other)])
+    told = [(line["event"], line["log_level"], line["position"], line["batch_id"]) for line in lines]
+    assert told == [
+        ("repeated key, rolled back", "warning", "transactions/2@0", 7),
+        ("repeated key, different content", "warning", "transactions/2@2", 7),
+    ]
+    assert (lines[0]["version"], lines[0]["rolled_back_by"]) == (3, 5)
+
+
 def test_many_refusals_are_few_lines() -> None:
     with capture_logs() as lines:
-        tell_refusals([outcome(offset, Invalid("wrong")) for offset in range(5000)])
+        tell_outcomes([outcome(offset, Invalid("wrong")) for offset in range(5000)])
     assert len(lines) == MOST_LINES + 1
     assert (lines[-1]["event"], lines[-1]["entries"]) == ("refused more", 5000 - MOST_LINES)
     assert (lines[-1]["first"], lines[-1]["last"]) == ("transactions/2@10", "transactions/2@4999")

@@ -247,16 +247,24 @@ class Outcome(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         VERSION_FIELD_NUMBER: _builtins.int
+        ROLLED_BACK_BY_FIELD_NUMBER: _builtins.int
+        DIFFERENT_CONTENT_FIELD_NUMBER: _builtins.int
         version: _builtins.int
         """0 = no longer known."""
+        rolled_back_by: _builtins.int
+        """The version of the Restore that left the rows of the first out of the table; 0 = none, as far as is remembered."""
+        different_content: _builtins.bool
+        """What came first is known to have brought other rows or columns."""
         def __init__(
             self,
             *,
             version: _builtins.int = ...,
+            rolled_back_by: _builtins.int = ...,
+            different_content: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["different_content", b"different_content", "rolled_back_by", b"rolled_back_by", "version", b"version"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,6 +24,11 @@ def keeps_metadata(transaction: Transaction | None) -> bool:
     return kind is not Kind.UPDATE_CONFIG or not transaction.update_config.HasField("table_metadata_updates")
 
 
+def restored_by(transaction: Transaction | None) -> int:
+    """The version that this transaction brought back, 0 if it is no Restore."""
+    return transaction.restore.version if transaction is not None and transaction.HasField("restore") else 0
+
+
 def transaction_uuid(transaction: Transaction | None, file: str) -> str:
     """The uuid of a version's transaction; `file`: the name of its own file, if the manifest gives one.
 

@@ -13,6 +13,7 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.format import ALONE, Accepted, CopyFile, Observed, Publication, Stamps
+from lakefold_table.lance.carrying import restored_by
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
 from lakefold_table.lance.conflicts.footprint import RowsTouched
 from lakefold_table.lance.conflicts.matrix import DETAILED
@@ -164,6 +165,16 @@ class LanceDraft:
     def version(self) -> int:
         """The number of the version in the making, as far as it is known: a clone keeps the source's."""
         return self._table.version
+
+    @property
+    def restored(self) -> int:
+        """The version that the entry added last brings back, 0 if it is no Restore."""
+        return restored_by(self._transactions[-1]) if self._transactions else 0
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The table's metadata as the entries leave it, before any mark is stamped."""
+        return self._table.head.table_metadata
 
     @property
     def operations(self) -> tuple[int, Mapping[str, int]]:

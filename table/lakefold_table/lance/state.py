@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.carrying import keeps_metadata, transaction_uuid
+from lakefold_table.lance.carrying import keeps_metadata, restored_by, transaction_uuid
 from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.conflicts.footprint import MEM_WAL
 from lakefold_table.lance.manifests.features import check_readable
@@ -88,6 +88,11 @@ class LanceState:
     def keeps_metadata(self) -> bool:
         """Whether the table's metadata are those of the version before, so far as can be told."""
         return keeps_metadata(self.transaction)
+
+    @property
+    def restored(self) -> int:
+        """The version that this one brought back with its metadata, 0 if it is no Restore."""
+        return restored_by(self.transaction)
 
     @property
     def told_in(self) -> str:

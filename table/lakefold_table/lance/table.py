@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from lakefold_table.entry import Conflict, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Deed, Needs
-from lakefold_table.lance.carrying import keeps_metadata
+from lakefold_table.lance.carrying import keeps_metadata, restored_by
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
 from lakefold_table.lance.conflicts.reading import PLAIN
 from lakefold_table.lance.draft import LanceDraft
@@ -90,8 +90,16 @@ class LanceFormat:
         footprint = published_footprint(transaction, index_section(data, head, where))
         properties = {} if transaction is None else dict(transaction.transaction_properties)
         kind = footprint.kind
-        keeps = keeps_metadata(transaction)
-        return Deed(head.version, kind.value, properties, kind is Kind.CLONE, footprint, told_in, keeps)
+        return Deed(
+            head.version,
+            kind.value,
+            properties,
+            kind is Kind.CLONE,
+            footprint,
+            told_in,
+            keeps_metadata(transaction),
+            restored_by(transaction),
+        )
 
     def check_writable(self, state: LanceState, where: str = "") -> None:
         """Raises `InvalidError` where the table uses features that a writer must know and we don't.
