@@ -104,6 +104,13 @@ class Settings(BaseModel):
         description="bytes that tables may take which nothing waits for; the longest unused are closed",
     )
 
+    claim_memory: int = Field(
+        536_870_912,
+        ge=0,
+        description="bytes of memory that folding a proposal may take that is too large for a message; one "
+        "that takes more is answered Invalid before it is decoded",
+    )
+
     transaction_files: bool = Field(
         default=True,
         description="whether each version's transaction is written to a file of its own as well; Lance "

@@ -29,6 +29,7 @@ from lakefold_table.errors import (
     StopError,
     VersionExpiredError,
 )
+from lakefold_table.lance.manifests.allocation import lacks_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -168,7 +169,7 @@ class Advancer:
         line.at_work, line.since = step, self._runtime.now()
 
         def end(result: T | BaseException) -> None:
-            line.at_work = ""
+            line.at_work, result = "", _allocating(result)
             if step == OPEN:
                 self._opening[bool(line.seems_there)].release()
             elif line.is_large:
@@ -276,7 +277,7 @@ class Advancer:
         return stands
 
     def _was_put(self, line: Line, batch: Batch, result: Stands | BaseException) -> None:
-        line.is_put_running = False
+        line.is_put_running, result = False, _allocating(result)
         if isinstance(result, RetryError):
             # The same is put again: where it did arrive, that is found out.
             self._park(line, PUT, result)
@@ -356,7 +357,7 @@ class Advancer:
     def _was_read(
         self, line: Line, first: int, result: Sequence[tuple[Message, Decoded]] | BaseException
     ) -> None:
-        line.is_reading = False
+        line.is_reading, result = False, _allocating(result)
         self.reading.release()
         if isinstance(result, BaseException):
             self._failed(line, READ, result)
@@ -435,6 +436,8 @@ class Advancer:
         transient = isinstance(error, RetryError)
         if transient:
             self._metrics.retries.labels(STORE).inc()
+        # The line waits with the error, and the frames that it was raised in hold what was read for the step.
+        error.__traceback__ = error.__context__ = error.__cause__ = None
         self._forget_if_broken(line, error)
         longest = LONGEST_PAUSE_SECONDS if transient else LONGEST_PARKING_SECONDS
         pause = line.park(error, step, self._runtime.now(), longest)
@@ -462,6 +465,16 @@ class Advancer:
         """Where the line's first entry stands that has no outcome, for the log."""
         offset = line.first_offset
         return None if offset is None else str(Position(self._reader.log, offset, self._reader.topic))
+
+
+def _allocating(result: T | BaseException) -> T | BaseException:
+    """What a task came to; a lack of memory as an error that may pass."""
+    if not isinstance(result, BaseException) or not lacks_memory(result):
+        return result
+    return RetryError(
+        "there is too little memory for this table's next step",
+        hint="give the committer more memory, or set its claim_memory or group_max_bytes lower",
+    )
 
 
 def _is_large(line: Line) -> bool:

@@ -22,7 +22,7 @@ from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Pace, Tables
 from lakefold_committer.policing import EVERY_SECONDS, PolicyWatch
 from lakefold_committer.proving import prove
-from lakefold_committer.redeeming import Claims
+from lakefold_committer.redeeming import CLAIM_BYTES, Claims
 from lakefold_committer.sharing import Sharing
 from lakefold_committer.stores import Roots
 from lakefold_committer.tracing import UNTOLD
@@ -68,6 +68,7 @@ class Options:
 
     `partitions`: which it folds, None for all. `share`: those that the group's members share out instead.
     `accept_new_log`: go on where a log is another one than the proven one, or lost entries.
+    `claim_bytes`: how much memory folding one claim may take.
     `policies_every_s`: how often the topics' settings are proven.
     `give_up_after_s`: how long work that has an end may stand still because brokers or stores don't answer.
     `transaction_files`: write each version's transaction to a file of its own as well.
@@ -87,6 +88,7 @@ class Options:
     group_max_bytes: int = 4 * 1024 * 1024
     group_max_wait_s: float = 0.005
     table_bytes: int = 256 << 20
+    claim_bytes: int = CLAIM_BYTES
     give_up_after_s: float = 60.0
     policies_every_s: float = EVERY_SECONDS
     transaction_files: bool = True
@@ -355,7 +357,7 @@ class Committer:
         return reader, proofs, answered
 
     def _tables(self, proofs: Proofs) -> Tables:
-        claims = Claims(self._options.storage_options)
+        claims = Claims(self._options.storage_options, most_bytes=self._options.claim_bytes)
         return Tables(LanceFormat(), self._refusal, partial(self._open, proofs), claims, seems_there)
 
     def _refusal(self, uri: str) -> Invalid | None:

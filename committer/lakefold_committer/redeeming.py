@@ -2,8 +2,12 @@
 
 What a claim's file isn't, missing or other bytes, is an observation about the entry: the fold answers it
 Invalid, after it has looked whether the table knows the position or the key already. Only a store that can't
-be reached raises. The path comes from the claim's hash and the table's own root, so a message can't make a
-committer read elsewhere.
+be reached raises, and a lack of memory. The path comes from the claim's hash and the table's own root, so a
+message can't make a committer read elsewhere.
+
+A few megabytes may take a hundred times as much once they are decoded. How much that is follows from the
+bytes (`lakefold_table.lance.manifests.expansion`), so it is known before. More than a claim may take is
+refused for good; more than the process has left just now is tried again later.
 """
 
 from __future__ import annotations
@@ -17,10 +21,11 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from google.protobuf.message import DecodeError
 
+from lakefold_committer.room import memory_left
 from lakefold_log.claims import FOLDER, is_claims_envelope, path_of
 from lakefold_log.envelope import UnknownKind, classify, parsed_packed
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Undecodable
-from lakefold_table.errors import InvalidError, LakefoldError, StopError
+from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
 from lakefold_table.storage import open_canonical
 
 if TYPE_CHECKING:
@@ -34,13 +39,17 @@ LOG = structlog.get_logger("lakefold.committer")
 KEPT_US: Final = 7 * 24 * 3600 * 1_000_000
 """How much older than the last answered message a file is that is removed, whatever became of its entry."""
 SWEEP_SECONDS: Final = 24 * 3600.0
+CLAIM_BYTES: Final = 512 << 20
+"""How much memory folding one claim may take, unless a setting says otherwise."""
 _AGAIN: Final = "send the proposal again: nothing of it was folded"
 
 
 class Claims:
     """The claims of one partition, or of one file. Several threads may bring and clean up at once.
 
-    `store`: opens the store of a table by its URI; without it, by `storage_options`.
+    `store`: opens the store of a table by its URI; without it, by `storage_options`. `most_bytes`: how much
+    memory folding one claim may take (None: any). `left`: how much this process may still take (None: the
+    system doesn't say).
     """
 
     def __init__(
@@ -48,16 +57,21 @@ class Claims:
         storage_options: Mapping[str, str] | None = None,
         *,
         store: Callable[[str], Storage] | None = None,
+        most_bytes: int | None = CLAIM_BYTES,
+        left: Callable[[], int | None] = memory_left,
     ) -> None:
         self._store = store or partial(open_canonical, storage_options=storage_options)
+        self._most_bytes = most_bytes
+        self._left = left
         self._redeemed: set[int] = set()
         self._swept: dict[str, float] = {}
 
     def bring(self, group: Sequence[Entry]) -> Sequence[Entry]:
         """The group with the envelope that its claim stands for: an entry with a claim is alone in its group.
 
-        Raises `RetryError` where the store can't be reached, `PlaceError` where no table can lie, `StopError`
-        where the envelope holds a proposal of a kind that this release doesn't know.
+        Raises `RetryError` if the store can't be reached or too little memory is left, `PlaceError` where no
+        table can lie, `StopError` where the envelope holds a proposal of a kind that this release doesn't
+        know.
         """
         return [self._brought(one) for one in group] if group[0].envelope.HasField("claim") else group
 
@@ -84,12 +98,31 @@ class Claims:
 
     def _brought(self, entry: Entry) -> Entry:
         storage = self._store(entry.envelope.table)
-        found = _redeemed(entry, storage)
+        found = _redeemed(entry, storage, partial(self._allow, entry))
         if isinstance(found, Invalid):
             return replace(entry, fault=found)
         self._redeemed.add(entry.position.offset)
         # What stands in the log is the claim, not what it stands for.
         return replace(found, data=entry.data)
+
+    def _allow(self, entry: Entry, needed: int, held: int = 0) -> None:
+        """Raises `InvalidError` if a claim may not take so many bytes, `RetryError` if they aren't left.
+
+        `held`: how many of them it has taken already.
+        """
+        most, left = self._most_bytes, self._left()
+        if most is not None and needed > most:
+            raise InvalidError(
+                f"folding the claimed envelope takes about {needed} bytes of memory, "
+                f"more than the {most} of claim_memory",
+                hint="split the transaction, or set the committer's claim_memory higher and send it again",
+            )
+        if left is not None and needed - held > left:
+            raise RetryError(
+                f"folding a claim takes about {needed} bytes of memory, and {left + held} are left",
+                where=str(entry.position),
+                hint="give the committer more memory, or set its claim_memory lower to have it refused",
+            )
 
     def _remove(self, table: str, path: str) -> None:
         try:
@@ -112,13 +145,13 @@ class Claims:
             LOG.warning("claims are not cleaned up", table=table, error=str(error))
 
 
-def _redeemed(entry: Entry, storage: Storage) -> Entry | Invalid:
+def _redeemed(entry: Entry, storage: Storage, allow: Callable[..., None]) -> Entry | Invalid:
     """The entry that the claim stands for, or why it stands for none."""
-    data = _bytes_of(entry.envelope.claim, storage)
-    if isinstance(data, Invalid):
-        return data
     try:
-        envelope, packed = parsed_packed(data)
+        data = _bytes_of(entry.envelope.claim, storage, allow)
+        envelope, packed = parsed_packed(data, partial(allow, held=len(data)))
+    except InvalidError as error:
+        return Invalid(error.message, error.hint)
     except DecodeError as error:
         return Invalid(f"the claimed file is no Envelope: {error}", "write lakefold.log.v1.Envelope")
     if envelope.HasField("claim"):
@@ -136,18 +169,21 @@ def _redeemed(entry: Entry, storage: Storage) -> Entry | Invalid:
     )
 
 
-def _bytes_of(claim: Claim, storage: Storage) -> bytes | Invalid:
-    """The claimed bytes, never more than the claim says; or why they can't be had."""
+def _bytes_of(claim: Claim, storage: Storage, allow: Callable[[int], None]) -> bytes:
+    """The claimed bytes, never more than the claim says. Raises `InvalidError` if they can't be had."""
     path = path_of(claim)
+    allow(claim.size)
     try:
         size = storage.size(path)
-        if size is not None and size != claim.size:
-            return Invalid(f"the claimed file has {size} bytes, the claim says {claim.size}", _AGAIN)
-        data = storage.get_range(path, 0, claim.size)
+        is_other = size is not None and size != claim.size
+        data = b"" if is_other else storage.get_range(path, 0, claim.size)
     except FileNotFoundError:
-        return Invalid(f"the claimed file is not there: {path}", f"a claim is written first; {_AGAIN}")
+        hint = f"a claim is written first; {_AGAIN}"
+        raise InvalidError(f"the claimed file is not there: {path}", hint=hint) from None
     except InvalidError as error:
-        return Invalid(f"the claimed file can't be read: {error.message}", error.hint)
+        raise InvalidError(f"the claimed file can't be read: {error.message}", hint=error.hint) from error
+    if is_other:
+        raise InvalidError(f"the claimed file has {size} bytes, the claim says {claim.size}", hint=_AGAIN)
     if hashlib.sha256(data).digest() != claim.sha256:
-        return Invalid(f"the claimed file has other bytes than its hash: {path}", _AGAIN)
+        raise InvalidError(f"the claimed file has other bytes than its hash: {path}", hint=_AGAIN)
     return data

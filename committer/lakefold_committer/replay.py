@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from lakefold_table.versions import Versions
 
 NOTE = "offset {}: refused for what the store held then, taken from the record"
+CLAIM_NOTE = "offset {}: a claim refused for its file or the memory it takes, taken from the record"
 UNREADABLE = (VersionExpiredError, NotATableError, DamagedError, InvalidError, StopError)
 
 
@@ -95,7 +96,8 @@ class _Replay:
         self._format: AnyFormat = LanceFormat()
         self._bringer = Bringer(self._format, versions, look=Look.NONE, options=options)
         self._sizes = Bringer(self._format, versions).sizes
-        self._claims = Claims(options)
+        # Whether a claim was refused for its memory stands in the record: no limit of now decides it.
+        self._claims = Claims(options, most_bytes=None)
         self._bases: tuple[Table, ...] = ()
 
     def run(self, numbers: Sequence[int], wanted: int | None) -> Iterator[Replayed]:
@@ -183,7 +185,7 @@ class _Replay:
         for base in bases[1:]:
             if told.verdict is not Verdict.SAME:
                 told, table = self._folded(case, base, entries)
-        told = replace(told, notes=(*told.notes, *(NOTE.format(offset) for offset in sorted(taken))))
+        told = replace(told, notes=(*told.notes, *(CLAIM_NOTE.format(offset) for offset in sorted(taken))))
         if told.verdict is Verdict.SAME and table is not None:
             self._bases = (table,)
         else:

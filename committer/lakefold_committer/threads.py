@@ -85,6 +85,8 @@ class Threads:
             except BaseException as error:  # noqa: BLE001 - handed to the loop, which knows what it means
                 result = error
             self._ended.put((ended, result))
+            # Until the next task comes this thread keeps nothing of this one: it may be large.
+            del work, ended, result
 
 
 def _leave() -> None:

@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 LAST_WORDS_SECONDS = 60.0
 """How long a process that found a gap stays to be scraped once more: nobody sees what was never asked for."""
 
-PACE = ("group_max_entries", "group_max_bytes", "group_max_wait", "table_memory", "transaction_files")
+PACE = (
+    "group_max_entries",
+    "group_max_bytes",
+    "group_max_wait",
+    "table_memory",
+    "claim_memory",
+    "transaction_files",
+)
 WORK = (
     "partitions",
     "ordinal",
@@ -149,6 +156,7 @@ def _options(settings: Settings) -> Options:
         group_max_bytes=settings.group_max_bytes,
         group_max_wait_s=settings.group_max_wait,
         table_bytes=settings.table_memory,
+        claim_bytes=settings.claim_memory,
         transaction_files=settings.transaction_files,
     )
 

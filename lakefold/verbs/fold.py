@@ -28,7 +28,7 @@ REFUSED = 3
 )
 @click.argument("table")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
-@settings_options(*STORE, "group_max_entries", "group_max_bytes", "transaction_files")
+@settings_options(*STORE, "group_max_entries", "group_max_bytes", "claim_memory", "transaction_files")
 @click.option("--dry-run", is_flag=True, help="Write nothing; print the outcomes that there would be.")
 @click.option("--log-id", help="The file log's id, a UUID.  [default: derived from the content]")
 @json_option
@@ -65,7 +65,7 @@ def command(
     uri, table_format = canonical(table), LanceFormat()
     limits = Limits(settings.group_max_entries, settings.group_max_bytes)
     kinds: Counter[str] = Counter()
-    claims = Claims(settings.storage_options)
+    claims = Claims(settings.storage_options, most_bytes=settings.claim_memory)
     lines = partial(
         open_line,
         uri,

@@ -1,6 +1,6 @@
 """From the bytes of a message to the value that the fold works on.
 
-Whatever bytes stand in the log, decoding gives a value and never raises: a message that is no entry is
+Whatever bytes stand in the log, decoding gives a value: a message that is no entry is
 answered and put aside, one that this release is too old for stops its table. What is done with each is the
 committer's business; what each message is, is decided here alone.
 """
@@ -17,15 +17,20 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from lakefold_log.answers import from_json, json_form, outcome_message, outcome_value
 from lakefold_log.claims import claim_fault
 from lakefold_protos.lakefold import log_pb2
+from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_protos.lance.views_pb2 import AddressView
 from lakefold_table.entry import Entry, Position, Undecodable
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.manifests.expansion import check_expansion
-from lakefold_table.lance.manifests.packed import packed_transaction, without
+from lakefold_table.lance.manifests.allocation import check_allocated
+from lakefold_table.lance.manifests.expansion import check_expansion, content_of
+from lakefold_table.lance.manifests.packed import beside_fragments, packed_transaction, without
 from lakefold_table.lance.manifests.plain import plain_of
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold_table.lance.manifests.expansion import Content
     from lakefold_table.lance.manifests.packed import Packed
 
 # The other direction is a module of its own, free of IO, for the fold; whoever reads the log finds both here.
@@ -77,7 +82,7 @@ def encode(envelope: log_pb2.Envelope) -> bytes:
 
 
 def decode(data: bytes, key: bytes | None, position: Position, time_us: int) -> Decoded:
-    """What the message `data` at `position` is. Never raises.
+    """What the message `data` at `position` is. Raises nothing but `MemoryError`.
 
     `key` is the message's key; a file log has none and it is not looked at. `time_us` is the log's time.
     """
@@ -93,29 +98,59 @@ def address_of(data: bytes) -> tuple[str, str] | None:
     """The table and the branch that a message names, its proposal not decoded; None if it is no message."""
     try:
         found = AddressView.FromString(data)
-    except DecodeError:
+    except DecodeError as error:
+        check_allocated(error)
         return None
     return found.table, found.branch
 
 
 def parsed(data: bytes) -> log_pb2.Envelope:
-    """The envelope that these bytes are. Raises `DecodeError` where they are none, or take much memory."""
-    check_expansion(data, log_pb2.Envelope)
-    return log_pb2.Envelope.FromString(data)
+    """The envelope that these bytes are.
+
+    Raises `DecodeError` if they are none, or are made to take much memory; `MemoryError` if that is short.
+    """
+    try:
+        check_expansion(data, log_pb2.Envelope)
+        return log_pb2.Envelope.FromString(data)
+    except DecodeError as error:
+        check_allocated(error)
+        raise
 
 
-def parsed_packed(data: bytes) -> tuple[log_pb2.Envelope, Packed | None]:
-    """As `parsed`; the fragments of a plain Append stay encoded, and the envelope has none of them."""
+def parsed_packed(
+    data: bytes, allow: Callable[[int], None] = lambda _bytes: None
+) -> tuple[log_pb2.Envelope, Packed | None]:
+    """As `parsed`; the fragments of a plain Append stay encoded, and the envelope has none of them.
+
+    `allow` is called with the bytes of memory that folding it takes, as its bytes tell, before anything is
+    decoded that takes so much; what it raises is raised.
+    """
+    content = content_of(data, log_pb2.Envelope)
+    apart = _apart(data, content, allow)
+    if apart is not None:
+        return apart
+    allow(content.memory_bytes)
+    return parsed(data), None
+
+
+def _apart(
+    data: bytes, content: Content, allow: Callable[[int], None]
+) -> tuple[log_pb2.Envelope, Packed] | None:
+    """A plain Append without its fragments, and those. Returns None if it has to be decoded whole."""
     try:
         rest, within = without(data, range(len(data)), log_pb2.Envelope.LANCE_FIELD_NUMBER)
-        found = None if within is None else packed_transaction(data, within)
-        if found is None:
-            return parsed(data), None
+        others = None if within is None else beside_fragments(data, within)
+        if within is None or others is None:
+            return None
+        rests = content_of(rest, log_pb2.Envelope).memory_bytes + content_of(others, Transaction).memory_bytes
+        allow(min(content.packed_bytes + rests, content.memory_bytes))
+        found = packed_transaction(data, within)
         envelope = parsed(rest)
-    except DecodeError:
-        return parsed(data), None
-    if envelope.WhichOneof("proposal") is not None:
-        return parsed(data), None
+    except DecodeError as error:
+        check_allocated(error)
+        return None
+    if found is None or envelope.WhichOneof("proposal") is not None:
+        return None
     envelope.lance.CopyFrom(found[0])
     return envelope, found[1]
 

@@ -19,6 +19,7 @@ from lakefold_log.answers import outcome_message, outcome_value
 from lakefold_protos.lakefold.record_pb2 import AppBatches, FoldRecord
 from lakefold_table.entry import Committed, LogId, Outcome, Position, Result
 from lakefold_table.errors import DamagedError
+from lakefold_table.lance.manifests.allocation import check_allocated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -133,6 +134,7 @@ def decode_record(properties: Mapping[str, str], where: str = "") -> Record | No
         message = FoldRecord.FromString(base64.b64decode(properties[RECORD], validate=True))
         return _record_of(message, int(properties[VERSION]))
     except (DecodeError, binascii.Error, LookupError, ValueError) as error:
+        check_allocated(error)
         raise DamagedError(
             f"the version's record of the log can't be read: {error!r}", where=where
         ) from error

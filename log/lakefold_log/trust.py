@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from lakefold_log.answers import outcome_value
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.errors import DamagedError
+from lakefold_table.lance.manifests.allocation import check_allocated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +60,8 @@ class Strangers:
             return None
         try:
             return outcome_value(log_pb2.Outcome.FromString(message.value))
-        except DecodeError:
+        except DecodeError as error:
+            check_allocated(error)
             self._pass_over(message, is_unreadable=True)
         except DamagedError:
             if key is not None and message.offset >= key.since:

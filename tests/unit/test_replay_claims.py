@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_committer.redeeming import Claims
-from lakefold_committer.replay import NOTE
+from lakefold_committer.replay import CLAIM_NOTE
 from lakefold_committer.replayed import Verdict
 from lakefold_log.claims import path_of, put_claim
 from lakefold_log.envelope import encode
+from lakefold_table.entry import Committed, Invalid
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import append, creation, entries, opened
 from tests.replaying import HERE, NAME, Listed, here, replayed
@@ -67,5 +68,23 @@ def test_a_claim_without_its_file_is_refused_again_whatever_lies_there_now() -> 
     told = replayed(log)
     assert [(one.verdict, one.notes) for one in told] == [
         (Verdict.SAME, ()),
-        (Verdict.SAME, (NOTE.format(1),)),
+        (Verdict.SAME, (CLAIM_NOTE.format(1),)),
     ]
+
+
+def test_a_claim_refused_for_its_memory_is_refused_again_whatever_a_claim_may_take_now() -> None:
+    small, _ = claimed(here(append("f")))
+    log = entries([here(creation()), small, here(append("last"))], 0)
+    table = opened(HERE)
+    results = [table.fold(Claims(most_bytes=1000).bring([one])).outcomes[0].result for one in log]
+    refused = results[1]
+    assert isinstance(refused, Invalid)
+    assert "more than the 1000 of claim_memory" in refused.message
+    told = replayed(Listed(log))
+    assert [(one.verdict, one.notes) for one in told] == [
+        (Verdict.SAME, ()),
+        (Verdict.SAME, (CLAIM_NOTE.format(1),)),
+    ]
+    # The same proposal again, under a higher limit.
+    (outcome,) = table.fold(Claims().bring(entries([small], 3))).outcomes
+    assert outcome.result == Committed(3, rebased=True, rows_added=3, first_fragment_id=1, num_fragment_ids=1)

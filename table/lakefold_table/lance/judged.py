@@ -13,6 +13,7 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE as REUSE_INDEX
 from lakefold_table.lance.conflicts.index_conditions import FRAGMENT_IDS
 from lakefold_table.lance.conflicts.reading import footprint_of
+from lakefold_table.lance.manifests.allocation import check_allocated
 from lakefold_table.lance.rows.bitmaps import Bitmap, decode_bitmap
 from lakefold_table.lance.schemas.schema import related
 
@@ -91,6 +92,7 @@ def carries_reuse(transaction: Transaction | None, index_section: bytes) -> bool
     try:
         indices = IndexSection.FromString(index_section).indices
     except DecodeError as error:
+        check_allocated(error)
         raise DamagedError(f"the index section can't be decoded: {error}") from error
     return bool(new) and any(
         _covers(decode_bitmap(one.fragment_bitmap), new)

@@ -20,6 +20,7 @@ from lakefold_table.lance.conflicts.footprint import (
     KeyChanges,
 )
 from lakefold_table.lance.conflicts.keys import bits_of, hashes_of
+from lakefold_table.lance.manifests.allocation import check_allocated
 from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.lance.rows.bitmaps import Bitmap, decode_bitmap
 
@@ -268,7 +269,8 @@ def _shards(tables: Iterable[CompactedSsTable]) -> Mapping[str, int]:
 def _merged_generations(details: bytes) -> Iterable[CompactedSsTable]:
     try:
         return MemWalIndexDetails.FromString(details).compacted_sstables
-    except DecodeError:
+    except DecodeError as error:
+        check_allocated(error)
         return ()
 
 

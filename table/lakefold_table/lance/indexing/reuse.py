@@ -25,6 +25,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Needs
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, Indices, coverage, covering
+from lakefold_table.lance.manifests.allocation import check_allocated
 from lakefold_table.lance.manifests.naming import index_path, is_inside
 from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.schemas.columns import some
@@ -77,6 +78,7 @@ def versions_of(head: Manifest, index: IndexMetadata, content: Content) -> Seque
     try:
         inline = FragmentReuseIndexDetails.InlineContent.FromString(data[begin:end])
     except DecodeError as error:
+        check_allocated(error)
         raise DamagedError(f"{FRAGMENT_REUSE}: its details can't be decoded: {error}", where=place) from error
     return inline.versions
 
@@ -181,6 +183,7 @@ def _details(index: IndexMetadata) -> FragmentReuseIndexDetails:
     try:
         return FragmentReuseIndexDetails.FromString(index.index_details.value)
     except DecodeError as error:
+        check_allocated(error)
         raise DamagedError(f"{FRAGMENT_REUSE}: its details can't be decoded: {error}") from error
 
 

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.lance.manifests.allocation import check_allocated
 from lakefold_table.lance.manifests.chunks import CHUNK_BYTES, Chunk
 from lakefold_table.lance.manifests.expansion import check_expansion, most_parts
 from lakefold_table.lance.manifests.fragments import Fragments, Gathering
@@ -105,7 +106,8 @@ def transaction_of(data: bytes | None) -> Transaction | None:
     try:
         check_expansion(data, Transaction)
         return Transaction.FromString(data)
-    except DecodeError:
+    except DecodeError as error:
+        check_allocated(error)
         return None
 
 
@@ -122,7 +124,8 @@ def head_transaction(start: bytes) -> Transaction | None:
         return None
     try:
         return Transaction.FromString(start[LENGTH.size : LENGTH.size + length])
-    except DecodeError:
+    except DecodeError as error:
+        check_allocated(error)
         return None
 
 
@@ -204,6 +207,7 @@ def _decoded(
                 rest += data[run.start : run.end]
         return _parsed(Manifest(), bytes(rest), where, "manifest"), fragments.finish()
     except DecodeError as error:
+        check_allocated(error)
         raise DamagedError(f"a fragment can't be decoded: {error}", where=where) from error
     except ValueError as error:
         raise DamagedError(str(error), where=where) from error
@@ -229,6 +233,7 @@ def _runs(
         else:
             return
     except DecodeError as error:
+        check_allocated(error)
         raise DamagedError(f"the manifest can't be decoded: {error}", where=where) from error
     raise DamagedError(f"the manifest has over {most} fields that are no fragments", where=where)
 
@@ -271,6 +276,7 @@ def _parsed(message: M, data: bytes, where: str, what: str) -> M:
         check_expansion(data, type(message))
         message.ParseFromString(data)
     except DecodeError as error:
+        check_allocated(error)
         raise DamagedError(f"the {what} can't be decoded: {error}", where=where) from error
     return message
 
@@ -290,6 +296,7 @@ def _transaction(data: bytes, head: Manifest, where: str, *, whole: bool = True)
         try:
             told = without_fragments(data, span)
         except DecodeError as error:
+            check_allocated(error)
             raise DamagedError(f"the transaction section can't be decoded: {error}", where=where) from error
         if told is not None:
             return told

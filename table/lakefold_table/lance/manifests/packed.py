@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_protos.lance.views_pb2 import AppendView
+from lakefold_table.lance.manifests.allocation import check_allocated
 from lakefold_table.lance.manifests.expansion import check_expansion
 from lakefold_table.lance.manifests.naming import are_data_names, data_path
 from lakefold_table.lance.manifests.wire import DELIMITED, TYPE_BITS, field_at, runs, varint
@@ -150,7 +151,8 @@ def packed_transaction(data: bytes, span: range) -> tuple[Transaction, Packed] |
         for run in runs(data, FRAGMENTS, PORTION_BYTES, within):
             if not run.wanted or not packing.take(data[run.start : run.end]):
                 return None
-    except DecodeError:
+    except DecodeError as error:
+        check_allocated(error)
         return None
     transaction.append.SetInParent()
     return (transaction, packing.packed()) if packing.is_plain() else None
@@ -163,6 +165,12 @@ def _append_apart(data: bytes, span: range) -> tuple[Transaction, range] | None:
         return None
     transaction = _message(Transaction, rest)
     return (transaction, within) if transaction.WhichOneof("operation") is None else None
+
+
+def beside_fragments(data: bytes, span: range) -> bytes | None:
+    """The transaction in these bytes without its Append; None if it has none. Raises `DecodeError`."""
+    rest, within = without(data, span, APPEND)
+    return None if within is None else rest
 
 
 def unpacked(entry: Entry) -> Entry:
@@ -198,18 +206,18 @@ def without_fragments(data: bytes, span: range) -> Transaction | None:
 def without(data: bytes, span: range, number: int) -> tuple[bytes, range | None]:
     """A message without its field of this number, and where that one's content lies in the bytes.
 
-    None where the field isn't there exactly once, with a length. Raises `DecodeError`.
+    None, and no bytes, if the field isn't there exactly once, with a length. Raises `DecodeError`.
     """
-    rest, found = bytearray(), list[range]()
-    at = span.start
+    content: range | None = None
+    begin = at = end = span.start
     while at < span.stop:
         which, start, after = field_at(data, at, span.stop)
         if which == number and start >= 0:
-            found.append(range(start, after))
-        else:
-            rest += data[at:after]
+            if content is not None:
+                return b"", None
+            content, begin, end = range(start, after), at, after
         at = after
-    return bytes(rest), found[0] if len(found) == 1 else None
+    return (b"", None) if content is None else (data[span.start : begin] + data[end : span.stop], content)
 
 
 @dataclass(slots=True)

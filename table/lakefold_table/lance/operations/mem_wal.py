@@ -18,6 +18,7 @@ from lakefold_protos.lance.table_pb2 import IndexMetadata, MemWalIndexDetails
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Needs
 from lakefold_table.lance.indexing.indices import MEM_WAL
+from lakefold_table.lance.manifests.allocation import check_allocated
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.schemas.columns import some
 
@@ -78,6 +79,7 @@ def details_of(entry: IndexMetadata) -> MemWalIndexDetails | Invalid:
     try:
         return MemWalIndexDetails.FromString(entry.index_details.value)
     except DecodeError as error:
+        check_allocated(error)
         return Invalid(
             f"the details of {entry.name} can't be decoded: {error}", "drop and initialize it again"
         )

@@ -20,6 +20,7 @@ from lakefold_protos.lance.rowids_pb2 import (
     U64Segment,
 )
 from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.lance.manifests.allocation import check_allocated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +44,7 @@ def parsed(kind: type[M], data: bytes, where: str) -> M:
     try:
         return kind.FromString(data)
     except DecodeError as error:
+        check_allocated(error)
         raise damaged(f"not a {kind.__name__}", where) from error
 
 

@@ -1,0 +1,70 @@
+"""How much memory this process may still take: asked before something large is decoded.
+
+A process that takes more than it may have is killed, or its libraries crash where they can't allocate. The
+same entry then does it to the next process. So what will not fit is not begun.
+"""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_KILOBYTE = 1024
+_RECLAIMED = ("inactive_file", "active_file")
+"""What the kernel gives up before it kills a process of the group: pages of files."""
+
+
+def memory_left(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """The bytes that this process may still take. Returns None if the system doesn't say.
+
+    It is the least of what its address space, its control groups (version 2) and the machine leave it. `proc`
+    and `groups` are where the kernel says so (proc(5), cgroups(7)).
+    """
+    limits = [*_address_space(proc), *_control_groups(proc, groups), *_machine(proc)]
+    return max(0, min(limits)) if limits else None
+
+
+def _address_space(proc: Path) -> Iterator[int]:
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:
+        for taken in _kilobytes(proc / "self/status", "VmSize:"):
+            yield most - taken
+
+
+def _machine(proc: Path) -> Iterator[int]:
+    yield from _kilobytes(proc / "meminfo", "MemAvailable:")
+
+
+def _control_groups(proc: Path, groups: Path) -> Iterator[int]:
+    """What this process's group and those above it leave it."""
+    for line in _lines(proc / "self/cgroup"):
+        if line.startswith("0::/"):
+            below = Path(line.removeprefix("0::/"))
+            for folder in (below, *below.parents):
+                yield from _group(groups / folder)
+
+
+def _group(folder: Path) -> Iterator[int]:
+    most, taken = "".join(_lines(folder / "memory.max")), "".join(_lines(folder / "memory.current"))
+    if most.isdecimal() and taken.isdecimal():
+        told = (line.split() for line in _lines(folder / "memory.stat"))
+        files = sum(int(size) for name, size in told if name in _RECLAIMED)
+        yield int(most) - int(taken) + files
+
+
+def _kilobytes(path: Path, name: str) -> Iterator[int]:
+    for line in _lines(path):
+        if line.startswith(name):
+            yield int(line.split()[1]) * _KILOBYTE
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file of the kernel; none if it isn't there, as on other systems."""
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

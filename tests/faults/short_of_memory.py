@@ -1,0 +1,135 @@
+"""A committer in a process of its own that may take only so much memory: a large claim, then another table.
+
+`python -m tests.faults.short_of_memory FOLDER KIND MEGABYTES SPARE [MOST]` writes a claim of that size, lets
+the process take `SPARE` more megabytes of address space, and folds. If the claim's table is parked, the limit
+is taken away once the other table was answered, and an Append is waited for. Prints what became of it, as
+JSON. `MOST` is `claim_memory`, in megabytes. With a kind that ends in `unasked` nobody asks how much memory
+is left.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from structlog.testing import capture_logs
+
+from lakefold_committer.grouping import Limits
+from lakefold_committer.metrics import Metrics
+from lakefold_committer.partition import PartitionCommitter
+from lakefold_committer.parts import Pace, Tables
+from lakefold_committer.redeeming import CLAIM_BYTES, Claims
+from lakefold_committer.room import memory_left
+from lakefold_log.claims import put_claim
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.lance.manifests.wire import varint
+from lakefold_table.storage import open_storage
+from lakefold_table.uri import canonical
+from tests.folding import FORMAT, add_fragment, append, creation
+from tests.properties.hostile import forget_peak, peak
+from tests.unit.test_partition import Reports, at, messages, opened
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakefold_table.entry import Outcome
+
+MEGABYTE = 1_000_000
+NAME = "0" * 50
+
+
+def delimited(number: int, *parts: bytes) -> bytes:
+    """A field of this number that holds these bytes."""
+    return varint(number << 3 | 2) + varint(sum(map(len, parts))) + b"".join(parts)
+
+
+def fragments(number: int, size: int) -> bytes:
+    """About so many bytes of new fragments, each with another name, as a field of this number."""
+    one = Transaction.Append()
+    add_fragment(one.fragments.add(), NAME)
+    before, after = one.fragments[0].SerializeToString().split(NAME.encode())
+    head = varint(number << 3 | 2) + varint(len(before) + len(NAME) + len(after)) + before
+    count = size // (len(head) + len(NAME) + len(after))
+    return b"".join(b"%b%050d%b" % (head, name, after) for name in range(count))
+
+
+def large(kind: str, uri: str, size: int) -> bytes:
+    """An envelope of about so many bytes: an Append, or an Update that brings new rows only."""
+    begun = Envelope(table=uri)
+    head = Transaction(read_version=1, uuid=kind)
+    if kind == "update":
+        operation = delimited(Transaction.UPDATE_FIELD_NUMBER, fragments(3, size))
+    else:
+        operation = delimited(Transaction.APPEND_FIELD_NUMBER, fragments(1, size))
+    lance = delimited(Envelope.LANCE_FIELD_NUMBER, head.SerializeToString(), operation)
+    return begun.SerializeToString() + lance
+
+
+def may_take(more: int | None) -> None:
+    """Lets this process take so many more bytes of address space; None: as many as there are."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    status = Path("/proc/self/status").read_text()
+    now = int(next(line for line in status.splitlines() if line.startswith("VmSize:")).split()[1]) * 1024
+    resource.setrlimit(resource.RLIMIT_AS, (hard if more is None else now + more, hard))
+
+
+def parked(lines: list[Any]) -> Iterator[str]:
+    """Why the tables were left alone, in the order of the log lines."""
+    return (str(line["error"]) for line in lines if line["event"] == "parked")
+
+
+def folded(folder: Path, kind: str, size: int, spare: int, most: int) -> Mapping[str, object]:
+    """What became of the claim, and what it took."""
+    mine, other = canonical(folder / "mine"), canonical(folder / "other")
+    small = put_claim(open_storage(mine), Envelope(table=mine), large(kind, mine, size), 1)
+    begun = [at(mine, creation()), at(other, creation()), at(other, append("first"))]
+    log = messages(begun, [small, at(other, append("second"))])
+    waits, log.polls = log.polls.pop(), log.polls[:1]
+    reports, stop = Reports(), threading.Event()
+    left = (lambda: None) if kind.endswith("unasked") else memory_left
+    tables = Tables(FORMAT, lambda _: None, opened, Claims(most_bytes=most, left=left))
+    committer = PartitionCommitter(log, reports, tables, Pace(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
+
+    def answer(offset: int) -> Outcome | None:
+        return next((one for one in reports.outcomes if one.position.offset == offset), None)
+
+    with capture_logs() as lines:
+        thread = threading.Thread(target=committer.run, args=(stop,))
+        thread.start()
+        until(lambda: answer(2), "the first outcomes")
+        before = forget_peak()
+        may_take(spare)
+        log.polls.append(waits)
+        until(lambda: answer(4), "the other table's outcome")
+        until(lambda: answer(3) or any(parked(lines)), "what becomes of the claim", seconds=100)
+        reasons = [*parked(lines)]
+        may_take(None)
+        if not reasons or kind != "update":
+            until(lambda: answer(3), "the claim's outcome", seconds=100)
+        stop.set()
+        thread.join()
+    result = answer(3)
+    return {
+        "claim": small.claim.size,
+        "took": peak() - before,
+        "parked": reasons,
+        "kind": "parked" if result is None else type(result.result).__name__,
+        "result": "" if result is None else str(result.result),
+    }
+
+
+def main(folder: str, kind: str, size: str, spare: str, most: str = "") -> None:
+    """Prints it."""
+    limit = int(most) * MEGABYTE if most else CLAIM_BYTES
+    told = folded(Path(folder), kind, int(size) * MEGABYTE, int(spare) * MEGABYTE, limit)
+    sys.stdout.write(json.dumps(told) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,145 @@
+"""Short of memory: a claim takes no more than it may, is never Invalid for want of it, and others go on.
+
+Promise: claims-fit (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakefold_committer.redeeming import CLAIM_BYTES
+from lakefold_committer.room import memory_left
+from tests.faults.many_parts import KINDS
+
+ROOT = Path(__file__).parents[2]
+MEGABYTE = 1_000_000
+PARSING = """
+# Parses what its standard input holds under ever looser limits, and prints how each attempt ended.
+import json, resource, sys
+from lakefold_log.envelope import decode, parsed_packed
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.entry import LogId, Position
+from lakefold_table.lance.manifests.codec import _parsed
+from tests.faults.short_of_memory import large, may_take
+
+data = sys.stdin.buffer.read()
+place = Position(LogId("cluster", "topic", 0), 0)
+ways = {
+    "message": lambda: type(decode(data, b"memory://t", place, 0)).__name__,
+    "claim": lambda: "packed" if parsed_packed(data)[1] else "whole",
+}
+told = {name: [] for name in ways}
+for spare in range(1, 40):
+    for name, way in ways.items():
+        may_take(spare * 1_000_000)
+        try:
+            end = way()
+        except Exception as error:
+            end = type(error).__name__
+        may_take(None)
+        told[name].append(end)
+print(json.dumps(told))
+"""
+
+
+def run(*command: str, data: bytes = b"") -> dict[str, Any]:
+    """What a process prints; threads of its own take no address space beforehand."""
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
+    done = subprocess.run(
+        [sys.executable, *command], input=data, capture_output=True, cwd=ROOT, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def folded(folder: Path, kind: str, size: int, spare: int, most: str = "") -> dict[str, Any]:
+    where = ("-m", "tests.faults.short_of_memory", str(folder))
+    return run(*where, kind, str(size), str(spare), *filter(None, [most]))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("size", "spare"), [(95, 450), (150, 600)])
+def test_a_large_append_is_folded_within_what_it_was_said_to_take(
+    tmp_path: Path, size: int, spare: int
+) -> None:
+    told = folded(tmp_path, "append", size, spare)
+    assert (told["kind"], told["parked"]) == ("Committed", [])
+    assert told["took"] < 3.4 * told["claim"]
+
+
+@pytest.mark.parametrize("size", [95, 150])
+def test_a_claim_that_takes_more_than_it_may_is_refused_before_it_is_decoded(
+    tmp_path: Path, size: int
+) -> None:
+    told = folded(tmp_path, "update", size, 250)
+    assert (told["kind"], told["parked"]) == ("Invalid", [])
+    assert f"more than the {CLAIM_BYTES} of claim_memory" in told["result"]
+    assert "split the transaction" in told["result"]
+    assert told["took"] < told["claim"] + 32 * MEGABYTE
+
+
+@pytest.mark.parametrize("size", [95, 150])
+def test_a_claim_for_which_too_little_is_left_waits_while_other_tables_go_on(
+    tmp_path: Path, size: int
+) -> None:
+    told = folded(tmp_path, "update", size, 250, "1000000")
+    assert told["kind"] == "parked"
+    assert "bytes of memory, and " in told["parked"][0]
+    assert "claim_memory lower" in told["parked"][0]
+    assert told["took"] < told["claim"] + 32 * MEGABYTE
+
+
+@pytest.mark.parametrize("kind", ["append", "append unasked"])
+def test_a_claim_that_waited_for_memory_is_folded_once_it_is_there(tmp_path: Path, kind: str) -> None:
+    told = folded(tmp_path, kind, 24, 40)
+    assert told["kind"] == "Committed"
+    assert "memory" in told["parked"][0]
+    # What an attempt had read is let go of while its table is parked.
+    assert told["took"] < 4 * told["claim"]
+
+
+def test_a_lack_of_memory_is_never_taken_for_bytes_that_are_no_message() -> None:
+    source = "import sys; from tests.faults.short_of_memory import large; "
+    write = source + "sys.stdout.buffer.write(large('update', 'memory://t', 4_000_000))"
+    data = subprocess.run([sys.executable, "-c", write], capture_output=True, cwd=ROOT, check=True).stdout
+    told = run("-c", PARSING, data=data)
+    assert set(told["message"]) == {"MemoryError", "Entry"}
+    assert set(told["claim"]) == {"MemoryError", "whole"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_proposal_takes_is_at_most_what_its_bytes_say(kind: str) -> None:
+    told = run("-m", "tests.faults.many_parts", kind)
+    assert told["kind"] == "Committed"
+    assert MEGABYTE < told["took"] < told["said"]
+
+
+def test_what_is_left_is_the_least_that_any_limit_leaves(tmp_path: Path) -> None:
+    proc, groups = tmp_path / "proc", tmp_path / "groups"
+    assert memory_left(proc, groups) is None
+    write(proc / "meminfo", "MemFree: 1 kB\nMemAvailable:    2000 kB\n")
+    assert memory_left(proc, groups) == 2_048_000
+    write(proc / "self/cgroup", "0::/pods/one\n")
+    write(groups / "pods/one/memory.max", "max\n")
+    write(groups / "pods/one/memory.current", "500\n")
+    assert memory_left(proc, groups) == 2_048_000
+    write(groups / "pods/memory.max", "100000\n")
+    write(groups / "pods/memory.current", "70000\n")
+    assert memory_left(proc, groups) == 30_000
+    write(groups / "pods/memory.stat", "anon 1\ninactive_file 5000\nactive_file 600\n")
+    assert memory_left(proc, groups) == 35_600
+    write(groups / "pods/memory.current", "200000\n")
+    assert memory_left(proc, groups) == 0
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
