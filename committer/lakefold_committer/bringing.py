@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lakefold_table.entry import Position
-    from lakefold_table.format import AnyFormat, NewFile, State
+    from lakefold_table.format import AnyFormat, NewFile, State, Tail
     from lakefold_table.storage.base import Storage
 UP: Final = ".."
 
@@ -115,6 +115,16 @@ class Bringer:
                 sizes.extend(-1 if size is None else size for size in map(there.__getitem__, paths))
         return found
 
+    def folders(self, wanted: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+        """The sizes of the files in each folder, by name; nothing in one that the store refuses."""
+        return {} if self._look is Look.NONE else {folder: self._listing(folder) for folder in wanted}
+
+    def tails(self, wanted: Mapping[str, int]) -> Mapping[str, Tail | None]:
+        """The end of each file, None where it isn't there."""
+        if self._look is Look.NONE:
+            return {}
+        return {path: self._tail(path, most) for path, most in wanted.items()}
+
     def contents(self, wanted: Mapping[str, int]) -> Mapping[str, bytes | None]:
         """The bytes of each file, None where it isn't there or has more bytes than are wanted of it."""
         return {path: self._content(path, most) for path, most in wanted.items()}
@@ -169,6 +179,18 @@ class Bringer:
         try:
             size = None if storage is None else storage.size(path)
             return None if storage is None or size is None or size > most else storage.get(path)
+        except (PlaceError, FileNotFoundError):
+            return None
+
+    def _listing(self, folder: str) -> Mapping[str, int]:
+        try:
+            return {one.path.rpartition("/")[2]: one.size for one in self._versions.storage.list(folder)}
+        except PlaceError:
+            return {}
+
+    def _tail(self, path: str, most: int) -> Tail | None:
+        try:
+            return self._versions.storage.get_tail(path, most)
         except (PlaceError, FileNotFoundError):
             return None
 

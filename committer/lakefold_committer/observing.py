@@ -51,6 +51,8 @@ def _brought(bringer: Bringer, needs: Needs) -> Observed:
         bringer.states(needs.states),
         bringer.listed(needs.listed),
         bringer.outside(needs.bases),
+        bringer.folders(needs.folders),
+        bringer.tails(needs.tails),
     )
 
 
@@ -58,14 +60,15 @@ def files_in(observed: Observed) -> list[str]:
     """The files of the table that were looked at and are there, but for those that are listed in portions."""
     found = [path for path, size in observed.sizes.items() if size is not None]
     found += [path for path, data in observed.contents.items() if data is not None and not is_whole(path)]
+    found += [f"{folder}/{name}" for folder, names in observed.folders.items() for name in names]
     return found
 
 
 def _lacks_anything(observed: Observed) -> bool:
-    brought = (observed.sizes, observed.contents, observed.schemas, observed.states)
-    return any(None in found.values() for found in brought) or any(
-        NOT_THERE in found for found in observed.listed.values()
-    )
+    brought = (observed.sizes, observed.contents, observed.schemas, observed.states, observed.tails)
+    if any(None in found.values() for found in brought) or not all(observed.folders.values()):
+        return True
+    return any(NOT_THERE in found for found in observed.listed.values())
 
 
 def answers_before(versions: Versions, newest: int, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:

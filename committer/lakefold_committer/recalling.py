@@ -1,22 +1,24 @@
 """A draft that knows what was answered before: for folding again what was folded long ago.
 
 The fold looks at the sizes of new files, and no version records what it saw. An entry that is in the table
-passed, so its files are not looked at: they may have been cleaned up since. Sizes that it left out stand in
-the version, which took them from the store. For one that was refused it is
-tried what gives the same refusal: the file not there, as it is now, or not looked at; and, of the bases that
-it brings, one that the refusal names outside of the roots, which no version records either. Where nothing
-does, the refusal is taken from the record and told in `untold`, or, where no file can have been the cause, in
-`unlike`.
+passed, so its files are not looked at: they may have been cleaned up since. What it left out and the version
+took from the store (sizes, the files and the kind of an index) is taken from the version. For one that was
+refused it is tried what gives the same refusal: the file not there, as it is now, or not looked at; and, of
+the bases that it brings, one that the refusal names outside of the roots, which no version records either.
+Where nothing does, the refusal is taken from the record and told in `untold`, or, where no file can have been
+the cause, in `unlike`.
 """
 
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold import cut
+from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.format import Accepted, Observed
 from lakefold_table.lance.draft import LanceDraft
@@ -26,6 +28,7 @@ from lakefold_table.lance.table import LanceFormat
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_table.entry import Entry, Position, Result
     from lakefold_table.lance.state import LanceState
 
@@ -33,10 +36,10 @@ if TYPE_CHECKING:
 class Recalling(LanceFormat):
     """Lance's rules for one group whose `answers`, by offset, are known.
 
-    `found` gives the sizes of files as they are now, `stored` those that the version says, by path. Offsets
-    `given` are not judged again. After the fold `untold` and `unlike` hold the offsets whose refusal the fold
-    doesn't give: where the cause can't be told any more, and where it is a difference; `accepted` those among
-    them that it took in. Then fold once more with these given.
+    `found` gives the sizes of files as they are now, `stored` the version as it is stored, None if it can't
+    be decoded. Offsets `given` are not judged again. After the fold `untold` and `unlike` hold the offsets
+    whose refusal the fold doesn't give: where the cause can't be told any more, and where it is a difference;
+    `accepted` those among them that it took in. Then fold once more with these given.
     """
 
     def __init__(
@@ -45,17 +48,30 @@ class Recalling(LanceFormat):
         found: Callable[[Collection[str]], Mapping[str, int | None]],
         given: Collection[int] = (),
         *,
-        stored: Callable[[], Mapping[str, int]],
+        stored: Callable[[], LanceState | None],
         transaction_files: bool = True,
     ) -> None:
         super().__init__(transaction_files=transaction_files)
         self.answers = answers
         self.found = found
-        self.stored = stored
+        self._stored = stored
         self.given = given
         self.untold: set[int] = set()
         self.unlike: set[int] = set()
         self.accepted: set[int] = set()
+
+    @cached_property
+    def sizes_in_version(self) -> Mapping[str, int]:
+        """The sizes of data files as the version says them, by path."""
+        state = self._stored()
+        return {} if state is None else state.file_sizes()
+
+    @cached_property
+    def indices_in_version(self) -> Mapping[bytes, IndexMetadata]:
+        """The indices as the version has them, by uuid."""
+        state = self._stored()
+        indices = () if state is None else IndexSection.FromString(state.index_section).indices
+        return {one.uuid.uuid: one for one in indices}
 
     def draft(
         self, state: LanceState | None, observed: Observed, entries: Sequence[Entry] = ()
@@ -104,7 +120,7 @@ class _Draft(LanceDraft):
         self._table.keeps_files_apart = not isinstance(answer, Committed)
         if answer is None or isinstance(answer, Committed | Duplicate):
             self._see(self._stored_sizes(entry))
-            return super().add(entry)
+            return super().add(self._with_stored_indices(entry))
         if offset in self._recalling.given:
             return answer
         return self._refused(unpacked(entry), answer)
@@ -138,14 +154,30 @@ class _Draft(LanceDraft):
             return {}
         packed = entry.packed
         if packed is not None and 0 in packed.sizes:
-            stored, paths = self._recalling.stored(), chain.from_iterable(packed.paths())
+            stored, paths = self._recalling.sizes_in_version, chain.from_iterable(packed.paths())
             sizes = [said or stored.get(path, 0) for said, path in zip(packed.sizes, paths, strict=True)]
             self._seen.listed[entry.position] = array("q", sizes)
         unsaid = self._recalling.needs(self._before, [entry]).unsaid
         if not unsaid:
             return {}
-        stored = self._recalling.stored()
+        stored = self._recalling.sizes_in_version
         return {path: size for path in unsaid if (size := stored.get(path))}
+
+    def _with_stored_indices(self, entry: Entry) -> Entry:
+        """The entry whose new indices say what they left out and the version says of them."""
+        if not entry.envelope.lance.HasField("create_index"):
+            return entry
+        envelope = type(entry.envelope)()
+        envelope.CopyFrom(entry.envelope)
+        for index in envelope.lance.create_index.new_indices:
+            stored = self._recalling.indices_in_version.get(index.uuid.uuid)
+            if stored is None:
+                continue
+            if not index.files:
+                index.files.extend(stored.files)
+            if not index.index_details.value and stored.HasField("index_details"):
+                index.index_details.CopyFrom(stored.index_details)
+        return replace(entry, envelope=envelope)
 
     def _see(self, sizes: Mapping[str, int | None], outside: Collection[str] = ()) -> None:
         """What the store held, for the next entry."""

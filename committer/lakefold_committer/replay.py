@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from lakefold_committer.relog import Entries
     from lakefold_table.entry import Entry
     from lakefold_table.format import AnyFormat, Observed, Publication, State
+    from lakefold_table.lance.state import LanceState
     from lakefold_table.versions import Versions
 
 NOTE = "offset {}: refused for what the store held then, taken from the record"
@@ -251,7 +252,7 @@ class _Replay:
             rules=case.record.rules,
         )
         answers, files = case.answers, case.names_transaction_file
-        stored = cache(partial(self._stored_sizes, case))
+        stored = cache(partial(self._stored, case))
         recalling = Recalling(answers, self._sizes, stored=stored, transaction_files=files)
         folded: Folded | None = None
         try:
@@ -268,14 +269,13 @@ class _Replay:
             recalling.untold, recalling.unlike = untold, unlike
         return folded, recalling
 
-    def _stored_sizes(self, case: Case) -> Mapping[str, int]:
-        """The sizes of the table's own data files as the stored version says them, by path."""
+    def _stored(self, case: Case) -> LanceState | None:
+        """The version as it is stored. Returns None if it can't be decoded."""
         try:
             path = self._versions.path(case.version)
-            state: State = self._format.decode(path, case.stored, self._uri)
+            return LanceFormat().decode(path, case.stored, self._uri)
         except (DamagedError, InvalidError):
-            return {}
-        return state.file_sizes()
+            return None
 
     def _differences(self, case: Case, publication: Publication | None) -> list[Difference]:
         """How the files of a version differ: the one it is, and those that must be there before it."""

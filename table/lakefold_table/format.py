@@ -23,14 +23,20 @@ ALONE = ""
 """What `Format.shares_version` says of an entry that goes alone."""
 
 
+Tail = tuple[bytes, int]
+"""The end of a file, and how many bytes the whole file has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Needs:
     """What the shell must bring before some entries can be folded.
 
     `sizes`: paths, relative to the table's root, whose size decides; `listed`: more of them for an entry that
     has so many that they are read in portions, once. `unsaid`: those of `sizes` that the next version takes
-    from the store, since no proposal says them. `contents`: files whose bytes decide, each with the most
-    bytes it may have; a path in the table, or the whole URI of a file elsewhere.
+    from the store, since no proposal says them. `folders`: what lies in them, for entries that don't list
+    their files; `tails`: the ends of files that tell what an entry doesn't say, each with the most bytes that
+    are wanted. `contents`: files whose bytes decide, each with the most bytes it may have; a path in the
+    table, or the whole URI of a file elsewhere.
     `schemas`: older versions whose schema decides. `states`: whole versions, each by the root of its table
     (empty: this table) and its number. `operations_since`: what all versions after this one did must be
     known. `bases`: paths and URIs below which files of the table are to lie from then on; it decides whether
@@ -45,6 +51,8 @@ class Needs:
     listed: Mapping[Position, Iterable[Sequence[str]]] = field(default_factory=dict)
     bases: frozenset[str] = frozenset()
     unsaid: frozenset[str] = frozenset()
+    folders: frozenset[str] = frozenset()
+    tails: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def all_of(cls, several: Iterable[Needs]) -> Needs:
@@ -57,10 +65,14 @@ class Needs:
         listed: dict[Position, Iterable[Sequence[str]]] = {}
         bases: set[str] = set()
         unsaid: set[str] = set()
+        folders: set[str] = set()
+        tails: dict[str, int] = {}
         for one in several:
             listed.update(one.listed)
             bases |= one.bases
             unsaid |= one.unsaid
+            folders |= one.folders
+            tails.update(one.tails)
             sizes |= one.sizes
             if one.schemas or one.states:
                 schemas |= one.schemas
@@ -79,6 +91,8 @@ class Needs:
             listed,
             frozenset(bases),
             frozenset(unsaid),
+            frozenset(folders),
+            tails,
         )
 
 
@@ -90,6 +104,7 @@ class Observed:
     than what was asked for. `schemas`: the schema of an older version, None for a version that is gone.
     `states`: whole versions, None for one that is gone. `listed`: sizes in the order of what was listed for
     an entry, -1 for a file that is not there. `outside`: those bases below which tables may not lie.
+    `folders`: the sizes of the files in each, by name. `tails`: None for a file that is not there.
     """
 
     sizes: Mapping[str, int | None] = field(default_factory=dict)
@@ -98,6 +113,8 @@ class Observed:
     states: Mapping[tuple[str, int], object] = field(default_factory=dict)
     listed: Mapping[Position, array[int]] = field(default_factory=dict)
     outside: Collection[str] = frozenset()
+    folders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    tails: Mapping[str, Tail | None] = field(default_factory=dict)
 
 
 @value()
@@ -264,10 +281,6 @@ class State(Protocol):
     @property
     def memory_bytes(self) -> int:
         """About how many bytes it takes in memory."""
-        ...
-
-    def file_sizes(self) -> Mapping[str, int]:
-        """The sizes of the table's own data files by path below its root, as far as the version says them."""
         ...
 
     @property

@@ -15,7 +15,7 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Needs
-from lakefold_table.lance.indexing import reuse
+from lakefold_table.lance.indexing import left_out, reuse
 from lakefold_table.lance.indexing.index_entries import entry_fault, overlap_fault, paths_of, time_fault
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL, coverage, covering
 from lakefold_table.lance.operations.change import Change
@@ -48,7 +48,8 @@ def needs(state: LanceState | None, envelope: Envelope) -> Needs:
     create = envelope.lance.create_index
     sizes = frozenset(path for index in create.new_indices for path in paths_of(index))
     told = [one for one in (*create.new_indices, *create.removed_indices) if one.name == FRAGMENT_REUSE]
-    return Needs.all_of([Needs(sizes=sizes), *(reuse.needs_of(state.head, one) for one in told)])
+    unsaid = (left_out.needs_of(state.schema, index) for index in create.new_indices)
+    return Needs.all_of([Needs(sizes=sizes), *unsaid, *(reuse.needs_of(state.head, one) for one in told)])
 
 
 def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
@@ -59,7 +60,10 @@ def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
     _ = table.indices
     fitted: list[_Fitted] = []
     try:
-        for index in proposal.transaction.create_index.new_indices:
+        for proposed in proposal.transaction.create_index.new_indices:
+            index = left_out.completed(table.head.fields, proposed, table.observed)
+            if isinstance(index, Invalid):
+                return index
             found = (
                 entry_fault(table, index, proposal.transaction.read_version)
                 or _fields_fault(table, proposal, index)
