@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_table.format import State
 
 
 def file_as_others_write(head: Manifest, transaction: Transaction | None) -> bytes:
@@ -64,6 +65,23 @@ def commit(
     if deletes:
         transaction.delete.updated_fragments.extend(deletes)
     data = file_as_others_write(head, transaction if operation else None)
+    versions.storage.put_if_absent(versions.path(head.version), [data])
+    return head.version
+
+
+def restore(uri: str, then: State) -> int:
+    """Another client's Restore of this version of the table at `uri`; returns the new version's number."""
+    assert isinstance(then, LanceState)
+    versions = versions_at(uri)
+    newest = versions.latest()
+    head = Manifest()
+    head.CopyFrom(then.head)
+    head.version = newest + 1
+    head.ClearField("transaction_file")
+    head.fragments.extend(then.fragments)
+    transaction = Transaction(read_version=newest, uuid=f"foreign-{head.version}")
+    transaction.restore.version = then.version
+    data = file_as_others_write(head, transaction)
     versions.storage.put_if_absent(versions.path(head.version), [data])
     return head.version
 
