@@ -9,7 +9,7 @@ from functools import reduce
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 SECONDS = 30.0
-PRODUCE = 0
+PRODUCE, DELETE_RECORDS = 0, 21
 
 
 def send_raw(bootstrap: str, topic: str, key: bytes, value: bytes) -> int:
@@ -51,17 +51,39 @@ def send_header(bootstrap: str, topic: str, key: bytes, value: bytes, header: by
     checked = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1) + _sized(record)
     batch = struct.pack(">ib", -1, 2) + struct.pack(">I", _crc32c(checked)) + checked
     batch = struct.pack(">qi", 0, len(batch)) + batch
-    name = struct.pack(">h", len(topic)) + topic.encode()
-    asked = struct.pack(">hhihx", PRODUCE, 7, 1, 1) + struct.pack(">hhi", -1, 1, int(SECONDS * 1000))
-    asked += struct.pack(">i", 1) + name + struct.pack(">iii", 1, 0, len(batch)) + batch
+    name = _text(topic)
+    body = struct.pack(">hhi", -1, 1, int(SECONDS * 1000)) + struct.pack(">i", 1) + name
+    answer = _answer(bootstrap, PRODUCE, 7, body + struct.pack(">iii", 1, 0, len(batch)) + batch)
+    error, offset = struct.unpack_from(">hq", answer, 4 + len(name) + 4 + 4)
+    assert error == 0
+    return int(offset)
+
+
+def delete_up_to(bootstrap: str, topic: str, offset: int) -> None:
+    """Deletes the messages of partition 0 below an offset. The broker must be the partition's leader.
+
+    By hand: DeleteRecords (API 21, version 0). The client library may end the process if it is asked for that
+    while news of the cluster arrives.
+    """
+    name = _text(topic)
+    places = struct.pack(">i", 1) + name + struct.pack(">iiq", 1, 0, offset)
+    answer = _answer(bootstrap, DELETE_RECORDS, 0, places + struct.pack(">i", int(SECONDS * 1000)))
+    start, error = struct.unpack_from(">qh", answer, 4 + 4 + len(name) + 4 + 4)
+    assert (error, start) == (0, offset)
+
+
+def _answer(bootstrap: str, api: int, version: int, body: bytes) -> bytes:
+    """What the broker answers to a request, without the answer's header."""
+    asked = struct.pack(">hhihx", api, version, 1, 1) + body
     host, _, port = bootstrap.partition(":")
     with socket.create_connection((host, int(port)), SECONDS) as broker:
         broker.sendall(struct.pack(">i", len(asked)) + asked)
         (length,) = struct.unpack(">i", broker.recv(4, socket.MSG_WAITALL))
-        answer = broker.recv(length, socket.MSG_WAITALL)
-    error, offset = struct.unpack_from(">hq", answer, 4 + 4 + len(name) + 4 + 4)
-    assert error == 0
-    return int(offset)
+        return broker.recv(length, socket.MSG_WAITALL)[4:]
+
+
+def _text(text: str) -> bytes:
+    return struct.pack(">h", len(text)) + text.encode()
 
 
 def _sized(data: bytes) -> bytes:

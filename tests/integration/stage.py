@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import lance
-from confluent_kafka import TopicPartition
 
 from lakefold_committer.daemon import Committer, Options
 from lakefold_committer.metrics import Metrics
@@ -23,6 +22,7 @@ from lakefold_table.marks import decode_marks
 from lakefold_table.uri import canonical
 from tests.integration.committers import committer_arguments
 from tests.integration.own_log import PATIENCE_S, OwnLog
+from tests.integration.raw import delete_up_to
 from tests.proposals import append, creation, rows
 from tests.waiting import until
 
@@ -139,8 +139,7 @@ class Stage:
 
     def lose_up_to(self, offset: int) -> None:
         """The log's first entries are gone."""
-        place = TopicPartition(self.own.topics.transactions, 0, offset)
-        self.own.admin.client.delete_records([place])[place].result()
+        delete_up_to(self.bootstrap, self.own.topics.transactions, offset)
 
     def outcomes(self) -> list[Outcome]:
         """All that was ever reported."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confluent_kafka import TopicPartition
-
 from tests.integration.committers import running_committer
 from tests.integration.own_log import OwnLog
+from tests.integration.raw import delete_up_to
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -23,8 +22,7 @@ def test_a_gap_stands_in_the_metrics_before_the_process_ends(
 ) -> None:
     own = OwnLog.make(bootstrap, topic_names)
     own.propose(*range(5))
-    place = TopicPartition(own.topics.transactions, 0, 3)
-    own.admin.client.delete_records([place])[place].result()
+    delete_up_to(bootstrap, topic_names.transactions, 3)
     with running_committer(bootstrap, topic_names, tmp_path) as committer:
         until(lambda: "offset 3" in committer.get("/readyz")[1], "the gap to be found", seconds=FOUND_SECONDS)
         assert committer.get("/readyz")[0] == 503

@@ -7,22 +7,18 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 
 from lakefold_log.consumer import PartitionReader
 from lakefold_log.topics import ensure_topics
 from lakefold_table.entry import LogId
 from lakefold_table.errors import InvalidError, StopError
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, batches, envelope, take
+from tests.integration.raw import delete_up_to
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.integration.conftest import TopicNames
-
-
-def delete_up_to(own: OwnLog, offset: int) -> None:
-    place = TopicPartition(own.topics.transactions, 0, offset)
-    own.admin.client.delete_records([place])[place].result()
 
 
 def make_again(own: OwnLog) -> None:
@@ -135,7 +131,7 @@ def test_stops_where_the_log_does_not_reach_the_offset(bootstrap: str, topic_nam
     own.propose(*range(10))
     with pytest.raises(StopError, match="offset 11 is wanted, the log holds 0 up to 10"):
         own.reader(11)
-    delete_up_to(own, 4)
+    delete_up_to(bootstrap, topic_names.transactions, 4)
     with pytest.raises(StopError, match="offset 3 is wanted, the log holds 4 up to 10"):
         own.reader(3)
     with own.reader(4) as reader:
@@ -152,7 +148,7 @@ def test_stops_where_entries_are_lost_before_they_are_read(bootstrap: str, topic
             proposer.send_wait(envelope(batch))
     with own.reader() as reader:
         assert batches(take(reader, 1)) == [0]
-        delete_up_to(own, 17)
+        delete_up_to(bootstrap, topic_names.transactions, 17)
         seen: list[int] = []
         with pytest.raises(StopError, match=r"offset \d+ is wanted, the log holds 17 up to 20"):
             until(lambda: seen.extend(batches(reader.poll(1, 0.2))), "the gap", seconds=PATIENCE_S)

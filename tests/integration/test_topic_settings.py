@@ -6,14 +6,16 @@ Promises: topic-settings, no-holes (docs/operations.md).
 from __future__ import annotations
 
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from lakefold.local.broker import Broker
-from lakefold_log.holes import count_records
+from lakefold_log import consumer
+from lakefold_log.envelope import encode
+from lakefold_log.holes import Counted, count_records
 from lakefold_log.policies import check_policies
 from lakefold_log.questions import settings_of
 from lakefold_table.entry import Committed
@@ -124,6 +126,35 @@ def test_markers_of_transactions_explain_a_hole(
         assert told == []
         assert [one.offset for one in messages[:-1]] == [0, 5, 6, 7, 14, 15, 16, 17, 18]
         assert batches(messages[-1:]) == [7]
+
+
+def test_a_committer_folds_what_transactional_writers_send(
+    stage: Stage, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was aborted is no gap. A count goes as far as a fetch brings, not once for each marker."""
+    counted: list[Counted] = []
+
+    def count(*asked: Any) -> Counted:  # noqa: ANN401 - as it is called
+        counted.append(count_records(*asked))
+        return counted[-1]
+
+    monkeypatch.setattr(consumer, "count_records", count)
+    stage.begin()
+    producer = Producer(
+        {"bootstrap.servers": stage.bootstrap, "transactional.id": topic_names.group, "linger.ms": 0}
+    )
+    producer.init_transactions()
+    for number in range(1, 41):
+        producer.begin_transaction()
+        value = encode(stage.batch(number))
+        producer.produce(stage.own.topics.transactions, value, stage.uri.encode(), 0)
+        producer.flush()
+        (producer.abort_transaction if number % 4 == 0 else producer.commit_transaction)()
+    assert stage.fold()["committed"] == 30
+    assert ids_in(stage.uri) == [number for number in range(1, 41) if number % 4]
+    assert {one.missing for one in counted} == {0}
+    assert counted[-1].end == 81
+    assert len(counted) <= 4
 
 
 @pytest.mark.parametrize(
