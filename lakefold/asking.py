@@ -144,7 +144,8 @@ class _Place:
             return told.sought.is_of(outcome) and (elsewhere or outcome.position.log == self.log)
 
         told.looked_at.append(f"the outcomes in {place}")
-        reported = {outcome.position: (at, outcome) for at, outcome in self.lookup.outcomes(wanted)}
+        answers = self.lookup.outcomes(wanted, self.standing.trust)
+        reported = {outcome.position: (at, outcome) for at, outcome in answers}
         new = told.add(outcome for _, outcome in reported.values())
         if told.outcome in new:
             at, _ = reported[told.outcome.position]

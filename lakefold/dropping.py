@@ -21,7 +21,6 @@ from lakefold_committer.lines import root_of, versions_of
 from lakefold_committer.moving import publish_move
 from lakefold_committer.opening import open_table
 from lakefold_log.admin import Admin
-from lakefold_log.outcomes import read_outcomes
 from lakefold_log.topics import describe, watermarks
 from lakefold_table.dropped import INSIDE, Dropped, Line, read_dropped, write_dropped
 from lakefold_table.entry import Committed
@@ -36,9 +35,8 @@ from lakefold_table.uri import FILE, canonical, local_path, place
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakefold.moving import Cluster
     from lakefold_committer.fold import Table
-    from lakefold_log.admin import KafkaConfig
-    from lakefold_log.topics import Topics
     from lakefold_table.entry import LogId, Position
     from lakefold_table.marks import Marks
 
@@ -114,18 +112,19 @@ def _opened(uri: str, branch: str, storage_options: Mapping[str, str]) -> Table:
     return open_table(LanceFormat(), versions_of(uri, branch, storage_options), root_of(uri, branch))
 
 
-def lines_reported(uri: str, config: KafkaConfig, topics: Topics) -> tuple[Line, ...]:
+def lines_reported(uri: str, cluster: Cluster) -> tuple[Line, ...]:
     """The lines that were reported of, of whatever lay there, with the last position committed to each.
 
-    Reads the outcomes of all partitions: the table may have been moved. Raises `RetryError` where no broker
-    answers.
+    Reads the outcomes of all partitions: the table may have been moved. Only those count that committers of
+    the cluster's group signed. Raises `RetryError` if no broker answers, `InvalidError` if the ACLs refuse.
     """
-    admin = Admin(config)
+    admin = Admin(cluster.kafka)
     last: dict[str, dict[LogId, Position]] = {}
     newest: dict[str, tuple[int, str]] = {}
-    for partition in range(describe(admin, topics.outcomes).partitions):
-        start = watermarks(admin, topics.outcomes, partition).start
-        for _, one in read_outcomes(config, topics, partition, start, tables={uri}):
+    outcomes = cluster.topics.outcomes
+    for partition in range(describe(admin, outcomes).partitions):
+        start = watermarks(admin, outcomes, partition).start
+        for _, one in cluster.witness(partition).outcomes(start, {uri}):
             if isinstance(one.result, Committed):
                 last.setdefault(one.branch, {})[one.position.log] = one.position
                 newest[one.branch] = one.result.version, one.table_id

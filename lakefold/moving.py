@@ -88,8 +88,8 @@ class Cluster:
         end = watermarks(admin, self.topics.outcomes, log.partition, read_committed=False).end
         return There(Position(log, start - 1, topic), f"{log.partition}@{end}")
 
-    def witness(self, partition: int) -> Witness:
-        """What was reported of the tables of a partition."""
+    def witness(self, partition: int) -> OutcomesWitness:
+        """What committers of the group reported of the tables of a partition."""
         admin = Admin(self.kafka)
         found = stamps.read(admin, self.group, self.topics.transactions, partition)
         trust = Trust(None if found is None else found[1].outcomes_key)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 )
 @click.argument("table")
 @click.option("--yes", is_flag=True, help="Don't ask: delete it.")
-@settings_options(*KAFKA, *TOPICS, *STORE)
+@settings_options(*KAFKA, *TOPICS, "group", *STORE)
 @json_option
 def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None:
     """Delete TABLE: all versions, branches and data files below its root. Nothing brings it back.
@@ -36,7 +36,7 @@ def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None
 
     A note stays beside it, in `.lakefold-dropped/`: by that committers know that the table isn't just away,
     and answer Invalid to what comes late for it. Where the table was deleted by other means, only the note is
-    written; the brokers are asked what was reported of it.
+    written; the brokers are asked what the committers of --group reported of it.
 
     A last version is published first that says the table is dropped: from then on nothing is folded into it
     and nothing binds it to a log, whatever happened while this command asked.
@@ -82,7 +82,7 @@ def _drop_deleted(
     except InvalidError:
         hint = "where it was deleted by other means: name the brokers, who know what was folded into it"
         raise NotATableError(nothing.message, where=uri, hint=hint) from nothing
-    lines = lines_reported(uri, cluster.kafka, cluster.topics)
+    lines = lines_reported(uri, cluster)
     if not lines:
         raise NotATableError(
             f"{nothing.message}, and nothing was ever reported of one",

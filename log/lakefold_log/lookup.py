@@ -11,20 +11,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import TopicPartition
-from google.protobuf.message import DecodeError
 
 from lakefold_log.admin import Admin
 from lakefold_log.answered import answered_offsets
-from lakefold_log.answers import outcome_value
 from lakefold_log.committed import settled
 from lakefold_log.consumer import PartitionReader
 from lakefold_log.envelope import decode
 from lakefold_log.partition import partition_of
 from lakefold_log.stamp import Stamp
 from lakefold_log.topics import describe, watermarks
-from lakefold_protos.lakefold import log_pb2
+from lakefold_log.trust import EVERYBODY, Strangers, Trust
 from lakefold_table.entry import Duplicate, Entry, Position
-from lakefold_table.errors import DamagedError, RetryError
+from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 5_000
 _BATCH: Final = 1_000
-_GROUP: Final = "lakefold-waiter"
 _QUESTION_S: Final = 5.0
 # Past the last message a poll waits for all of its time, even where only a marker was left to read.
 _POLL_S: Final = 0.05
@@ -49,7 +46,8 @@ class Standing:
 
     What can be read goes from offset `start` up to, and without, `end`. Everything below `answered`, the
     group's offset, has its outcome; None where the group has none yet. The outcomes of what was answered
-    above it stand from offset `outcomes_from` on in their topic; None where that isn't told.
+    above it stand from offset `outcomes_from` on in their topic; None where that isn't told. `trust`: whose
+    outcomes count.
     """
 
     log: LogId
@@ -58,6 +56,7 @@ class Standing:
     end: int
     answered: int | None
     outcomes_from: int | None = None
+    trust: Trust = EVERYBODY
 
     @property
     def next_offset(self) -> int:
@@ -101,16 +100,18 @@ class Lookup:
         found = settled(self._admin, group, [TopicPartition(topic, self.log.partition)])[0]
         answered = found.offset if found.offset >= 0 else None
         stamp = None if answered is None else Stamp.of(found.metadata, found.offset)
-        outcomes_from = None if stamp is None else stamp.outcomes_offset
-        return Standing(self.log, topic, start, end, answered, outcomes_from)
+        if stamp is None:
+            return Standing(self.log, topic, start, end, answered)
+        trust = Trust(stamp.outcomes_key)
+        return Standing(self.log, topic, start, end, answered, stamp.outcomes_offset, trust)
 
     def waiting(self, standing: Standing) -> Callable[[int], int]:
         """How many proposals below an offset have no outcome yet; tables that wait hold up no other ones."""
         first = standing.next_offset
         answered: set[int] = set()
         if standing.outcomes_from is not None:
-            told = answered_offsets(self._config, self._topics, self.log, first, standing.outcomes_from)
-            answered.update(told)
+            begin, trust = standing.outcomes_from, standing.trust
+            answered.update(answered_offsets(self._config, self._topics, self.log, first, begin, trust))
         return lambda below: max(0, below - first) - sum(first <= one < below for one in answered)
 
     def entry_at(self, offset: int) -> Decoded | None:
@@ -120,7 +121,7 @@ class Lookup:
         if not start <= offset < end:
             return None
         deadline = time.monotonic() + self._timeout_s
-        with PartitionReader(self._config, topic, self.log, offset, group=_GROUP) as reader:
+        with PartitionReader(self._config, topic, self.log, offset) as reader:
             for message in _span(reader, offset, offset + 1, deadline):
                 return self._decoded(message)
         return None
@@ -137,22 +138,22 @@ class Lookup:
                 return entry
         return None
 
-    def outcomes(self, wanted: Callable[[Outcome], bool]) -> list[tuple[int, Outcome]]:
+    def outcomes(self, wanted: Callable[[Outcome], bool], trust: Trust) -> list[tuple[int, Outcome]]:
         """The newest wanted outcomes of the table with their offsets: down to one that is no Duplicate.
 
-        Raises `RetryError` where the time is too short to look at all of them, `DamagedError` where a message
-        of the table is no outcome.
+        Those that `trust` doesn't let count are passed over. Raises `RetryError` if the time is too short to
+        look at all of them, `DamagedError` if a signed one is of a newer release's kind.
         """
         log = describe(self._admin, self._topics.outcomes).log_id(self.log.partition)
+        strangers = Strangers(self.outcomes_place, trust)
         found: list[tuple[int, Outcome]] = []
         for message in self._back(self._topics.outcomes, log, 0):
-            if message.key != self.table.encode():
-                continue
-            outcome = _outcome(message, f"{self.outcomes_place}@{message.offset}")
-            if wanted(outcome):
+            outcome = strangers.parse(message) if message.key == self.table.encode() else None
+            if outcome is not None and wanted(outcome):
                 found.append((message.offset, outcome))
                 if not isinstance(outcome.result, Duplicate):
                     break
+        strangers.tell()
         return found
 
     def _decoded(self, message: Message) -> Decoded:
@@ -166,7 +167,7 @@ class Lookup:
         if first >= end:
             return
         deadline = time.monotonic() + self._timeout_s
-        with PartitionReader(self._config, topic, log, max(first, end - _CHUNK), group=_GROUP) as reader:
+        with PartitionReader(self._config, topic, log, max(first, end - _CHUNK)) as reader:
             while first < end:
                 low = max(first, end - _CHUNK)
                 if reader.position != low:
@@ -186,11 +187,3 @@ def _span(reader: PartitionReader, low: int, high: int, deadline: float) -> Iter
         for message in reader.poll(min(_BATCH, high - low), min(_POLL_S, left)):
             if message.offset < high:
                 yield message
-
-
-def _outcome(message: Message, where: str) -> Outcome:
-    try:
-        return outcome_value(log_pb2.Outcome.FromString(message.value))
-    except DecodeError as error:
-        hint = "something else than a committer writes there"
-        raise DamagedError(f"this is no Outcome: {error}", where=where, hint=hint) from error

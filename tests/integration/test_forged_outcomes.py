@@ -7,11 +7,14 @@ Promises: signed-outcomes, no-outcome-stops-nobody (docs/operations.md).
 
 from __future__ import annotations
 
+import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
 
+from lakefold.cli import run
 from lakefold_committer.daemon import Committer
 from lakefold_committer.metrics import Metrics
 from lakefold_log.answers import outcome_message
@@ -19,6 +22,7 @@ from lakefold_log.consumer import PartitionReader
 from lakefold_log.last_report import answered_since
 from lakefold_log.news import VersionNews
 from lakefold_log.topics import describe
+from lakefold_table.dropped import read_dropped
 from lakefold_table.entry import Committed, Outcome, Position
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, take
 from tests.integration.stage import Stage
@@ -56,6 +60,14 @@ def forged(stage: Stage, offset: int, version: int) -> bytes:
     position = Position(stage.log, offset, stage.own.topics.transactions)
     outcome = Outcome(position, stage.uri, Committed(version), "forged", table_id=stage.marks.table_id)
     return outcome_message(outcome).SerializeToString()
+
+
+def verb(stage: Stage, verb: str, *words: str) -> int:
+    """The exit code of a verb that is called for the table."""
+    topics = stage.own.topics
+    named = ["--bootstrap-servers", stage.bootstrap, "--transactions-topic", topics.transactions]
+    named += ["--outcomes-topic", topics.outcomes, "--dead-letters-topic", topics.dead_letters]
+    return run([verb, stage.uri, *words, "--json", *named, "--group", stage.own.group])
 
 
 def passed_over(metrics: Metrics) -> float:
@@ -102,6 +114,27 @@ def test_a_copy_of_a_signed_outcome_says_nothing_new(stage: Stage) -> None:
     stage.send(stage.batch(2))
     stage.fold()
     assert ids_in(stage.uri) == [1, 2]
+
+
+def test_a_table_that_is_gone_is_dropped_as_its_committers_reported_it(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(stage.own, forged(stage, 99, 10**9), key=stage.uri)
+    shutil.rmtree(stage.path)
+    assert verb(stage, "drop", "--yes") == 0
+    assert json.loads(capsys.readouterr().out)["version"] == 2
+    dropped = read_dropped(stage.uri, {})
+    assert dropped is not None
+    assert dropped.covers("", Position(stage.log, 1))
+    assert not dropped.covers("", Position(stage.log, 99))
+
+
+def test_explain_tells_what_committers_reported(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    batch = stage.batch(2)
+    stage.send(batch)
+    write(stage.own, *NO_OUTCOMES, forged(stage, 2, 2), key=stage.uri)
+    assert verb(stage, "explain", "2") == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "waiting"
 
 
 def test_a_report_is_counted_by_what_its_reporter_signed(bootstrap: str, topic_names: TopicNames) -> None:

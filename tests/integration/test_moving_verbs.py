@@ -45,9 +45,6 @@ class Verbs:
         named += ["--group", stage.own.group]
         out = io.StringIO()
         with redirect_stdout(out):
-            if verb == "drop":
-                # There is no group in what it asks.
-                named = named[:-2]
             code = run([verb, str(stage.path), "--json", *options, *named])
         assert code == fails, out.getvalue()
         return [json.loads(line) for line in out.getvalue().splitlines()]
