@@ -331,7 +331,7 @@ class Committer:
         And what is asked for single entries of the log.
         """
         options = self._options
-        content = LogContent(options.kafka, options.topics.transactions, log, group=options.group)
+        content = LogContent(options.kafka, options.topics.transactions, log)
         try:
             return *self._proven(admin, log, reporter, content), content
         except BaseException:
@@ -347,13 +347,13 @@ class Committer:
         witness = OutcomesWitness(options.kafka, admin, options.topics, log.partition, reporter.trust)
         known = replace(proofs, witness=witness, owner=reporter.owner)
         proofs = replace(known, outcomes_offset=lambda: reporter.outcomes_offset)
-        start, group = proofs.answered, options.group
+        start = proofs.answered
         answered: Sequence[int] = ()
         if proofs.read_back_from is not None:
             begin = proofs.read_back_from
             answered = answered_offsets(options.kafka, options.topics, log, start, begin, reporter.trust)
         on_hole = _accept_hole if accept else end_at_hole
-        reader = RepeatingReader(options.kafka, topic, log, start, group=group, on_hole=on_hole)
+        reader = RepeatingReader(options.kafka, topic, log, start, on_hole=on_hole)
         return reader, proofs, answered
 
     def _tables(self, proofs: Proofs) -> Tables:

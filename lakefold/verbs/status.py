@@ -6,6 +6,7 @@ import difflib
 import http
 import http.client
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -53,7 +54,7 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
     Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
     admin = Admin(KafkaConfig(settings.brokers(), settings.kafka), timeout_s=timeout)
     seen = overview(admin, settings.group)
-    _check_topic(settings, {view.topic for view in seen.partitions})
+    _check_topic(admin, settings, {view.topic for view in seen.partitions})
     waiting = [view for view in seen.partitions if view.topic == settings.transactions_topic]
     tables = [_looked_up(uri, settings) for uri in sorted(set(_tables(admin, waiting, settings)))]
     parked = parked_tables(settings.http_host, settings.http_port, timeout)
@@ -64,16 +65,22 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
         _show_parked(settings, parked)
 
 
-def _check_topic(settings: Settings, topics: set[str]) -> None:
+def _check_topic(admin: Admin, settings: Settings, topics: set[str]) -> None:
     """Raises `InvalidError` if the transactions topic is missing for another reason than that it is new.
 
     A committer makes all topics at once, so one that is missing beside another of them has a wrong name; and
-    so has one that was named on purpose.
+    so has one that was named on purpose. One that this user may not describe isn't listed either.
     """
+    from lakefold_log.topics import MissingTopicError, describe
+
     name = settings.transactions_topic
     others = {settings.outcomes_topic, settings.dead_letters_topic}
     usual = type(settings).model_fields["transactions_topic"].default
-    if name in topics or (name == usual and not others & topics):
+    if name in topics:
+        return
+    with suppress(MissingTopicError):
+        describe(admin, name)
+    if name == usual and not others & topics:
         return
     near = difflib.get_close_matches(name, topics, n=1)
     hint = (

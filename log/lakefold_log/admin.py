@@ -6,7 +6,6 @@ outside. Kafka has some 150 error codes; callers need to know which of four thin
 
 from __future__ import annotations
 
-import threading
 import time
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -18,10 +17,13 @@ from confluent_kafka.admin import AdminClient
 
 from lakefold_log.codes import Local
 from lakefold_log.connecting import Connecting
+from lakefold_log.rights import REFUSALS, hint, lacking
 from lakefold_table.errors import FencedError, InvalidError, LakefoldError, RetryError, StopError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from lakefold_log.rights import Right
 
 T = TypeVar("T")
 Option = str | int | float | bool
@@ -87,10 +89,7 @@ _REFUSED_FOR_GOOD = frozenset(
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
         KafkaError.ILLEGAL_SASL_STATE,
         KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        *REFUSALS,
     },
 )
 _NO_ANSWER = frozenset({Local.TIMED_OUT, Local.TRANSPORT, Local.ALL_BROKERS_DOWN})
@@ -98,6 +97,11 @@ _BROKER_HINT = (
     "see that a broker runs there (`lakefold up` starts a local one), and that it speaks what "
     "security.protocol says"
 )
+NO_GROUP = "lakefold-reader"
+"""What consumers name as their group if they are in none, since the client library makes none without a name.
+
+The library asks for the group's coordinator all the same. A refusal of that is of no importance.
+"""
 # How long an answer may take before it is asked why, and how often then.
 _LISTEN_S = 0.1
 
@@ -132,12 +136,18 @@ class KafkaConfig:
         return {**_DEFAULTS, **(tuned or {}), **self.options, **servers, **fixed}
 
 
-def error_of(error: KafkaError, doing: str, where: str = "") -> LakefoldError:
+def error_of(
+    error: KafkaError, doing: str, where: str = "", *, rights: Sequence[Right] = ()
+) -> LakefoldError:
     """What the caller must do about a Kafka error that came up while `doing` something.
 
     A fenced or otherwise fatal client must stop; what the broker refuses for good is invalid; everything else
-    may pass, so that an unknown code is never taken for a refusal.
+    may pass, so that an unknown code is never taken for a refusal. `rights`: those that `doing` needs; the
+    error names the one that lacks.
     """
+    if lacks := lacking(error.code(), rights):
+        text = f"{doing}: this user lacks the right {' or '.join(map(str, lacks))} ({error.name()})"
+        return InvalidError(text, where=where, hint=hint(lacks))
     text = f"{doing}: {error.str()} ({error.name()})"
     if error.code() in _FENCED:
         return FencedError(
@@ -161,12 +171,15 @@ def kafka_error(caught: KafkaException) -> KafkaError:
 
 
 @contextmanager
-def kafka_errors(doing: str, where: str = "") -> Iterator[None]:
-    """Turn the client library's exceptions into Lakefold's; `where` names brokers, a topic or a position."""
+def kafka_errors(doing: str, where: str = "", *, rights: Sequence[Right] = ()) -> Iterator[None]:
+    """Turn the client library's exceptions into Lakefold's; `where` names brokers, a topic or a position.
+
+    `rights`: see `error_of`.
+    """
     try:
         yield
     except KafkaException as caught:
-        raise error_of(kafka_error(caught), doing, where) from caught
+        raise error_of(kafka_error(caught), doing, where, rights=rights) from caught
 
 
 @contextmanager
@@ -193,12 +206,13 @@ class Admin:
         with client_set_up(config.bootstrap_servers):
             # The answers carry the errors; librdkafka's own lines on stderr would only repeat them.
             self.client = AdminClient(config.client(fixed={"log_level": 0}))
-        self._consumers: dict[bool, Consumer] = {}
-        self._lock = threading.Lock()
 
-    def answer(self, future: Future[T], doing: str, where: str = "") -> T:
-        """Wait for one of the client's futures, no longer than the question itself may take."""
-        with kafka_errors(doing, where or self.config.bootstrap_servers):
+    def answer(self, future: Future[T], doing: str, *, rights: Sequence[Right] = ()) -> T:
+        """Wait for one of the client's futures, no longer than the question itself may take.
+
+        `rights`: see `error_of`.
+        """
+        with kafka_errors(doing, self.config.bootstrap_servers, rights=rights):
             return self.result(future, doing)
 
     def result(self, future: Future[T], doing: str) -> T:
@@ -226,36 +240,28 @@ class Admin:
         return found
 
     def ask_as_consumer(self, ask: Callable[[Consumer], T], doing: str, *, read_committed: bool) -> T:
-        """Put a question that only a consumer can put, through one that is kept for this isolation.
+        """Put questions that only a consumer can put, through one that lives no longer.
 
-        `ask` blocks for `timeout_s` at most. Raises as `result` does.
+        Such questions are rare; a consumer that is kept holds sockets and threads, and remembers leaders that
+        are none any more. `ask` blocks for `timeout_s` with each of its questions at most. Raises as `result`
+        does.
         """
         if not self._was_answered:
             # It is this question that finds out whether anybody ever will answer.
             self.result(self.client.describe_cluster(request_timeout=self.timeout_s), doing)
-        consumer = self._consumer(read_committed=read_committed)
+        isolation = "read_committed" if read_committed else "read_uncommitted"
+        fixed: dict[str, Option] = {"group.id": NO_GROUP, "isolation.level": isolation}
+        fixed |= {"enable.auto.commit": False, "log_level": 0}
+        with client_set_up(self.config.bootstrap_servers):
+            consumer = Consumer(self.config.client(fixed=fixed))
         try:
             return ask(consumer)
         except KafkaException as caught:
-            self.forget_consumers()
             if kafka_error(caught).code() in _NO_ANSWER:
                 raise self.no_answer(doing) from caught
             raise
-
-    def forget_consumers(self) -> None:
-        """Let the next question go through a new consumer, which remembers no leader of before."""
-        with self._lock:
-            self._consumers.clear()
-
-    def _consumer(self, *, read_committed: bool) -> Consumer:
-        isolation = "read_committed" if read_committed else "read_uncommitted"
-        fixed: dict[str, Option] = {"group.id": "lakefold", "isolation.level": isolation}
-        fixed |= {"enable.auto.commit": False, "log_level": 0}
-        with self._lock:
-            if read_committed not in self._consumers:
-                with client_set_up(self.config.bootstrap_servers):
-                    self._consumers[read_committed] = Consumer(self.config.client(fixed=fixed))
-            return self._consumers[read_committed]
+        finally:
+            consumer.close()
 
     def no_answer(self, doing: str, connecting: Connecting | None = None) -> RetryError:
         """The error where no broker answered in time."""

@@ -47,12 +47,11 @@ class RepeatingReader(PartitionReader):
         log: LogId,
         start_offset: int,
         *,
-        group: str = "lakefold",
         on_hole: Callable[[GapError], None] = end_at_hole,
     ) -> None:
-        super().__init__(config, topic, log, start_offset, group=group, verify=Verify.LATER, on_hole=on_hole)
+        super().__init__(config, topic, log, start_offset, verify=Verify.LATER, on_hole=on_hole)
         self._make_another: Callable[[int], PartitionReader] = lambda offset: PartitionReader(
-            config, topic, log, offset, group=group, verify=Verify.FIRST
+            config, topic, log, offset, verify=Verify.FIRST
         )
         self._again: PartitionReader | None = None
 

@@ -118,10 +118,10 @@ class LogContent:
     Raises `GapError` if the topic is not the one that `log` names, `RetryError` if no broker answers in time.
     """
 
-    def __init__(self, config: KafkaConfig, topic: str, log: LogId, *, group: str = "lakefold") -> None:
+    def __init__(self, config: KafkaConfig, topic: str, log: LogId) -> None:
         self._config = replace(config, options={**_FEW, **config.options})
         self._admin = Admin(config)
-        self._topic, self._log, self._group = topic, log, group
+        self._topic, self._log = topic, log
         self._reader: PartitionReader | None = None
         self._in_use = threading.Lock()
 
@@ -160,7 +160,7 @@ class LogContent:
         reader = self._reader
         if reader is None:
             reader = self._reader = PartitionReader(
-                self._config, self._topic, self._log, offset, group=self._group, verify=Verify.FIRST
+                self._config, self._topic, self._log, offset, verify=Verify.FIRST
             )
         elif reader.position != offset:
             reader.seek(offset)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError
 
 from lakefold_log.admin import client_set_up, error_of, kafka_errors
 from lakefold_log.questions import checked_commits
+from lakefold_log.rights import on_group, on_topics
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from lakefold_log.admin import Admin, Option
 
 _PAUSE_S: Final = 0.02
+# A group that is refused gives no answer, only an event of the client: so the first questions are short.
+_FIRST_S: Final = 0.25
 
 
 def committed(
@@ -34,8 +37,24 @@ def committed(
     An offset of `OFFSET_INVALID` means that there is none. A place may carry an `error` of its own, which
     passes while a Kafka transaction commits that offset. Joins no group; waits for the group's coordinator as
     long as one of `admin`'s questions may take. `stable` waits for such a transaction, without it the offset
-    is the one from before. Raises `RetryError` where that is too short or no broker answers.
+    is the one from before. Raises `RetryError` if that is too short or no broker answers, `InvalidError` if
+    the ACLs refuse.
     """
+    return _asked(admin, group, places, stable=stable, settled=False)
+
+
+def settled(admin: Admin, group: str, places: Sequence[TopicPartition]) -> list[TopicPartition]:
+    """As `committed`, once no Kafka transaction holds an offset back: no place carries an error.
+
+    Brokers answer a report's commit a moment before they settle it. Raises `RetryError` if that takes longer
+    than one of `admin`'s questions may, `InvalidError` if the ACLs refuse.
+    """
+    return _asked(admin, group, places, stable=True, settled=True)
+
+
+def _asked(
+    admin: Admin, group: str, places: Sequence[TopicPartition], *, stable: bool, settled: bool
+) -> list[TopicPartition]:
     if not places:
         return []
     where = admin.config.bootstrap_servers
@@ -46,35 +65,45 @@ def committed(
     with client_set_up(where):
         consumer = Consumer(admin.config.client(fixed=fixed))
     deadline = time.monotonic() + admin.timeout_s
+    patience = min(_FIRST_S, admin.timeout_s)
     try:
         while True:
             try:
-                with kafka_errors(f"read the offsets of group {group}", where):
-                    found = list(consumer.committed(list(places), timeout=admin.timeout_s))
-                    checked_commits(places, found)
-                    return found
+                found = _answer(consumer, group, places, patience, where)
+                if settled:
+                    _check_settled(group, found)
             except RetryError:
                 if time.monotonic() >= deadline:
                     raise
-            time.sleep(_PAUSE_S)
+            else:
+                return found
+            _check_allowed(consumer, group, where)
+            patience = min(2 * patience, max(deadline - time.monotonic(), _FIRST_S))
     finally:
         consumer.close()
 
 
-def settled(admin: Admin, group: str, places: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """As `committed`, once no Kafka transaction holds an offset back: no place carries an error.
+def _answer(
+    consumer: Consumer, group: str, places: Sequence[TopicPartition], timeout_s: float, where: str
+) -> list[TopicPartition]:
+    with kafka_errors(f"read the offsets of group {group}", where):
+        found = list(consumer.committed(list(places), timeout=timeout_s))
+    checked_commits(places, found)
+    return found
 
-    Brokers answer a report's commit a moment before they settle it. Raises `RetryError` if that takes longer
-    than one of `admin`'s questions may, `InvalidError` if the ACLs refuse.
-    """
-    deadline = time.monotonic() + admin.timeout_s
-    while True:
-        found = committed(admin, group, places)
-        failed = next((one for one in found if one.error is not None), None)
-        if failed is None or failed.error is None:
-            return found
-        where = f"{failed.topic}/{failed.partition}"
-        error = error_of(failed.error, f"read the offset of group {group}", where)
-        if not isinstance(error, RetryError) or time.monotonic() >= deadline:
-            raise error
-        time.sleep(_PAUSE_S)
+
+def _check_settled(group: str, found: Sequence[TopicPartition]) -> None:
+    for place in found:
+        if place.error is not None:
+            where = f"{place.topic}/{place.partition}"
+            rights = (*on_group("Describe", group), *on_topics("Describe", place.topic))
+            raise error_of(place.error, f"read the offset of group {group}", where, rights=rights)
+
+
+def _check_allowed(consumer: Consumer, group: str, where: str) -> None:
+    """Raises `InvalidError` if the brokers refuse to name the group's coordinator; else a short pause."""
+    event = consumer.poll(_PAUSE_S)
+    error = None if event is None else event.error()
+    if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        doing = f"read the offsets of group {group}"
+        raise error_of(error, doing, where, rights=on_group("Describe", group))

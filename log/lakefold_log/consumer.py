@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from lakefold_log.admin import Admin, client_set_up, error_of
+from lakefold_log.admin import NO_GROUP, Admin, client_set_up, error_of
 from lakefold_log.client_log import LOGGER
 from lakefold_log.codes import Local
 from lakefold_log.guard import ANOTHER_LOG, LateProof, TopicGuard
 from lakefold_log.holes import count_records
+from lakefold_log.rights import on_topics
 from lakefold_log.topics import NOT_YET, describe, watermarks
 from lakefold_table.entry import Position
 from lakefold_table.errors import GapError, RetryError, StopError
@@ -107,7 +108,7 @@ class PartitionReader:
     back to it; `RetryError` where no broker answers; `MissingTopicError` where there is no topic.
     """
 
-    def __init__(  # noqa: PLR0913 - options by name
+    def __init__(
         self,
         config: KafkaConfig,
         topic: str,
@@ -115,7 +116,6 @@ class PartitionReader:
         start_offset: int,
         *,
         isolation: str = "read_committed",
-        group: str = "lakefold",
         verify_every_s: float = 5.0,
         verify: Verify = Verify.NEVER,
         on_hole: Callable[[GapError], None] | None = None,
@@ -138,7 +138,7 @@ class PartitionReader:
         self._failure: LakefoldError | None = None
         self._prove_topic()
         self._prove_offset(start_offset)
-        self._consumer = self._make(config, group)
+        self._consumer = self._make(config)
         self._assign(start_offset)
 
     @property
@@ -264,9 +264,9 @@ class PartitionReader:
     ) -> None:
         self.close()
 
-    def _make(self, config: KafkaConfig, group: str) -> Consumer:
+    def _make(self, config: KafkaConfig) -> Consumer:
         fixed: dict[str, Option] = {
-            "group.id": group,
+            "group.id": NO_GROUP,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
@@ -360,6 +360,9 @@ class PartitionReader:
             self.position = self.position if offset is None else max(offset, self.position)
         elif code in _LOST_PLACE:
             self._lost_place = True
+        elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            # This reader is in no group.
+            return
         elif code == Local.BAD_COMPRESSION:
             self._failure = StopError(
                 f"messages can't be unpacked: {error.str()}",
@@ -370,7 +373,8 @@ class PartitionReader:
         else:
             self.last_error = error.str()
             self._guard.hurry()
-            known = error_of(error, "read the log", str(Position(self.log, self.position, self.topic)))
+            where = str(Position(self.log, self.position, self.topic))
+            known = error_of(error, "read the log", where, rights=on_topics("Read", self.topic))
             if not isinstance(known, RetryError) and code not in NOT_YET:
                 self._failure = known
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lakefold_log.envelope import Decoded
 
 _BATCH: Final = 500
-_GROUP: Final = "lakefold-waiter"
 # Past the last message a poll waits for all of its time, even where only a marker was left to read.
 _POLL_S: Final = 0.05
 _OURS: Final = "lakefold."
@@ -123,7 +122,7 @@ def read_letters(config: KafkaConfig, topic: str, *, timeout_s: float) -> Iterat
         start, end = watermarks(admin, topic, partition)
         if start < end:
             log = found.log_id(partition)
-            with PartitionReader(config, topic, log, start, group=_GROUP) as reader:
+            with PartitionReader(config, topic, log, start) as reader:
                 yield from _letters(reader, end, timeout_s)
 
 

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 
 from lakefold_log.admin import error_of, kafka_error
 from lakefold_log.questions import UnknownAnswerError, ask_for_topic, topic_answer
+from lakefold_log.rights import on_topics
 from lakefold_log.topics import NO_TOPIC
 from lakefold_table.errors import GapError, RetryError
 
@@ -114,7 +115,8 @@ class TopicGuard:
             self.answering = error.code() in NO_TOPIC
             if self.answering:
                 return self._missing()
-            return error_of(error, f"check the topic {self._topic}", self._topic)
+            rights = on_topics("Describe", self._topic)
+            return error_of(error, f"check the topic {self._topic}", self._topic, rights=rights)
         self.answering, self._missing_since = True, None
         if found != self._log.topic_id:
             message = f"the topic was made again: its id is {found}, it was {self._log.topic_id}"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Consumer, TopicPartition
 
-from lakefold_log.admin import client_set_up
+from lakefold_log.admin import NO_GROUP, client_set_up
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S: Final = 15.0
 _POLL_S: Final = 0.05
-_GROUP: Final = "lakefold-holes"
 _FIXED: Final[dict[str, Option]] = {
-    "group.id": _GROUP,
+    "group.id": NO_GROUP,
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
@@ -60,7 +59,7 @@ def count_records(config: KafkaConfig, topic: str, partition: int, start: int, e
     """
     fetches = _Fetches(topic, partition, start)
     # Of this count alone: one by name would be every count's.
-    logger = logging.Logger(_GROUP, logging.DEBUG)  # noqa: LOG001 - registered nowhere, gone with this count
+    logger = logging.Logger("lakefold_log.holes", logging.DEBUG)  # noqa: LOG001 - registered nowhere, gone with this count
     logger.addHandler(fetches)
     deadline = time.monotonic() + _TIMEOUT_S
     with client_set_up(config.bootstrap_servers):

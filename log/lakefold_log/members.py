@@ -20,6 +20,7 @@ from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 from lakefold_log.admin import Admin, client_set_up, error_of
 from lakefold_log.client_log import LOGGER
 from lakefold_log.guard import TopicGuard
+from lakefold_log.rights import on_group, on_topics
 from lakefold_log.topics import NOT_YET
 from lakefold_table.errors import InvalidError
 
@@ -149,7 +150,8 @@ class Membership:
     def _note(self, error: KafkaError) -> None:
         """An event of the client: most pass by themselves, and the guard tells of a topic that is gone."""
         self._guard.hurry()
-        known = error_of(error, "share the partitions", self.group)
+        rights = (*on_group("Read", self.group), *on_topics("Describe", self._topic))
+        known = error_of(error, "share the partitions", self.group, rights=rights)
         if isinstance(known, InvalidError) and error.code() not in NOT_YET:
             self._failure = known
 

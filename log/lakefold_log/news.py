@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lakefold_log.topics import Topics
 
 _BATCH: Final = 1000
-_LISTENERS: Final = "lakefold-listener"
 
 
 class VersionNews:
@@ -50,7 +49,7 @@ class VersionNews:
         log = describe(admin, topics.outcomes).log_id(partition)
         end = watermarks(admin, topics.outcomes, partition).end
         self._key, self._branch = table.encode(), branch
-        self._reader = PartitionReader(config, topics.outcomes, log, end, group=_LISTENERS)
+        self._reader = PartitionReader(config, topics.outcomes, log, end)
 
     @property
     def connected(self) -> bool:

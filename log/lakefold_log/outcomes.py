@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Outcome, Position
 
 _BATCH: Final = 1000
-_WAITERS: Final = "lakefold-waiter"
 # Answers to others' proposals for the table are kept too: they may be waited for next.
 _KEPT: Final = 10_000
 _FAR_BEHIND: Final = 1000
@@ -57,7 +56,7 @@ class OutcomeWaiter:
         end = watermarks(admin, topics.outcomes, partition).end
         self._key = table.encode()
         self._where = f"{topics.outcomes}/{partition}"
-        self._reader = PartitionReader(config, topics.outcomes, log, end, group=_WAITERS)
+        self._reader = PartitionReader(config, topics.outcomes, log, end)
         self._known: OrderedDict[Position, Outcome] = OrderedDict()
 
     def stand(self) -> None:
@@ -148,7 +147,7 @@ def _read(
     log = describe(Admin(config), topics.outcomes).log_id(partition)
     keys = None if tables is None else {table.encode() for table in tables}
     hurried = replace(config, options={**_HURRIED, **config.options})
-    with PartitionReader(hurried, topics.outcomes, log, from_offset, group=_WAITERS) as reader:
+    with PartitionReader(hurried, topics.outcomes, log, from_offset) as reader:
         end = reader.end_offset()
         deadline = time.monotonic() + timeout_s
         while reader.position < end:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from lakefold_log.admin import kafka_errors
+from lakefold_log.admin import NO_GROUP, error_of, kafka_errors
+from lakefold_log.codes import Local
 from lakefold_log.committed import settled
 from lakefold_log.questions import cluster_metadata, offset_ranges
+from lakefold_log.rights import on_topics
+from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,9 +78,12 @@ def overview(admin: Admin, group: str) -> Overview:
 
 
 def recent_keys(admin: Admin, partitions: Iterable[PartitionView]) -> set[str]:
-    """Give the keys (table URIs) of the last some hundred messages of each partition."""
+    """Give the keys (table URIs) of the last some hundred messages of each partition.
+
+    Raises `InvalidError` if the ACLs don't allow to read them. What can't be read in time is left out.
+    """
     keys: set[str] = set()
-    fixed: dict[str, Option] = {"group.id": "lakefold-overview", "enable.auto.commit": False}
+    fixed: dict[str, Option] = {"group.id": NO_GROUP, "enable.auto.commit": False}
     fixed |= {"enable.partition.eof": True, "log_level": 0}
     with kafka_errors("read recent keys", admin.config.bootstrap_servers):
         consumer = Consumer(admin.config.client(fixed=fixed))
@@ -91,10 +98,24 @@ def recent_keys(admin: Admin, partitions: Iterable[PartitionView]) -> set[str]:
 def _keys(consumer: Consumer, view: PartitionView, timeout_s: float) -> set[str]:
     consumer.assign([TopicPartition(view.topic, view.partition, max(view.low, view.high - _RECENT))])
     keys: set[str] = set()
-    while (message := consumer.poll(timeout_s)) is not None and message.error() is None:
+    deadline = time.monotonic() + timeout_s
+    while (left := deadline - time.monotonic()) > 0 and (message := consumer.poll(left)) is not None:
+        if (error := message.error()) is not None:
+            if error.code() == Local.PARTITION_EOF:
+                break
+            _check_allowed(error, view)
+            continue
         key, offset = message.key(), message.offset()
         if key is not None:
             keys.add(key.decode(errors="replace"))
         if offset is None or offset >= view.high - 1:
             break
     return keys
+
+
+def _check_allowed(error: KafkaError, view: PartitionView) -> None:
+    """Raises `InvalidError` if reading is refused. That the group is refused is no matter: there is none."""
+    rights = on_topics("Read", view.topic)
+    known = error_of(error, "read recent keys", f"{view.topic}/{view.partition}", rights=rights)
+    if isinstance(known, InvalidError) and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+        raise known

@@ -26,6 +26,7 @@ from lakefold_log.envelope import encode
 from lakefold_log.guard import TopicGuard
 from lakefold_log.partition import home_of
 from lakefold_log.questions import max_message_bytes
+from lakefold_log.rights import on_topics
 from lakefold_log.topics import describe
 from lakefold_log.tracing import sending
 from lakefold_table.entry import Position
@@ -244,7 +245,8 @@ class Proposer:
         if error.code() == Local.MSG_TIMED_OUT:
             message = f"the log did not take it within {self._timeout_s:g} s: {error.str()}"
             return RetryError(message, where=self.topic.name, hint=_AGAIN)
-        return error_of(error, "send a proposal", self.topic.name)
+        rights = on_topics("Write", self.topic.name)
+        return error_of(error, "send a proposal", self.topic.name, rights=rights)
 
 
 def _size_of(headers: Headers) -> int:

@@ -26,13 +26,14 @@ from confluent_kafka import (
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from lakefold_log.admin import error_of, kafka_errors
+from lakefold_log.rights import on_topics
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from concurrent.futures import Future
 
-    from confluent_kafka import Uuid
+    from confluent_kafka import Consumer, Uuid
     from confluent_kafka.admin import ClusterMetadata, NewTopic
     from confluent_kafka.admin import TopicDescription as RawDescription
 
@@ -74,13 +75,14 @@ def offset_ranges(
     asked = list(partitions)
     if not asked:
         return {}
-    try:
-        starts = _offsets(admin, asked, OFFSET_BEGINNING, read_committed=read_committed)
+
+    def ask(consumer: Consumer) -> tuple[dict[Partition, int], dict[Partition, int]]:
+        starts = _offsets(consumer, asked, OFFSET_BEGINNING, admin.timeout_s)
         # Asked for second: the log may grow in between, and it is never shorter than its start.
-        ends = _offsets(admin, asked, OFFSET_END, read_committed=read_committed)
-    finally:
-        # Such questions are rare, and a consumer that is kept for the next one holds sockets and threads.
-        admin.forget_consumers()
+        return starts, _offsets(consumer, asked, OFFSET_END, admin.timeout_s)
+
+    doing = f"ask for the offsets of {', '.join(f'{topic}/{partition}' for topic, partition in asked)}"
+    starts, ends = admin.ask_as_consumer(ask, doing, read_committed=read_committed)
     for (topic, partition), start in starts.items():
         end = ends[topic, partition]
         if not 0 <= start <= end:
@@ -90,18 +92,14 @@ def offset_ranges(
 
 
 def _offsets(
-    admin: Admin, partitions: Sequence[Partition], asked: int, *, read_committed: bool
+    consumer: Consumer, partitions: Sequence[Partition], asked: int, timeout_s: float
 ) -> dict[Partition, int]:
     """The first offset of each partition (`OFFSET_BEGINNING`), or where it ends (`OFFSET_END`).
 
     Kafka's protocol takes both as times. What is no answer is left as it was asked: below 0.
     """
     places = [TopicPartition(topic, partition, asked) for topic, partition in partitions]
-    found = admin.ask_as_consumer(
-        lambda consumer: consumer.offsets_for_times(places, timeout=admin.timeout_s),
-        f"ask for the offsets of {', '.join(f'{topic}/{partition}' for topic, partition in partitions)}",
-        read_committed=read_committed,
-    )
+    found = consumer.offsets_for_times(places, timeout=timeout_s)
     for place in found:
         if place.error is not None:
             raise KafkaException(place.error)
@@ -142,7 +140,8 @@ def settings_of(admin: Admin, name: str) -> dict[str, str]:
     """
     resource = ConfigResource(ResourceType.TOPIC, name)
     future = admin.client.describe_configs([resource], request_timeout=admin.timeout_s)[resource]
-    answer = admin.answer(future, f"read the settings of topic {name}")
+    rights = on_topics("DescribeConfigs", name)
+    answer = admin.answer(future, f"read the settings of topic {name}", rights=rights)
     found = {key: entry.value for key, entry in answer.items() if entry.value is not None}
     if not found:
         raise UnknownAnswerError("the client library gives no setting of the topic", where=name, hint=_HINT)
@@ -172,7 +171,7 @@ def cluster_metadata(admin: Admin, topic: str | None = None) -> ClusterMetadata:
     for name, each in found.topics.items():
         error = each.error
         if error is not None:
-            raise error_of(error, f"list topic {name}", name)
+            raise error_of(error, f"list topic {name}", name, rights=on_topics("Describe", name))
         if not each.partitions:
             raise UnknownAnswerError("the client library names no partition", where=name, hint=_HINT)
     return found

@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from lakefold_log.admin import client_set_up, error_of, kafka_error
 from lakefold_log.client_log import LOGGER
+from lakefold_log.rights import REFUSALS, on_group, on_topics, on_transactional_id
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
@@ -62,13 +63,17 @@ class Session:
 
     Making one fences the one before it and settles its transaction. Calls raise `RetryError` where something
     could not be done by the deadline or Kafka aborted the transaction, `StopError` where this session is
-    fenced, `InvalidError` where the ACLs refuse. `where` is named in messages.
+    fenced, `InvalidError` where the ACLs refuse, which names the right that lacks. `where` is named in
+    messages.
     """
 
     def __init__(self, config: KafkaConfig, name: str, group: str, where: str, deadline: float) -> None:
         self.usable = True
         self._where = where
         self._deadline = deadline
+        self._rights = (*on_transactional_id(name), *on_group("Read", group))
+        # The topics of the transaction, and why a message to one of them was refused.
+        self._topics: dict[str, KafkaError | None] = {}
         patience = max(_GRACE_S, min(_REQUEST_S, deadline - time.monotonic()))
         tuned: dict[str, Option] = {**_TUNED, "socket.timeout.ms": int(patience * 1000)}
         with client_set_up(config.bootstrap_servers):
@@ -82,6 +87,7 @@ class Session:
     def begin(self, deadline: float) -> None:
         """Begin a transaction, whose steps may take until `deadline` (`time.monotonic`)."""
         self._deadline = deadline
+        self._topics.clear()
         self._call(lambda _: self._producer.begin_transaction(), "begin")
 
     def send(
@@ -95,11 +101,14 @@ class Session:
         on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
         """Hand a message to the client, waiting where its queue is full; `commit` makes sure of it."""
+        heard = on_delivery
+        if topic not in self._topics:
+            # All messages to a topic are refused, or none: it is enough to hear of the first.
+            self._topics[topic] = None
+            heard = partial(self._on_first, topic, on_delivery)
         while True:
             try:
-                self._producer.produce(
-                    topic, value, key, partition, on_delivery=on_delivery, headers=list(headers)
-                )
+                self._producer.produce(topic, value, key, partition, on_delivery=heard, headers=list(headers))
             except BufferError as caught:
                 if time.monotonic() >= self._deadline:
                     self.usable = False
@@ -130,6 +139,17 @@ class Session:
             # A fenced producer raises here what it has raised before.
             self._producer.purge()
             self._producer.poll(0)
+
+    def _on_first(
+        self,
+        topic: str,
+        on_delivery: Callable[[KafkaError | None, Message], None] | None,
+        error: KafkaError | None,
+        message: Message,
+    ) -> None:
+        self._topics[topic] = error
+        if on_delivery is not None:
+            on_delivery(error, message)
 
     def _bounded(self, place: TopicPartition, left: float) -> None:
         """The one call that may ignore its time-out: made by a thread that can be left behind."""
@@ -174,13 +194,26 @@ class Session:
     def _given_up(self, error: KafkaError, doing: str) -> LakefoldError:
         """What to raise for an error that ended a step; a transaction that can't go on is aborted first."""
         self.usable = False
+        refusal = self._refusal(error, doing)
         if error.txn_requires_abort() and not error.fatal():
             with suppress(KafkaException):
                 self._producer.abort_transaction(max(self._deadline - time.monotonic(), _LEAST_WAIT_S))
                 self.usable = True
             text = f"{doing}: Kafka aborted the transaction: {error.str()} ({error.name()})"
-            return RetryError(text, where=self._where, hint="nothing of it is visible; try again")
-        return error_of(error, doing, self._where)
+            return refusal or RetryError(text, where=self._where, hint="nothing of it is visible; try again")
+        return refusal or error_of(error, doing, self._where)
+
+    def _refusal(self, error: KafkaError, doing: str) -> LakefoldError | None:
+        """The error if the brokers refused the step for a right that lacks.
+
+        That a topic was refused is known from its messages; the step says only that some failed.
+        """
+        heard = {topic: each for topic, each in self._topics.items() if each is not None}
+        refused = {topic: each for topic, each in heard.items() if each.code() in REFUSALS}
+        if not refused and error.code() not in REFUSALS:
+            return None
+        rights = (*self._rights, *on_topics("Write", *(refused or self._topics)))
+        return error_of(next(iter(refused.values()), error), doing, self._where, rights=rights)
 
 
 def _membership(config: KafkaConfig, group: str) -> object:

@@ -26,6 +26,7 @@ from lakefold_log.questions import (
     offset_ranges,
     topic_answer,
 )
+from lakefold_log.rights import on_topics
 from lakefold_table.entry import LogId
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
 
@@ -124,7 +125,13 @@ def watermarks(
     asked = (name, partition)
 
     def once() -> Watermarks:
-        return offset_ranges(admin, [asked], read_committed=read_committed)[asked]
+        try:
+            return offset_ranges(admin, [asked], read_committed=read_committed)[asked]
+        except KafkaException as caught:
+            if kafka_error(caught).code() == Local.UNKNOWN_PARTITION:
+                # So is each one of a topic that the ACLs hide: this question is told of a refusal.
+                admin.result(ask_for_topic(admin, name), f"describe topic {name}")
+            raise
 
     return _patiently(admin, once, f"ask for the offsets of {name}/{partition}", name, wait_s)
 
@@ -168,7 +175,8 @@ def _create(admin: Admin, topic: NewTopic) -> None:
         except KafkaException as caught:
             error = kafka_error(caught)
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise error_of(error, f"create topic {topic.topic}", topic.topic) from caught
+                rights = on_topics("Create", topic.topic)
+                raise error_of(error, f"create topic {topic.topic}", topic.topic, rights=rights) from caught
 
 
 def _patiently(admin: Admin, ask: Callable[[], T], doing: str, name: str, wait_s: float) -> T:
@@ -183,7 +191,7 @@ def _patiently(admin: Admin, ask: Callable[[], T], doing: str, name: str, wait_s
         except KafkaException as caught:
             error = kafka_error(caught)
             if error.code() not in _STALE:
-                raise error_of(error, doing, name) from caught
+                raise error_of(error, doing, name, rights=on_topics("Describe", name)) from caught
             if time.monotonic() >= deadline:
                 if error.code() in NO_TOPIC:
                     raise MissingTopicError(
