@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+import structlog
 from pydantic_core import PydanticUndefined
 
 from lakefold.masking import is_secret
@@ -47,6 +48,8 @@ _TYPES: Final[dict[Any, str]] = {
 }
 
 Result = TypeVar("Result")
+
+LOG = structlog.get_logger("lakefold")
 
 
 def settings_options(*names: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
@@ -120,18 +123,18 @@ def examples(*lines: str) -> str:
 
 
 def _warn_of_secrets(flags: dict[str, object]) -> None:
-    """Say on stderr that a secret was given as a flag, where each user of the machine can see it."""
+    """Log that a secret was given as a flag, where each user of the machine can see it."""
     for setting in TABLES.keys() & flags.keys():
         given = flags[setting]
         for text in given if isinstance(given, tuple) else ():
             option = str(text).partition("=")[0].strip()
             if is_secret(option):
-                flag = _SINGULAR.get(setting, f"--{setting}")
-                click.echo(
-                    f"Warning: {flag} {option}=… shows in the process list and the shell's history: set "
-                    f"{variable_of(setting, option)}, or the option in the table [{setting}] of the --config "
-                    "file",
-                    err=True,
+                LOG.warning(
+                    "a secret given as a flag shows in the process list and the shell's history",
+                    flag=_SINGULAR.get(setting, f"--{setting}"),
+                    option=option,
+                    hint=f"set {variable_of(setting, option)}, or the option in the table [{setting}] of the "
+                    "--config file",
                 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING
 
@@ -147,6 +148,15 @@ def test_a_secret_given_as_a_flag_is_warned_of_with_the_variable_to_set(
     assert SECRET not in out + err
     assert ("process list" in err) == bool(variable)
     assert variable in err
+
+
+def test_the_warning_of_a_secret_is_a_line_of_the_log_like_any_other(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["--log-format", "json", *PRINT, "--kafka", f"sasl.password={SECRET}"]) == 0
+    (line,) = map(json.loads, capfd.readouterr().err.splitlines())
+    assert (line["level"], line["flag"], line["option"]) == ("warning", "--kafka", "sasl.password")
+    assert "LAKEFOLD_KAFKA__SASL_PASSWORD" in line["hint"]
 
 
 def test_the_variable_that_a_warning_names_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
