@@ -1,12 +1,13 @@
 """Sends refused proposals again: which of them, where to, and what became of them this time.
 
-A proposal keeps its key, so one that got into the table meanwhile is answered as Duplicate. Several letters
-of one proposal mean that it was refused several times; it is sent once.
+A proposal keeps its key, so one that got into the table meanwhile is answered as Duplicate. For proposals
+without app id that holds for the newest few only, so the topics are asked whether they were sent again.
+Several letters of one proposal mean that it was refused several times; it is sent once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from lakefold.binding import bound_partition
@@ -76,6 +77,34 @@ def pick(letters: Iterable[Letter], chosen: Sequence[str]) -> list[Letter]:
                 hint += "; where the topic was made again, --table and --all send what stood there before too"
             raise SettingError(message, where=f"--offset {text}", hint=hint)
     return list(found.values())
+
+
+def checked(
+    letters: Sequence[Letter],
+    config: KafkaConfig,
+    topics: Topics,
+    storage_options: Mapping[str, str],
+    *,
+    group: str,
+    timeout_s: float,
+) -> list[Letter]:
+    """The letters, in their order; those that must not be sent, as another copy was, have an obstacle.
+
+    `group`: the committers', whose outcomes count. Raises `RetryError` if the brokers give nothing for
+    `timeout_s` seconds.
+    """
+    from lakefold_log.resent import sent_since
+
+    since: dict[Position, str] = {}
+    for table in dict.fromkeys(letter.table for letter in letters if not letter.obstacle):
+        mine = [letter for letter in letters if letter.table == table and not letter.obstacle]
+        try:
+            partition = bound_partition(table, storage_options)
+        except InvalidError:
+            # Nothing is sent for a table that can't be opened: `send_again` says why.
+            continue
+        since |= sent_since(config, topics, mine, partition, group=group, timeout_s=timeout_s)
+    return [replace(letter, sent_since=since.get(letter.place, "")) for letter in letters]
 
 
 def send_again(

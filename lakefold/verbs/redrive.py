@@ -37,7 +37,7 @@ PATIENCE_S = 30.0
         "lakefold redrive --table /data/flights --all",
     )
 )
-@settings_options(*KAFKA, *TOPICS, *STORE)
+@settings_options(*KAFKA, *TOPICS, "group", *STORE)
 @click.option("--table", metavar="TABLE", help="Only the dead letters of this table.")
 @click.option(
     "--offset",
@@ -72,17 +72,17 @@ def command(
     """List the dead letters: the proposals that were refused, where they stood and why.
 
     With --offset or --all they are sent again as they are, under their own keys, to the end of their table's
-    partition; of several letters of one proposal the newest is sent. One that is in the table by now changes
-    nothing: it is answered as Duplicate, or, if it has no app id and 256 others of that kind came since, as
-    Invalid, because its data files are in the table. Only one without app id whose fragments have all left
-    the table since (deleted, overwritten, compacted) is folded again: don't send those twice. The letters
-    stay where they are; one that is refused again leaves another. Exit code 3 if one was refused again.
+    partition; of several letters of one proposal the newest is sent. One with an app id that is in the table
+    by now changes nothing: it is answered as Duplicate. One without app id is not sent if the topics show
+    that it was committed, or that it was sent again and no refusal of that is known; so repeated calls fold
+    no rows twice for as long as the topics hold what was sent and answered since. The letters stay where they
+    are; one that is refused again leaves another. Exit code 3 if one was refused again.
     """
     if dry_run and not (chosen or every):
         raise click.UsageError("--dry-run goes with --offset or --all; without them nothing is sent")
     if chosen and every:
         raise click.UsageError("give --offset or --all, not both")
-    from lakefold.redriving import pick, send_again
+    from lakefold.redriving import checked, pick, send_again
     from lakefold_log.admin import KafkaConfig
     from lakefold_log.dead_letters import read_letters
     from lakefold_log.topics import Topics
@@ -97,6 +97,8 @@ def command(
         _list(letters, as_json=as_json)
         return
     picked = pick(letters, chosen)
+    options, group = settings.storage_options, settings.group
+    picked = checked(picked, config, topics, options, group=group, timeout_s=PATIENCE_S)
     if dry_run:
         for letter in picked:
             _print_dry(letter, as_json=as_json)

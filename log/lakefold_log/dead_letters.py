@@ -66,7 +66,8 @@ class Letter:
 
     `place` is where the letter itself lies, `time_us` when it was put there (microseconds since 1970).
     `proposal` is what the message is. `left_out` tells the size in bytes of a message that was too large to
-    be kept; 0 where it is here. `headers` are those that the proposal came with.
+    be kept; 0 where it is here. `headers` are those that the proposal came with. `sent_since`: why another
+    copy of it keeps it from being sent again (`resent`), empty if nobody looked or nothing does.
     """
 
     place: Position
@@ -77,6 +78,7 @@ class Letter:
     proposal: Decoded
     left_out: int
     headers: Headers
+    sent_since: str = ""
 
     @property
     def table(self) -> str:
@@ -107,7 +109,7 @@ class Letter:
             and not self.proposal.envelope.HasField("claim")
         ):
             return "it has no key, so nothing would keep it from being folded twice"
-        return ""
+        return self.sent_since
 
 
 def read_letters(config: KafkaConfig, topic: str, *, timeout_s: float) -> Iterator[Letter]:

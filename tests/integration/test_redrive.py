@@ -9,8 +9,10 @@ import pytest
 
 from lakefold import cli
 from lakefold_log.admin import Admin, KafkaConfig
+from lakefold_log.outcomes import read_outcomes
 from lakefold_log.producer import Proposer
 from lakefold_log.topics import Topics, ensure_topics
+from lakefold_table.entry import Committed
 from lakefold_table.uri import canonical
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.raw import send_raw
@@ -126,6 +128,47 @@ def test_a_refused_one_is_listed_explained_and_sent_again(
     (told,) = documents(capsys, "explain", uri, "loader:1", *flags, *group)
     assert (told["state"], told["committed_in"]) == ("committed", int(versions[-1]))
     assert told["proposal"]["operation"] == "append"
+
+
+def test_what_has_no_app_id_is_never_folded_twice_however_often_all_are_sent_again(
+    bootstrap: str,
+    topic_names: TopicNames,
+    flags: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    uri = canonical(str(tmp_path / "table"))
+    flags = [*flags, "--group", topic_names.group]
+    claimed = keyless(uri, "claimed")
+    claimed.lance.transaction_properties["why"] = "x" * 2000
+    send(bootstrap, topic_names, keyless(uri, "early"))
+    with Proposer(KafkaConfig(bootstrap, {"message.max.bytes": 1000}), topics_of(topic_names)) as proposer:
+        proposer.send_wait(claimed)
+    fold_to_the_end(bootstrap, topic_names, tmp_path)
+
+    def again() -> list[str]:
+        """Why each was not sent, empty where it was."""
+        told = documents(capsys, "redrive", *flags, "--all", "--wait", "0")
+        return [one["obstacle"] for one in sorted(told, key=_offset)]
+
+    # Refused again: so there is a newer letter of each, which may be sent.
+    assert again() == ["", ""]
+    fold_to_the_end(bootstrap, topic_names, tmp_path)
+    send(bootstrap, topic_names, creation(uri))
+    assert again() == ["", ""]
+    waits = "it was sent again and no refusal of that is known"
+    assert [one.partition(":")[0] for one in again()] == [waits] * 2
+    dry = documents(capsys, "redrive", *flags, "--all", "--dry-run")
+    assert [one["would_send"] for one in dry] == [False, False]
+    fold_to_the_end(bootstrap, topic_names, tmp_path)
+    # A committer remembers the names of 256.
+    send(bootstrap, topic_names, *(keyless(uri, f"other-{number}") for number in range(300)))
+    fold_to_the_end(bootstrap, topic_names, tmp_path)
+    committed = [one.partition(":")[0] for one in again()]
+    assert committed == [f"it was committed in version {number}" for number in (2, 3)]
+    told = [one for _, one in read_outcomes(KafkaConfig(bootstrap), topics_of(topic_names), 0, 0)]
+    uuids = [one.uuid for one in told if isinstance(one.result, Committed)]
+    assert [uuids.count(name) for name in ("early", "claimed", "other-299")] == [1, 1, 1]
 
 
 def test_a_waiting_one_tells_how_many_stand_before_it(
