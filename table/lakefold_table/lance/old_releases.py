@@ -9,6 +9,7 @@ command that does it. Which releases those are was tried with tables of theirs (
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import InvalidError
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
     from lakefold_table.lance.state import LanceState
 
 LANCE = "lance"
+NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+"""How the name of a release begins; what follows is a pre-release of it."""
 TRUSTED_BITMAPS = (0, 8, 15)
 """Lance computes anew which fragments an index covers if an older release wrote the version."""
-COUNTED_ROWS = (0, 5, 0)
-"""Since this release every fragment says how many rows it has; earlier ones are looked at."""
+NAMELESS = (0,)
+"""Old releases (0.8.0 is one) didn't name themselves in a version. Some of them left out how many rows a
+fragment has, some wrote it wrongly, so Lance counts all of them anew."""
 LEGACY_FORMAT = "0.1"
 """How manifests name the version of data files before 2."""
 
@@ -29,14 +33,16 @@ LEGACY_FORMAT = "0.1"
 def check_up_to_date(state: LanceState, where: str = "") -> None:
     """Raises `InvalidError` if only Lance can bring the table up to date.
 
-    So it is if fragments don't say how many rows they have, or if an index may claim fragments that it
-    doesn't cover. Fragments are looked at only in a version that an old release wrote.
+    So it is if fragments may not say how many rows they have, or if an index may claim fragments that it
+    doesn't cover.
     """
     release = _release(state.head)
     if release is None or release >= TRUSTED_BITMAPS:
         return
-    if release < COUNTED_ROWS and any(not one.physical_rows for one in state.fragments):
-        raise _outdated("its fragments don't say how many rows they have", state, where)
+    if release == NAMELESS and state.fragments.count:
+        raise _outdated(
+            "its fragments don't say how many rows they have, or may say it wrongly", state, where
+        )
     if state.index_section:
         raise _outdated("its indices may claim rows that they don't cover", state, where)
 
@@ -48,13 +54,13 @@ def note_data_format(head: Manifest, *, legacy: bool) -> None:
 
 
 def _release(head: Manifest) -> tuple[int, ...] | None:
-    """The release of Lance that wrote the version, (0,) if none is named; None if another library did."""
+    """The release of Lance that wrote the version, or `NAMELESS`. Returns None if another library did."""
     if not head.HasField("writer_version"):
-        return (0,)
+        return NAMELESS
     if head.writer_version.library != LANCE:
         return None
-    parts = head.writer_version.version.split(".")
-    return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else (0,)
+    numbers = NUMBERS.match(head.writer_version.version)
+    return tuple(map(int, numbers.groups())) if numbers else (0, 0)
 
 
 def _outdated(what: str, state: LanceState, where: str) -> InvalidError:

@@ -7,6 +7,7 @@ kept in the repository, so that nobody needs those releases to run the tests.
 from __future__ import annotations
 
 import subprocess
+import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import Final
 from tests.clients.environments import python_of
 
 HERE: Final = Path(__file__).parent
-RELEASES: Final = ("0.3.19", "0.8.14", "0.10.18", "0.17.0", "0.36.0", "1.0.4", "13.0.0")
-"""The oldest that installs on Python 3.11, the last before index bitmaps could be trusted, and others."""
+RELEASES: Final = ("0.3.19", "0.8.0", "0.8.14", "0.8.15", "0.10.18", "0.17.0", "0.36.0", "1.0.4", "13.0.0")
+"""The oldest that installs on Python 3.11; one that counted rows and didn't name itself; the last one before
+index bitmaps could be trusted, and the first one since; others."""
 
 
 def archive(release: str) -> Path:
@@ -25,8 +27,8 @@ def archive(release: str) -> Path:
 
 
 def main() -> None:
-    """Make all of them."""
-    for release in RELEASES:
+    """Make all of them, or those that are named."""
+    for release in sys.argv[1:] or RELEASES:
         with tempfile.TemporaryDirectory() as folder:
             table = Path(folder) / "t.lance"
             python = python_of(f"pylance-{release}")

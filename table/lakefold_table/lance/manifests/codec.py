@@ -241,16 +241,10 @@ def _runs(
 def _manifest_offset(data: bytes, where: str) -> int:
     if len(data) < FOOTER.size + LENGTH.size:
         raise DamagedError(f"a manifest file of {len(data)} bytes is too short", where=where)
-    offset, major, minor, magic = FOOTER.unpack_from(data, len(data) - FOOTER.size)
+    # The numbers tell nothing: Lance wrote 0.1 up to 0.36 and 0.2 since, and looks at neither (tried).
+    offset, _, _, magic = FOOTER.unpack_from(data, len(data) - FOOTER.size)
     if magic != MAGIC:
         raise DamagedError("the file doesn't end with LANC: it is truncated or no manifest", where=where)
-    if major != MAJOR:
-        # Within 0 the minor number tells nothing: Lance wrote 1 up to 0.36 and 2 since, and reads any.
-        raise InvalidError(
-            f"the manifest's format is {major}.{minor}, this release knows {MAJOR}.x",
-            where=where,
-            hint="use a newer release",
-        )
     return int(offset)
 
 
