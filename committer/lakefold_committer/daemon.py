@@ -282,6 +282,7 @@ class Committer:
                 return
             reader, proofs, answered, content = begun
             with reader, content:
+                end = retry(reader.end_offset) if until_caught_up else None
                 committer = PartitionCommitter(
                     reader,
                     reporter,
@@ -299,7 +300,7 @@ class Committer:
                     "folding", partition=partition, topic=options.topics.transactions, offset=reader.position
                 )
                 try:
-                    committer.run(holding.stop, reader.end_offset() if until_caught_up else None)
+                    committer.run(holding.stop, end)
                 finally:
                     self._metrics.forget(partition)
 

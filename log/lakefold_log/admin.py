@@ -257,8 +257,9 @@ class Admin:
         try:
             return ask(consumer)
         except KafkaException as caught:
-            if kafka_error(caught).code() in _NO_ANSWER:
-                raise self.no_answer(doing) from caught
+            error = kafka_error(caught)
+            if error.code() in _NO_ANSWER:
+                raise error_of(error, doing, self.config.bootstrap_servers) from caught
             raise
         finally:
             consumer.close()

@@ -381,8 +381,15 @@ class PartitionReader:
     def _raise_failure(self) -> None:
         if self._lost_place:
             # Even where the log reaches to the offset again: what stands there may be something else by now.
-            self._prove_topic()
-            raise self._gap(self.position, *self._watermarks(read_committed=False))
+            try:
+                self._prove_topic()
+                start, end = self._watermarks(read_committed=False)
+            except RetryError as unknown:
+                # The client gives nothing more at a lost place, so the next poll asks again.
+                self.last_error = str(unknown)
+                self._guard.hurry()
+                return
+            raise self._gap(self.position, start, end)
         if self._failure is not None:
             raise self._failure
 

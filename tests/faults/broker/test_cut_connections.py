@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
+import sys
+import time
 import traceback
 from typing import TYPE_CHECKING
 
@@ -49,8 +52,15 @@ SHORT: Mapping[str, Sequence[tuple[Kind, Way]]] = {
     "store away": ((Kind.FETCH, Way.HALF), (Kind.LIST_OFFSETS, Way.BEFORE)),
 }
 """What the short form cuts in each act: a request of this kind, a third of the way through them."""
+LAST: Mapping[str, Sequence[tuple[Kind, Way]]] = {"start": ((Kind.LIST_OFFSETS, Way.AFTER),)}
+"""What it cuts besides: the last request of this kind, if an act sends as many each time.
+
+Here it is the question up to where `--until-caught-up` folds.
+"""
 FINDING = {Kind.METADATA, Kind.API_VERSIONS, Kind.FIND_COORDINATOR}
 """A client sends hundreds of these, most of them for itself."""
+PROGRESS_POINTS = 25
+"""After how many points the long form prints how far an act has come."""
 _numbers = itertools.count()
 
 
@@ -75,7 +85,8 @@ def _short(act: Act, counts: Mapping[Kind, int]) -> list[Cut]:
     """The same points in every run. A third of the way, since the last requests of a kind may not come."""
     missing = [kind.name for kind, _ in SHORT[act.name] if not counts.get(kind)]
     assert missing == [], f"{act.name} sends no such request; choose other kinds"
-    return [Cut(kind, 1 + (counts[kind] - 1) // 3, way) for kind, way in SHORT[act.name]]
+    last = [Cut(kind, counts[kind], way) for kind, way in LAST.get(act.name, ())]
+    return [Cut(kind, 1 + (counts[kind] - 1) // 3, way) for kind, way in SHORT[act.name]] + last
 
 
 def _play(
@@ -97,10 +108,22 @@ def _play(
     return happened
 
 
+def _print_at_once(capfd: pytest.CaptureFixture[str], text: str) -> None:
+    """Print past pytest's capture, to stderr, since the stdout of a pytest-xdist worker goes nowhere."""
+    with capfd.disabled():
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
 def test_a_cut_connection_changes_no_outcome(
-    act: Act, relayed: RelayedBroker, relay: KafkaRelay, tmp_path: Path, request: pytest.FixtureRequest
+    act: Act,
+    relayed: RelayedBroker,
+    relay: KafkaRelay,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     producer = Producer({"bootstrap.servers": relayed.bootstrap_servers, "acks": "all"})
     _play(act, None, relayed, relay, producer, tmp_path / "clean")
@@ -109,11 +132,19 @@ def test_a_cut_connection_changes_no_outcome(
     failures: list[str] = []
     happened = 0
     chosen = _points(counts) if is_long else _short(act, counts)
+    began = time.monotonic()
     for number, cut in enumerate(chosen):
+        root = tmp_path / str(number)
         try:
-            happened += _play(act, cut, relayed, relay, producer, tmp_path / str(number))
+            happened += _play(act, cut, relayed, relay, producer, root)
         except Exception:  # noqa: BLE001 - all points are played before the test fails
             failures.append(f"{cut}:\n{traceback.format_exc(limit=-3)}")
+            _print_at_once(capfd, f"{act.name} failed at {failures[-1]}")
+        else:
+            shutil.rmtree(root)
+        if is_long and (number + 1) % PROGRESS_POINTS == 0:
+            passed = f"{number + 1} of {len(chosen)} points, {len(failures)} failed"
+            _print_at_once(capfd, f"{act.name}: {passed}, {time.monotonic() - began:.0f} s")
     assert not failures, f"{len(failures)} of {len(chosen)} points\n" + "\n".join(failures)
     # How often a client fetches and asks for metadata is its own affair, so the last ones may not come.
     assert happened >= (len(chosen) // 2 if is_long else len(chosen))

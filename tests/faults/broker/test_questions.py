@@ -15,13 +15,14 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from lakefold_log import stamp as stamps
 from lakefold_log.admin import Admin, KafkaConfig
 from lakefold_log.committed import settled
+from lakefold_log.consumer import PartitionReader
 from lakefold_log.guard import TopicGuard
 from lakefold_log.lookup import Lookup
 from lakefold_log.overview import overview
 from lakefold_log.questions import Watermarks, offset_ranges, settings_of
 from lakefold_log.topics import describe, watermarks
-from lakefold_table.errors import RetryError
-from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog
+from lakefold_table.errors import GapError, RetryError
+from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, take
 from tests.servers.kafka_relay import Cut, Kind, Way
 from tests.waiting import until
 
@@ -112,6 +113,26 @@ def test_offsets_that_never_come_are_not_known(
     assert relay.happened > 0
     relay.plan(None)
     assert watermarks(behind(relayed), own.topics.transactions, 0) == Watermarks(0, 3)
+
+
+def test_a_reader_that_lost_its_place_waits_until_it_can_say_where(
+    relayed: RelayedBroker, relay: KafkaRelay, own: OwnLog
+) -> None:
+    """The entries that it reads next are removed, and then no question about offsets is answered."""
+    own.propose(*range(3, 20))
+    relay.plan(None)
+    # One message for each request, and none in advance.
+    config = KafkaConfig(relayed.relayed_servers, {"queued.min.messages": 1, "fetch.message.max.bytes": 1})
+    with PartitionReader(config, own.topics.transactions, own.log, 0) as reader:
+        take(reader, 1)
+        relay.plan(None, always=Kind.LIST_OFFSETS)
+        place = TopicPartition(own.topics.transactions, 0, 19)
+        own.admin.client.delete_records([place])[place].result()
+        until(lambda: bool(reader.poll(1, 0.1)) < relay.happened, "a question", seconds=PATIENCE_S)
+        assert "offsets" in reader.last_error
+        relay.plan(None)
+        with pytest.raises(GapError, match=r"offset \d+ is wanted, the log holds 19 up to 20"):
+            until(lambda: reader.poll(1, 0.1) and False, "the gap", seconds=PATIENCE_S)
 
 
 def test_the_end_is_as_the_isolation_has_it(relayed: RelayedBroker, own: OwnLog) -> None:
