@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeGuard
 
+from lakefold.comparing import compare, differ
 from lakefold_log.lookup import Lookup
 from lakefold_table.entry import Committed, Duplicate, Entry, Position
 from lakefold_table.errors import InvalidError
@@ -117,12 +118,15 @@ class _Place:
         told, offset = self.told, self.told.sought.offset
         if offset is not None:
             self._take(self._entry_at(offset))
+            compare(told, self.lookup, offset)
         if not _is_committed(told.outcome):
             self._ask_for_outcomes()
         if told.proposal is None and offset is None and told.version is None:
             self._take(self._waiting())
         if told.proposal is None and told.outcome is not None and told.outcome.position.log == self.log:
             self._take(self._entry_at(told.outcome.position.offset))
+            if offset is None:
+                compare(told, self.lookup, told.outcome.position.offset)
         if told.waits:
             waiting = self.lookup.waiting(self.standing)
             told.before = None if told.position is None else waiting(told.position.offset)
@@ -138,6 +142,9 @@ class _Place:
 
         def wanted(outcome: Outcome) -> bool:
             if told.sought.offset is None and outcome.branch != told.branch:
+                return False
+            if told.sought.offset is not None and differ(outcome, told.proposal):
+                # Of an entry that the log has lost since.
                 return False
             # Outcomes of a log that is gone stand beside the others.
             elsewhere = told.sought.offset is None or told.sought.place is not None

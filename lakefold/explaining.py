@@ -6,7 +6,7 @@ remembers: refusals that were reported long ago, what exactly was proposed, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.proposals import find
@@ -33,11 +33,18 @@ DUPLICATE: Final = "duplicate"
 REJECTED: Final = "rejected"
 INVALID: Final = "invalid"
 WAITING: Final = "waiting"
+REPLACED: Final = "replaced"
+"""Another entry stood here when it was answered; this one isn't answered yet."""
 UNTOLD: Final = "answered"
 """It lies below what the committer has answered, but no outcome of it is left."""
 WAIT: Final = (
     "nothing while a committer runs and its lag shrinks; `lakefold status` shows both. "
     "Where it doesn't shrink, the committer's log lines `parked` and `gap` say why"
+)
+
+REGROWN: Final = (
+    "the log lost its end and grew again, so the committer stops with a gap: bring the lost entries back as "
+    "they were, with their offsets and times; `lakefold committer --accept-new-log` goes on without them"
 )
 
 
@@ -62,6 +69,8 @@ class Explanation:
     """What is known of a proposal.
 
     `outcomes`: newest first, those of the log that the table is bound to before those of logs that it left.
+    `another`: which entry was answered at the position, and which stands there now, if they are not the same;
+    `unproven`: why it isn't known whether they are.
     `told_by`: where the decisive one stands. `standing`: of the partition that `proposal` stands in, else of
     the one that the table is bound to. `before`: how many proposals stand before one that waits and wait as
     well; `waiting`: how many wait there in all. `logs`: those that were asked, the
@@ -83,6 +92,8 @@ class Explanation:
     looked_at: list[str] = field(default_factory=list)
     not_looked_at: list[str] = field(default_factory=list)
     trouble: LakefoldError | None = None
+    another: str = ""
+    unproven: str = ""
 
     @property
     def waits(self) -> bool:
@@ -121,8 +132,10 @@ class Explanation:
             return kinds[type(self.outcome.result)]
         if self.finding is not None and self.finding.committed_in is not None:
             return COMMITTED
-        if self.proposal is None:
+        if self.proposal is None and not self.another:
             return ""
+        if self.another:
+            return REPLACED
         return WAITING if self.waits else UNTOLD
 
     @property
@@ -164,6 +177,8 @@ class Explanation:
             return ADVICE[Severity.INCOMPATIBLE]
         if self.outcome is not None and isinstance(self.outcome.result, Invalid):
             return self.outcome.result.hint or "mend the proposal and send it under the same key"
+        if self.state == REPLACED:
+            return REGROWN
         if self.state == WAITING:
             return self._stray or WAIT
         if self._given_up:
@@ -214,6 +229,20 @@ class Explanation:
 
         self.outcomes = sorted((*self.outcomes, *new), key=order)
         return new
+
+    def replace_entry(self, another: str) -> None:
+        """Take it that the answers known so far are those of another entry.
+
+        Who named the offset asked for the entry that stands there now, so those answers are dropped. Who
+        named a key asked for the one that was answered, so the entry is.
+        """
+        self.another = another
+        if self.sought.offset is None:
+            self.proposal = None
+            return
+        self.outcomes, self.told_by = [], ""
+        if self.finding is not None:
+            self.finding = replace(self.finding, outcomes=(), version=None, committed_in=None)
 
 
 def _gives_up(move: Move, at: Position) -> bool:

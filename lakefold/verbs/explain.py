@@ -65,8 +65,9 @@ def command(
     The table's versions are asked first; they need no broker. Where brokers are named, or `lakefold up` runs
     one here, the outcomes and the log are asked too: what was proposed, and how many wait before it while it
     waits. They are asked in the partition that the table is bound to, then in those that it left, then where
-    its name is hashed to; an OFFSET is looked for in that order. Exit code 2 where nothing is known of it, 5
-    where a place that may know doesn't answer.
+    its name is hashed to; an OFFSET is looked for in that order. If the log lost its end and grew again, so
+    that another entry stands now where one was answered, both are named; the state of an OFFSET is then
+    `replaced`. Exit code 2 where nothing is known of it, 5 where a place that may know doesn't answer.
     """
     from lakefold.explaining import explain
     from lakefold_reader.lines import open_line
@@ -133,6 +134,8 @@ def _document(told: Explanation) -> dict[str, Any]:
         if standing is None
         else {"answered_to": standing.answered, "end": standing.end, "lag": standing.lag},
         "before_it": told.before,
+        "another_entry": told.another or None,
+        "not_proven": told.unproven or None,
         "advice": told.advice,
         "looked_at": told.looked_at,
         "not_looked_at": told.not_looked_at,
@@ -169,6 +172,8 @@ def _show(told: Explanation) -> None:
     for name, text in (
         ("proposed", _proposed(told)),
         ("position", None if told.position is None else str(told.position)),
+        ("another entry", told.another),
+        ("not proven", told.unproven),
         ("what became of it", _became(told)),
         ("its rows", rolled_back_text(told.rolled_back_by) if told.rolled_back_by else None),
         *_met(told),
@@ -206,6 +211,8 @@ def _became(told: Explanation) -> str:
         return f"committed in version {told.version}"
     if told.state == "committed":
         return "committed, in a version that is no longer known"
+    if told.state == "replaced":
+        return "not answered yet: what was answered at this position was another entry"
     return "answered, but no outcome of it is left"
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import TopicPartition
 
 from lakefold_log.admin import Admin
+from lakefold_log.anchor import LogContent
 from lakefold_log.answered import answered_offsets
 from lakefold_log.committed import settled
 from lakefold_log.consumer import PartitionReader
@@ -113,6 +114,10 @@ class Lookup:
             begin, trust = standing.outcomes_from, standing.trust
             answered.update(answered_offsets(self._config, self._topics, self.log, first, begin, trust))
         return lambda below: max(0, below - first) - sum(first <= one < below for one in answered)
+
+    def content(self) -> LogContent:
+        """What the log holds now, for comparing single entries; a context manager."""
+        return LogContent(self._config, self._topics.transactions, self.log, group=_GROUP)
 
     def entry_at(self, offset: int) -> Decoded | None:
         """What stands in the log at this offset; None where the log doesn't hold it."""

@@ -72,7 +72,8 @@ class Sought:
 class VersionTold:
     """The version that tells of a proposal. `first` and `last` are the offsets answered with it.
 
-    `operation`: what the version did; `operations`: what its entries did, and how many did that.
+    `operation`: what the version did; `operations`: what its entries did, and how many did that. `log`: which
+    log they stood in; `last_digest`: the digest of the entry at `last` (`Record.last_digest`).
     """
 
     version: int
@@ -85,6 +86,8 @@ class VersionTold:
     first: int
     last: int
     operations: Mapping[str, int]
+    log: LogId
+    last_digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,4 +302,6 @@ def _told_by(step: Step, record: Record) -> VersionTold:
         record.first_offset,
         record.last_offset,
         record.operations(step.operation),
+        record.log,
+        record.last_digest,
     )

@@ -19,6 +19,7 @@ from lakefold_table.errors import GapError
 from lakefold_table.marks import Why
 from tests.integration.own_log import OwnLog
 from tests.integration.stage import Stage
+from tests.integration.test_moving_verbs import Verbs
 from tests.proposals import ids_in
 
 if TYPE_CHECKING:
@@ -71,7 +72,25 @@ def test_other_entries_at_offsets_that_were_folded(
     assert lance.dataset(str(stage.path)).version == version
     assert len(stage.outcomes()) == told
 
+    verbs = Verbs(stage)
+    (other,) = verbs("explain", "4")
+    assert (other["state"], other["outcome"], other["version"]) == ("replaced", None, None)
+    assert other["proposal"]["uuid"] == others[1].lance.uuid
+    for one in (lost[1], others[1]):
+        assert one.lance.uuid in other["another_entry"]
+    (other,) = verbs("explain", "3")
+    assert (other["state"], other["proposal"]["batch_id"]) == ("replaced", 5)
+    (old,) = verbs("explain", "app:3")
+    assert (old["state"], old["proposal"]) == ("committed", None)
+    # Its position is known only if its outcome is left.
+    assert (others[0].lance.uuid in (old["another_entry"] or "")) == (part is transactions)
+    (old,) = verbs("explain", "2")
+    assert (old["state"], old["proposal"]["batch_id"], old["another_entry"]) == ("committed", 2, None)
+
     stage.fold(accept=True)
+    (new,) = verbs("explain", "4")
+    assert (new["state"], new["another_entry"], new["not_proven"]) == ("committed", None, None)
+    assert new["proposal"]["uuid"] == others[1].lance.uuid
     answers = {one.uuid: one.result for one in stage.outcomes()[told:]}
     assert [type(answers[one.lance.uuid]) for one in others] == [Committed] * 3
     assert isinstance(answers[again.lance.uuid], Duplicate)
