@@ -36,7 +36,7 @@ from lakefold_log.members import Membership, session_seconds
 from lakefold_log.reporter import Reporter
 from lakefold_log.topics import Topics, describe, ensure_topics
 from lakefold_table.entry import Invalid, LogId
-from lakefold_table.errors import FencedError, GapError, LakefoldError, RetryError
+from lakefold_table.errors import FencedError, GapError, LakefoldError, OutnumberedError, RetryError
 from lakefold_table.lance.table import LanceFormat
 from lakefold_table.marks import place_text
 from lakefold_table.uri import is_under
@@ -269,42 +269,55 @@ class Committer:
         self, admin: Admin, topic: TopicDescription, holding: Holding, *, until_caught_up: bool
     ) -> None:
         """One partition, from the takeover to its end."""
-        options, partition = self._options, holding.partition
         # Not the description's own: a topic may have got more partitions since.
-        log = LogId(topic.cluster_id, topic.topic_id, partition)
+        log = LogId(topic.cluster_id, topic.topic_id, holding.partition)
         retry = partial(self._persist, stop=holding.stop, say=lambda text: holding.tell(lambda: text))
-        reporter = retry(partial(self._reporter, admin, log, holding))
-        if reporter is None:
-            return
-        with reporter:
-            begun = retry(partial(self._begin, admin, log, reporter))
-            if begun is None:
-                return
-            reader, proofs, answered, content = begun
-            with reader, content:
-                end = retry(reader.end_offset) if until_caught_up else None
-                committer = PartitionCommitter(
-                    reader,
-                    reporter,
-                    self._tables(proofs),
-                    options.pace,
-                    self._metrics,
-                    answered=answered,
-                    read_back_from=proofs.read_back_from,
-                    anchor=proofs.anchor,
-                    traces=self._tracing.partition(log, options.topics.transactions),
-                )
-                holding.tell(lambda: committer.trouble)
-                self._metrics.watch(partition, committer.standing, lambda: reader.known_end)
-                LOG.info(
-                    "folding", partition=partition, topic=options.topics.transactions, offset=reader.position
-                )
+        above = 0
+        while (reporter := retry(partial(self._reporter, admin, log, holding, above))) is not None:
+            with reporter:
                 try:
-                    committer.run(holding.stop, end)
-                finally:
-                    self._metrics.forget(partition)
+                    self._fold_on(admin, log, holding, reporter, until_caught_up=until_caught_up)
+                except OutnumberedError as error:
+                    # The brokers took its report after that: they were set back, and this number with them.
+                    above = error.generation
+                    LOG.warning("numbered anew", partition=log.partition, above=above, error=str(error))
+                    continue
+            return
 
-    def _reporter(self, admin: Admin, log: LogId, holding: Holding) -> Reporter:
+    def _fold_on(
+        self, admin: Admin, log: LogId, holding: Holding, reporter: Reporter, *, until_caught_up: bool
+    ) -> None:
+        """One partition, from what is proven to its end."""
+        options, partition = self._options, log.partition
+        retry = partial(self._persist, stop=holding.stop, say=lambda text: holding.tell(lambda: text))
+        begun = retry(partial(self._begin, admin, log, reporter))
+        if begun is None:
+            return
+        reader, proofs, answered, content = begun
+        with reader, content:
+            end = retry(reader.end_offset) if until_caught_up else None
+            committer = PartitionCommitter(
+                reader,
+                reporter,
+                self._tables(proofs),
+                options.pace,
+                self._metrics,
+                answered=answered,
+                read_back_from=proofs.read_back_from,
+                anchor=proofs.anchor,
+                traces=self._tracing.partition(log, options.topics.transactions),
+            )
+            holding.tell(lambda: committer.trouble)
+            self._metrics.watch(partition, committer.standing, lambda: reader.known_end)
+            LOG.info(
+                "folding", partition=partition, topic=options.topics.transactions, offset=reader.position
+            )
+            try:
+                committer.run(holding.stop, end)
+            finally:
+                self._metrics.forget(partition)
+
+    def _reporter(self, admin: Admin, log: LogId, holding: Holding, above: int) -> Reporter:
         options = self._options
         outcomes = describe(admin, options.topics.outcomes)
         if outcomes.partitions <= log.partition:
@@ -321,6 +334,7 @@ class Committer:
             options.topics,
             timeout_s=REPORT_SECONDS,
             held=held,
+            above=above,
             passed_over=partial(self._metrics.passed_over, log.partition),
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lakefold_committer.binding import ACCEPT, accepted, check_reach, told
 from lakefold_committer.stored import own_properties
 from lakefold_log.anchor import Anchor, contradiction
-from lakefold_log.record import MOVE, OUTCOMES, decode_record
+from lakefold_log.record import MOVE, OUTCOMES, PARENT, decode_record
 from lakefold_table.entry import Fingerprint
 from lakefold_table.errors import GapError, StopError, VersionExpiredError
 from lakefold_table.lance.refs.names import branch_root
@@ -21,10 +21,11 @@ from lakefold_table.marks import Move, Why
 from lakefold_table.roots import above
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from lakefold_committer.fold import Table
     from lakefold_committer.proofs import Proofs
+    from lakefold_log.record import Record
     from lakefold_table.marks import Marks
     from lakefold_table.versions import Versions
 
@@ -50,7 +51,8 @@ def on_its_log(versions: Versions, table: Table, proofs: Proofs) -> Table:
         if last is None and now:
             raise _other_entry(marks, now, table.uri)
         if last is not None:
-            move = Move(Why.LOST, bound, replace(bound, offset=last))
+            fingerprint = _fingerprint_at(proofs, last)
+            move = Move(Why.LOST, bound, replace(bound, offset=last), fingerprint=fingerprint)
     return table if move is None else table.moving(move)
 
 
@@ -69,19 +71,36 @@ def last_unchanged(versions: Versions, marks: Marks, proofs: Proofs) -> int | No
         record = None if properties is None else decode_record(properties, versions.storage.uri)
         if properties is None or record is None or record.log != proofs.log:
             continue
-        if record.last_offset >= record.first_offset:
-            if record.last_offset <= least:
+        for offset, fingerprint in _brought_to(record, properties):
+            if offset <= least:
                 return least
-            if not record.last_digest:
+            if fingerprint is None or proofs.content is None:
                 return None
-            anchor = Anchor(record.last_offset, Fingerprint(record.last_digest))
-            if proofs.content is not None and not contradiction(proofs.content, anchor):
-                return record.last_offset
-        if MOVE in properties:
-            # No entry brought the table to where it stood then.
-            after = Move.decode(properties[MOVE]).after
-            return least if after is not None and after.offset <= least else None
+            if not contradiction(proofs.content, Anchor(offset, fingerprint)):
+                return offset
     return least
+
+
+def _brought_to(record: Record, properties: Mapping[str, str]) -> Iterator[tuple[int, Fingerprint | None]]:
+    """The offsets to which a version brought its table, the last one first, and what tells their entries."""
+    if record.last_offset >= record.first_offset:
+        if record.last_digest:
+            yield record.last_offset, Fingerprint(record.last_digest)
+        elif PARENT not in properties:
+            # An older release made it; else it has no digest only if no entry was folded into it.
+            yield record.last_offset, None
+    if MOVE in properties:
+        move = Move.decode(properties[MOVE])
+        if move.after is None or move.after.log != record.log:
+            yield sys.maxsize, None
+        else:
+            yield move.after.offset, move.fingerprint
+
+
+def _fingerprint_at(proofs: Proofs, offset: int) -> Fingerprint | None:
+    """That of the entry there now, so that a later loss is noticed, too. Returns None if there is none."""
+    found = None if proofs.content is None or offset < 0 else proofs.content.first(offset, offset + 1)
+    return None if found is None else found.fingerprint
 
 
 def _contradiction(marks: Marks, proofs: Proofs, uri: str) -> str:

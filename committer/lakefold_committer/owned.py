@@ -24,7 +24,7 @@ from lakefold_committer.stored import own_marks, read_newest
 from lakefold_committer.strays import is_followed, remove_stray
 from lakefold_log.record import decode_record, is_own
 from lakefold_table.entry import Invalid
-from lakefold_table.errors import FencedError, PlaceError, RetryError, StopError
+from lakefold_table.errors import FencedError, OutnumberedError, PlaceError, RetryError, StopError
 from lakefold_table.rollbacks import after_foreign
 from lakefold_table.versions import Published
 
@@ -288,11 +288,12 @@ class OwnedTable:
         return None if self._proofs is None else self._proofs.owner
 
     def _check_owner(self, marks: Marks, uri: str) -> None:
-        """Raises `FencedError` where a version was made by who took over from this committer."""
+        """Raises `OutnumberedError` if the version was made by who took over from this committer."""
         if self._owner is not None and marks.owner is not None and self._owner.precedes(marks.owner):
-            raise FencedError(
+            raise OutnumberedError(
                 f"version {marks.version} was published by committer {marks.owner.generation} of a row in "
                 f"which this one is {self._owner.generation}",
+                generation=marks.owner.generation,
                 where=uri,
                 hint="another committer has taken over; this one stops",
             )

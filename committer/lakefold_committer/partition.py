@@ -29,7 +29,7 @@ from lakefold_committer.threads import Threads
 from lakefold_committer.tracing import UNTOLD
 from lakefold_log.envelope import MAX_TABLE, UnknownKind, address_of, decode
 from lakefold_table.entry import Entry, Invalid, Outcome, Position, Undecodable
-from lakefold_table.errors import FencedError, InvalidError, RetryError
+from lakefold_table.errors import FencedError, InvalidError, OutnumberedError, RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +134,8 @@ class PartitionCommitter:
         """Folds until `stop` is set (what is being put is finished) or all below offset `until` is answered.
 
         What is not reachable is tried again with growing pauses, and `trouble` says so meanwhile. Raises what
-        ends the whole partition, `FencedError` or `GapError`; and with `until`, what parks a table for good
+        ends the whole partition, `FencedError` or `GapError`; `OutnumberedError` only if the brokers took a
+        report after it, so that nobody has taken over. With `until` raises also what parks a table for good
         once nothing else is left to do.
         """
         self._trouble = ""
@@ -156,6 +157,10 @@ class PartitionCommitter:
             self._finish()
             self._report(stop, whole=True)
             self._tell(now=True)
+        except OutnumberedError:
+            # The brokers let only the process report that began last; the numbers may have been set back.
+            self._reporting.report(self._low_watermark, stop)
+            raise
         except FencedError:
             raise
         except BaseException:

@@ -94,7 +94,8 @@ def beginning(
         if anchor is None:
             return Beginning(answered, read_back_from)
         _check_unchanged(anchor, now, group, Position(log, answered, topic))
-        unchanged_below = max(reach.start, anchor.offset + 1)
+        # Not up to the anchor: a table that was last opened before an accepted loss knows others there.
+        unchanged_below = max(reach.start, min(answered, anchor.offset + 1))
         return Beginning(answered, read_back_from, unchanged_below=unchanged_below, anchor=anchor)
     except GapError as gap:
         if not accept_new_log:

@@ -76,10 +76,11 @@ class Reporter:
     """Reports about one partition, `log` of the transactions topic; for one thread.
 
     Making one fences every other reporter for this group and partition and ends what it left open, so that
-    the stamp read afterwards is final. `owner`: who this one is in the row of those before it. `timeout_s`
-    bounds each call. `passed_over`: see `Trust`. `held` is asked before anything is reported or taken over;
-    once it says False, `FencedError` is raised. Raises `RetryError` where no broker answers,
-    `MissingTopicError` where a topic is not there, `InvalidError` where the ACLs refuse.
+    the stamp read afterwards is final. `owner`: who this one is in the row of those before it, numbered above
+    all that the stamp knows, and `above`. `timeout_s` bounds each call. `passed_over`: see `Trust`. `held` is
+    asked before anything is reported or taken over; once it says False, `FencedError` is raised. Raises
+    `RetryError` where no broker answers, `MissingTopicError` where a topic is not there, `InvalidError` where
+    the ACLs refuse.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Reporter:
         timeout_s: float = 30.0,
         held: Callable[[], bool] = lambda: True,
         passed_over: Callable[[int, bool], None] | None = None,
+        above: int = 0,
     ) -> None:
         self.topics = topics
         self.log = log
@@ -130,7 +132,7 @@ class Reporter:
         # Of one row only if whoever comes next finds it: the first report must be there before any fold.
         before = Stamp.of(self._mark[1], self._mark[0])
         last = before.owner if before is not None and before.owner is not None else Owner(self._instance, 0)
-        self.owner = Owner(last.chain, last.generation + 1)
+        self.owner = Owner(last.chain, max(last.generation, above) + 1)
 
     def report(
         self,

@@ -56,6 +56,18 @@ class FencedError(StopError):
     """Another process owns the work now: this one steps down."""
 
 
+class OutnumberedError(FencedError):
+    """A version bears a higher number, `generation`, than this process has in the row of owners.
+
+    Another process has taken over, or the brokers lost the stamp that this number was counted from. A report
+    that the brokers take proves the latter.
+    """
+
+    def __init__(self, message: str, *, generation: int, where: str = "", hint: str = "") -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.generation = generation
+
+
 class GapError(StopError):
     """The log is not the one that was proven, or lacks entries that nothing proves answered.
 

@@ -81,13 +81,15 @@ class Move:
 
     `before`: the last position that was folded (None: none was). `after`: the position that counts as the
     last one from then on, offset -1 for a log from its start; None: the table follows no log. `time_us`: the
-    log time of the first entry folded then, or the time of the verb.
+    log time of the first entry folded then, or the time of the verb. `fingerprint`: that of the entry at
+    `after`, if the log was asked for it.
     """
 
     why: Why
     before: Position | None
     after: Position | None
     time_us: int = 0
+    fingerprint: Fingerprint | None = None
 
     def __str__(self) -> str:
         return f"from {place_text(self.before)} to {place_text(self.after)}"
@@ -108,7 +110,7 @@ class Marks:
 
     `position`: the last position folded from the Kafka log the table is bound to (None: not bound). `moves`:
     how it came to that log, oldest first. `fingerprint` tells the entry at that position from any other
-    (None: an older release folded it, or no entry brought the table there).
+    (None: an older release folded it, or a move brought the table there that names none).
     `operations`: for each kind of operation the newest version that was one, complete after
     `operations_since`. `uuid_contents`: the digests of what the proposals of `uuids` brought, in the same
     order (empty if none is known). `uuids_rolled_back`: those of `uuids` whose rows a Restore left out, each
@@ -158,7 +160,8 @@ class Marks:
 
     def moved(self, move: Move) -> Marks:
         """After a move."""
-        return replace(self, position=move.after, moves=(*self.moves, move)[-MAX_MOVES:], fingerprint=None)
+        moves = (*self.moves, move)[-MAX_MOVES:]
+        return replace(self, position=move.after, moves=moves, fingerprint=move.fingerprint)
 
     def at(self, position: Position, fingerprint: Fingerprint | None = None) -> Marks:
         """With this position as the last one folded from its log; `fingerprint` is that of its entry.
@@ -190,7 +193,7 @@ class Marks:
         if self.owner is not None:
             mark["owner"] = [self.owner.chain, self.owner.generation]
         if self.fingerprint is not None:
-            mark["entry"] = [self.fingerprint.digest, self.fingerprint.uuid]
+            mark["entry"] = _fingerprint_json(self.fingerprint)
         encoded = {TABLE_ID: self.table_id, MARK: compact(mark)}
         if self.file_logs:
             encoded[FILE_LOGS] = compact(self.file_logs)
@@ -274,6 +277,10 @@ def _owner_of(value: Any) -> Owner | None:  # noqa: ANN401 - what JSON holds
     return Owner(text_of(chain), whole(generation))
 
 
+def _fingerprint_json(fingerprint: Fingerprint) -> list[str]:
+    return [fingerprint.digest, fingerprint.uuid]
+
+
 def _fingerprint_of(value: Any) -> Fingerprint | None:  # noqa: ANN401 - what JSON holds
     if value is None:
         return None
@@ -286,17 +293,19 @@ def _pairs(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def _move_json(move: Move) -> dict[str, Any]:
-    return {
+    told = {
         "why": move.why,
         "before": position_json(move.before),
         "after": position_json(move.after),
         "time_us": move.time_us,
     }
+    return told if move.fingerprint is None else {**told, "entry": _fingerprint_json(move.fingerprint)}
 
 
 def _move_of(value: Mapping[str, Any]) -> Move:
     before, after = position_from(value["before"]), position_from(value["after"])
-    return Move(Why(value["why"]), before, after, whole(value["time_us"]))
+    fingerprint = _fingerprint_of(value.get("entry"))
+    return Move(Why(value["why"]), before, after, whole(value["time_us"]), fingerprint)
 
 
 def position_json(position: Position | None) -> dict[str, Any] | None:

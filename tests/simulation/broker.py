@@ -2,7 +2,7 @@
 
 A report is one Kafka transaction: outcomes, dead letters and offset appear together or not at all. The
 newest reporter fences those before it. An answer may be lost, with the transaction decided either way. Both
-topics may lose their beginning.
+topics may lose their beginning, and the log its end, with all that was reported since or without.
 """
 
 from __future__ import annotations
@@ -55,10 +55,21 @@ class Report:
     stamp: Stamp
 
 
+@dataclass(frozen=True)
+class Decided:
+    """How a partition stood when a report was decided: the log's end, how many outcomes, the stamp."""
+
+    end: int
+    outcomes: int
+    stamped: tuple[int, Stamp]
+
+
 @dataclass
 class Broker:
     """One partition. `reported` hears of each report once it is decided.
 
+    `decided`: how things stood after each report. `lost_end`: the log lost its end at some time, `kept`: from
+    there on (None: a report was made since).
     `start`, `outcomes_start`: what is before these offsets of either topic was removed. `lose`, `refuse`: how
     often reports are lost and requests refused, as probabilities.
     """
@@ -72,6 +83,9 @@ class Broker:
     outcomes: list[Outcome] = field(default_factory=list)
     outcomes_start: int = 0
     stamped: tuple[int, Stamp] | None = None
+    decided: list[Decided] = field(default_factory=list)
+    lost_end: bool = False
+    kept: int | None = None
     away_until: float = 0.0
     lose: float = 0.0
     refuse: float = 0.0
@@ -107,9 +121,14 @@ class Broker:
         return 0 if self.stamped is None else self.stamped[0]
 
     @property
+    def removable(self) -> int:
+        """Up to which offset retention may remove entries: those of a lost end's place are too young."""
+        return self.proven if self.kept is None else min(self.proven, self.kept)
+
+    @property
     def has_gap(self) -> bool:
-        """Whether entries were removed of which nothing proves that they were answered."""
-        return self.start > self.proven
+        """Whether entries were removed of which nothing proves that they were answered, or others follow."""
+        return self.start > self.proven or self.lost_end
 
     def trim(self, offset: int) -> None:
         """Retention removes what stands before `offset`."""
@@ -121,6 +140,25 @@ class Broker:
         gone = self.outcomes[self.outcomes_start : offset]
         self.outcomes_start = max(self.outcomes_start, offset)
         self.hub.tell("log", f"outcomes of {self.log.partition} lose their beginning, up to {offset}")
+        return [one.position.offset for one in gone]
+
+    def lose_end(self, offset: int, *, everything: bool) -> list[int]:
+        """A power cut takes the messages from `offset` on; `everything`: also what was reported since then.
+
+        Returns the entries whose outcomes are gone.
+        """
+        self.messages = [one for one in self.messages if one.offset < offset]
+        self.end, self.lost_end, self.kept = offset, True, offset
+        self.decided = [one for one in self.decided if one.end <= offset] if everything else self.decided
+        last = self.decided[-1] if self.decided else None
+        is_whole = last is not None and last.outcomes >= self.outcomes_start and last.stamped[0] >= self.start
+        what = "its end"
+        gone: list[Outcome] = []
+        if everything and last is not None and is_whole:
+            what = f"its end and outcomes from {last.outcomes} on"
+            gone, self.stamped = self.outcomes[last.outcomes :], last.stamped
+            del self.outcomes[last.outcomes :]
+        self.hub.tell("log", f"{self.log.partition} loses {what}, from {offset} on")
         return [one.position.offset for one in gone]
 
     def beginning(self, *, accept_new_log: bool) -> Beginning:
@@ -250,7 +288,7 @@ class Witness:
 class Reporter:
     """An `OutcomeReporter` for one process; making one fences all before it."""
 
-    def __init__(self, broker: Broker, process: Process) -> None:
+    def __init__(self, broker: Broker, process: Process, above: int = 0) -> None:
         self._broker, self._process = broker, process
         broker.hub.step(broker.hub.random.random() * LEG_S)
         broker.check(broker.refuse)
@@ -261,7 +299,7 @@ class Reporter:
         broker.hub.step(broker.hub.random.random() * LEG_S)
         self.outcomes_offset = len(broker.outcomes)
         last = None if broker.stamped is None else broker.stamped[1].owner
-        self.owner = Owner("row", 1 if last is None else last.generation + 1)
+        self.owner = Owner("row", max(above, 0 if last is None else last.generation) + 1)
 
     def report(
         self, outcomes: Sequence[Outcome], dead_letters: Sequence[DeadLetter], next_offset: int, stamp: Stamp
@@ -289,5 +327,7 @@ class Reporter:
         told = " ".join(f"{one.position.offset}:{type(one.result).__name__}" for one in report.outcomes)
         broker.hub.tell(self._process.name, f"reports {told or 'nothing'}, goes on at {report.next_offset}")
         broker.outcomes += report.outcomes
+        broker.kept = None
         broker.stamped = (report.next_offset, report.stamp)
+        broker.decided.append(Decided(broker.end, len(broker.outcomes), broker.stamped))
         broker.reported(report, self._process)

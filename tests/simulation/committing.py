@@ -15,7 +15,7 @@ from lakefold_committer.partition import PartitionCommitter
 from lakefold_committer.parts import Tables
 from lakefold_committer.proofs import Proofs
 from lakefold_committer.redeeming import Claims
-from lakefold_table.errors import FencedError, RetryError, StopError
+from lakefold_table.errors import FencedError, OutnumberedError, RetryError, StopError
 from lakefold_table.versions import Versions
 from tests.folding import FORMAT
 from tests.simulation.broker import TOPIC, Reader, Reporter, Witness
@@ -62,22 +62,32 @@ class Running:
 
     def _hold(self, partition: Partition, stop: Event) -> None:
         hub, process = self.process.hub, self.process
-        partition.ended_by = None
+        partition.ended_by, partition.accepted = None, False
         try:
             self._commit(partition, stop)
             hub.tell(process.name, f"ends {partition.number}")
         except StopError as error:
             hub.tell(process.name, f"stops {partition.number}: {error}")
-            partition.ended_by = error
+            partition.ended(error)
             if not isinstance(error, FencedError):
                 self.stop()
         del self.stops[partition.number]
 
     def _commit(self, partition: Partition, stop: Event) -> None:
-        broker = partition.broker
-        reporter = _persist(stop, partial(Reporter, broker, self.process))
-        if reporter is None:
+        above = 0
+        while (reporter := self._reporter(partition, stop, above)) is not None:
+            try:
+                self._fold_on(partition, stop, reporter)
+            except OutnumberedError as error:
+                above = error.generation
+                continue
             return
+
+    def _reporter(self, partition: Partition, stop: Event, above: int) -> Reporter | None:
+        return _persist(stop, partial(Reporter, partition.broker, self.process, above))
+
+    def _fold_on(self, partition: Partition, stop: Event, reporter: Reporter) -> None:
+        broker = partition.broker
         if self.accepts:
             partition.accept_loss()
         begin = broker.beginning(accept_new_log=self.accepts)

@@ -58,14 +58,14 @@ class Ending:
     def _all_answered(self) -> bool:
         """Whether all is; starts who is missing for that."""
         world = self._world
-        free = [one for one in world.partitions if not world.holders(one.number)]
+        free = [one for one in world.partitions if not one.is_stuck and not world.holders(one.number)]
         if free:
             few = free if world.hub.random.random() < 1 / 2 else free[:1]
             # It was tried without: where entries are gone, nobody goes on by himself.
             accepts = all(isinstance(one.ended_by, GapError) and one.broker.has_gap for one in few)
             world.start(rules=self._rules, partitions=few, accepts=accepts)
         stays = not any(one.is_leaving for one in world.running())
-        return not free and stays and all(partition.is_answered for partition in world.partitions)
+        return not free and stays and all(one.is_answered or one.is_stuck for one in world.partitions)
 
     def _let_pass(self, seconds: float) -> None:
         hub = self._world.hub
@@ -89,7 +89,7 @@ class Ending:
 
     def _tables(self) -> list[tuple[Partition, str]]:
         """The main lines that are there."""
-        every = ((one, uri) for one in self._world.partitions for uri in one.uris)
+        every = ((one, uri) for one in self._world.partitions if not one.is_stuck for uri in one.uris)
         return [(one, uri) for one, uri in every if one.ledger.line(uri).newest]
 
     def _claims_left(self) -> list[str]:
@@ -111,14 +111,16 @@ class Ending:
 
     def _unanswered(self) -> list[tuple[int, int]]:
         """Partition and offset of entries that have no outcome."""
-        return [(one.number, offset) for one in self._world.partitions for offset in one.ledger.unanswered]
+        going = [one for one in self._world.partitions if not one.is_stuck]
+        return [(one.number, offset) for one in going for offset in one.ledger.unanswered]
 
     def check(self) -> None:
         """Everything is answered as the model says, and the tables hold what was answered."""
         demand(not self._unanswered(), "every-entry-answered", f"unanswered: {self._unanswered()[:10]}")
         for partition in self._world.partitions:
             partition.ledger.check_unchanged()
-            _check_model(partition)
+            if not partition.is_stuck:
+                _check_model(partition)
             for uri, line in partition.ledger.lines.items():
                 if line.newest:
                     _check_table(partition, uri)
@@ -126,8 +128,13 @@ class Ending:
 
 def _check_model(partition: Partition) -> None:
     ledger, model = partition.ledger, _model_of(partition)
-    for offset, sent in sorted(ledger.sent.items()):
-        right = model.right(sent)
+    for place, sent in enumerate(ledger.history):
+        right, offset = model.right(sent), sent.offset
+        if place in ledger.cut_off:
+            before = ledger.cut_off[place]
+            if before is not None:
+                model.take(sent, before)
+            continue
         told = ledger.reported.get(offset)
         if told is not None:
             # Where the first answer was forgotten, what refused it then may be told in another way now.
@@ -174,7 +181,10 @@ def _check_duplicate(partition: Partition, first: int, offset: int) -> None:
     before: Result | None = ledger.line(sent.uri).answers.get(first)
     if first in ledger.reported:
         before = ledger.reported[first].result
+    lost = ledger.lost_answer(sent)
     right = Committed | Duplicate if first in ledger.twice else Committed
+    if lost is not None:
+        before = lost
     demand(
         isinstance(before, right) and isinstance(result, Duplicate) and result.version in (0, before.version),
         "at-most-once-per-key",

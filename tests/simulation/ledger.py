@@ -45,7 +45,8 @@ class Line:
 
     `answers`: what its versions record, by offset; `owners`: by epoch. `strays`: what was put where a version
     had been `removed`. `touched`: others changed its metadata since our newest version. `undone`: the rows
-    that others deleted. `deletions`: what the deletion files of the newest version say.
+    that others deleted. `torn`: answers in versions that also hold entries which the log lost; `floor`: how
+    far the position may go back since then. `deletions`: what the deletion files of the newest version say.
     """
 
     uri: str
@@ -64,18 +65,34 @@ class Line:
     owners: dict[int, Process | None] = field(default_factory=dict)
     tried: dict[Process, dict[str, bytes]] = field(default_factory=dict)
     recorded: dict[int, list[int]] = field(default_factory=dict)
+    torn: dict[int, Result] = field(default_factory=dict)
+    floor: int | None = None
+
+    def lose_end(self, end: int) -> None:
+        """The log lost its entries from `end` on; what was folded of them stays."""
+        for version, offsets in self.recorded.items():
+            if any(offset >= end for offset in offsets):
+                self.torn.update({one: self.answers[one] for one in offsets if one < end})
+                self.recorded[version] = []
+        kept = [offset for offsets in self.recorded.values() for offset in offsets]
+        self.answers = {at: one for at, one in self.answers.items() if at < end and at not in self.torn}
+        self.torn = {at: one for at, one in self.torn.items() if at < end}
+        self.floor = max(kept, default=-1)
 
 
 @dataclass
 class Ledger:
     """All that lasts of one partition. `sent` is the log as its producers meant it, by offset.
 
-    `claims`: who claims a file. `lost`: entries that were removed without an answer, as somebody accepted it.
-    `forgotten`: those whose outcomes were removed, `twice`: and then given again. `harsh`: lines to which
-    something happened that the log doesn't tell of.
+    `history`: all that was ever sent; `cut_off`: which of it the log lost with its end, and what its tables
+    made of that. `claims`: who claims a file. `lost`: entries that were removed without an answer, as
+    somebody accepted it. `forgotten`: those whose outcomes were removed, `twice`: and then given again.
+    `harsh`: lines to which something happened that the log doesn't tell of.
     """
 
     log: LogId
+    history: list[Sent] = field(default_factory=list)
+    cut_off: dict[int, Result | None] = field(default_factory=dict)
     sent: dict[int, Sent] = field(default_factory=dict)
     lines: dict[str, Line] = field(default_factory=dict)
     reported: dict[int, Outcome] = field(default_factory=dict)
@@ -99,10 +116,40 @@ class Ledger:
     def add(self, sent: Sent) -> None:
         """A message of the log."""
         self.sent[sent.offset] = sent
+        self.history.append(sent)
         if sent.claim:
             self.claims.setdefault(f"{sent.envelope.table}/{sent.claim_path}", []).append(sent.offset)
         if sent.kind not in OUTSIDE:
             self.by_line.setdefault(sent.uri, []).append(sent.offset)
+
+    def lose_end(self, end: int, forgotten: Iterable[int]) -> None:
+        """The log lost its entries from `end` on, and the outcomes of the `forgotten` ones are gone."""
+        for place, sent in enumerate(self.history):
+            if place not in self.cut_off and sent.offset >= end:
+                answers = {} if sent.kind in OUTSIDE else self.line(sent.uri).answers
+                self.cut_off[place] = answers.get(sent.offset)
+        for line in self.lines.values():
+            line.lose_end(end)
+        self.forgotten.update(forgotten)
+        self.sent = {at: one for at, one in self.sent.items() if at < end}
+        self.reported = {at: one for at, one in self.reported.items() if at < end}
+        for offsets in (self.lost, self.forgotten, self.twice):
+            offsets.difference_update([one for one in offsets if one >= end])
+        for some in (*self.by_line.values(), *self.claims.values()):
+            some[:] = [one for one in some if one < end]
+
+    def accept(self, start: int) -> None:
+        """Somebody takes it that the log lost its end: all that is left is answered again."""
+        self.forgotten.update(self.reported)
+        self.stamped = start
+
+    def lost_answer(self, sent: Sent) -> Committed | None:
+        """What was committed under the same key, of an entry that the log lost."""
+        for place, answer in self.cut_off.items():
+            one = self.history[place]
+            if isinstance(answer, Committed) and (one.uri, one.key) == (sent.uri, sent.key):
+                return answer
+        return None
 
     def stored(self, uri: str, path: str, process: Process | None) -> None:
         """An object is there; `process` None: a foreign client put it."""
@@ -173,7 +220,10 @@ class Ledger:
         )
         for offset in self._covered(line, line.marks, marks):
             demand(
-                record.answer(offset) is not None or offset in self.reported or offset in self.lost,
+                record.answer(offset) is not None
+                or offset in self.reported
+                or offset in self.lost
+                or (line.floor is not None and offset in {*line.answers, *line.torn}),
                 "position-travels",
                 f"{name} covers {offset}, and nothing tells its answer",
             )
@@ -183,7 +233,7 @@ class Ledger:
             self._note(line, offset, refused.result, name)
         line.recorded[state.version] = [*record.committed, *record.refused]
         self._check_content(line, before, state, record)
-        line.marks = marks
+        line.marks, line.floor = marks, None
         line.touched = False
 
     def _check_marks(self, line: Line, marks: Marks, name: str) -> None:
@@ -198,7 +248,7 @@ class Ledger:
             f"{name}: rules {marks.rules}, {last.rules} before",
         )
         demand(
-            marks.offset_of(self.log) >= last.offset_of(self.log),
+            marks.offset_of(self.log) >= self._least(line, last),
             "positions-grow",
             f"{name}: {marks.position}",
         )
@@ -211,8 +261,13 @@ class Ledger:
                 f"{name} forgot batches of {app_id}",
             )
 
+    def _least(self, line: Line, last: Marks | None) -> int:
+        """The lowest offset that the next version's marks may hold."""
+        before = -1 if last is None else last.offset_of(self.log)
+        return before if line.floor is None else min(before, line.floor)
+
     def _covered(self, line: Line, last: Marks | None, now: Marks) -> Iterable[int]:
-        first = -1 if last is None else last.offset_of(self.log)
+        first = self._least(line, last)
         return [one for one in self.by_line.get(line.uri, ()) if first < one <= now.offset_of(self.log)]
 
     def _check_committed(self, line: Line, offset: int, answer: Committed, name: str) -> None:
@@ -303,10 +358,10 @@ class Ledger:
         if sent.kind in OUTSIDE:
             return
         line = self.line(sent.uri)
-        recorded = line.answers.get(offset)
+        recorded = line.answers.get(offset, line.torn.get(offset))
         if isinstance(result, Committed):
             demand(recorded == result, "one-commit-point", f"{offset} is {result}, its table says {recorded}")
-        elif recorded is not None and not (offset in self.twice and sent.uri in self.harsh):
+        elif offset in line.answers and not (offset in self.twice and sent.uri in self.harsh):
             # Else the version that recorded it may be gone too, and then nobody knows any more.
             demand(
                 type(recorded) is type(result), "every-entry-answered", f"{offset}: {result}, not {recorded}"
@@ -329,7 +384,8 @@ class Ledger:
         demand(sent.offset in self.forgotten, "every-entry-answered", what)
         self.forgotten.discard(sent.offset)
         self.twice.add(sent.offset)
-        if isinstance(before.result, Committed) and sent.uri not in self.harsh:
+        is_torn = sent.kind not in OUTSIDE and sent.offset in self.line(sent.uri).torn
+        if isinstance(before.result, Committed) and sent.uri not in self.harsh and not is_torn:
             demand(before.result == outcome.result, "every-entry-answered", what)
 
     def check_unchanged(self) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
+from lakefold_committer.lines import root_of
 from lakefold_table.entry import LogId
+from lakefold_table.errors import GapError
 from tests.simulation.broker import Broker
-from tests.simulation.ledger import Ledger
+from tests.simulation.ledger import Ledger, demand
 from tests.simulation.producing import Producer
 
 if TYPE_CHECKING:
@@ -16,9 +19,13 @@ if TYPE_CHECKING:
     from tests.simulation.runtime import Hub, Process
 
 
+BOTH: Final = re.compile(r"(answered up to|folded to) .*(now |ends before offset|the log holds|this log is)")
+
+
 class Partition:
     """One partition. `uris`: the tables that are bound to it; `dropped`: at which offset one was gone.
 
+    `accepted`: the committer that has it was told to accept the log; `is_stuck`: still it stopped with a gap.
     `ended_by`: what ended the committer that had it last, None where that was told to stop, or was killed.
     """
 
@@ -31,6 +38,7 @@ class Partition:
         self.uris: list[str] = []
         self.dropped: dict[str, int] = {}
         self.ended_by: StopError | None = None
+        self.accepted = self.is_stuck = False
         self._hub = hub
 
     @property
@@ -57,6 +65,27 @@ class Partition:
         """Somebody takes it that the log lost entries: those have no answer, or one that nobody was told."""
         lost = (one for one in self.ledger.unanswered if one < self.broker.start)
         self.ledger.lost.update(lost)
+        self.accepted = True
+        if self.broker.lost_end:
+            self.ledger.accept(self.broker.start)
+
+    def lose_end(self, offset: int, *, everything: bool) -> None:
+        """The log loses its end while nobody folds it and nothing is on its way."""
+        for uri in self.uris:
+            self.ledger.harsh.update([uri, root_of(uri, "b")])
+        self.ledger.lose_end(offset, self.broker.lose_end(offset, everything=everything))
+        self.ledger.stamped = min(self.ledger.stamped, self.broker.proven)
+
+    def ended(self, error: StopError | None) -> None:
+        """Its committer ended. A gap names what was answered or folded, and what the log holds now."""
+        self.ended_by = error
+        if isinstance(error, GapError) and self.broker.lost_end:
+            demand(BOTH.search(str(error)), "a gap names both positions", str(error))
+        # Nothing is left that could tell where to go on: versions that knew were cleaned up.
+        self.is_stuck = self.accepted and isinstance(error, GapError) and self.broker.lost_end
+        if self.is_stuck:
+            was_cleaned = any(line.removed for line in self.ledger.lines.values())
+            demand(was_cleaned, "an accepted loss goes on", str(error))
 
     def _reported(self, report: Report, process: Process) -> None:
         with self._hub.watched():

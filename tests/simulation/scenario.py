@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tests.simulation.runtime import Process
 
 MOST_FOREIGN: Final = 40
+MOST_LOST: Final = 8
 KINDS: Final = (
     *["new"] * 12,
     *["keyless"] * 3,
@@ -59,7 +60,8 @@ class Mixture:
     `foreign_s`: how long producers, the operator and foreign clients pause at most. `late_files`: how often a
     data file is there only `late_s` seconds after its proposal, at most. `deletes`: how often an entry
     deletes rows, where there are any. `claims`: how often an envelope lies beside its table.
-    `retention`: the topics lose their beginnings; `loses`: some of it before it was answered.
+    `retention`: the topics lose their beginnings; `loses`: some of it before it was answered. `cuts`: the log
+    loses its end, as by a power cut, and grows again.
     """
 
     tables: int
@@ -80,6 +82,7 @@ class Mixture:
     claims: float
     retention: bool
     loses: bool
+    cuts: bool
     cheap_size: bool
     troubles: Troubles
     lose_reports: float
@@ -112,6 +115,7 @@ class Mixture:
             claims=random.choice([0.0, 0.0, 0.2, 0.8]),
             retention=random.random() < 1 / 3,
             loses=random.random() < 1 / 4,
+            cuts=random.random() < 1 / 4,
             cheap_size=random.random() < 1 / 2,
             troubles=Troubles(
                 refuse=some(),
@@ -148,6 +152,9 @@ class Scenario:
         self.actors: list[Process] = []
         self.unsent = self.mixture.entries
         self.newest_rules = RULES
+        # A branch whose beginning was lost goes on only once it is made anew, and so does a dropped table.
+        self.cuts = self.mixture.cuts and not self.mixture.branches and not self.mixture.drops
+        self.batches = dict.fromkeys("ab", 0)
 
     def play(self) -> None:
         """From the beginning to the end; raises what breaks."""
@@ -187,20 +194,20 @@ class Scenario:
     def _produce(self, process: Process) -> None:
         del process
         random, world = self.random, self.world
-        batches = dict.fromkeys("ab", 0)
         while self.unsent > 0:
             self.hub.rest(random.random() * self.mixture.gap_s)
             for _ in range(random.choice([1, 1, 3, 8])):
-                self._send_one(batches)
+                self._send_one()
                 self.unsent -= 1
             if random.random() < 1 / 8:
                 random.choice(world.partitions).broker.mark()
 
-    def _send_one(self, batches: dict[str, int]) -> None:
-        random, world = self.random, self.world
+    def _send_one(self) -> None:
+        random, world, batches = self.random, self.world, self.batches
         uri = random.choice(world.uris)
         home = world.home(uri)
-        sent = list(home.ledger.sent.values())
+        # A writer sends again what the log has lost, too.
+        sent = home.ledger.history
         if sent and random.random() < self.mixture.again:
             one = random.choice(sent[-12:])
             if one.kind not in OUTSIDE:
@@ -242,6 +249,9 @@ class Scenario:
                 continue
             if self.mixture.drops and not self.mixture.branches and random.random() < 1 / 10:
                 self._drop(random.choice(world.uris))
+                continue
+            if self.cuts and random.random() < 1 / 6:
+                self._cut(random.choice(world.partitions))
                 continue
             self._act(random.choice(ACTS))
 
@@ -304,6 +314,20 @@ class Scenario:
         self.world.drop(uri)
         self.world.home(uri).producer.send("create", uri)
 
+    def _cut(self, partition: Partition) -> None:
+        """Everybody ends; once nothing is on its way any more, the log loses its end, and others follow."""
+        random, broker = self.random, partition.broker
+        for one in self.world.running():
+            one.process.kill()
+        if self.world.store.on_their_way:
+            self.hub.rest(LATEST_PUT_S + 1)
+        if broker.end == broker.start:
+            return
+        first = random.randint(max(broker.start, broker.end - MOST_LOST), broker.end - 1)
+        partition.lose_end(first, everything=random.random() < 1 / 2)
+        for _ in range(random.choice([0, 1, 3, MOST_LOST])):
+            self._send_one()
+
     def _retain(self, process: Process) -> None:
         """Removes what is old, again and again."""
         del process
@@ -314,10 +338,15 @@ class Scenario:
     def _lose_beginnings(self, partition: Partition) -> None:
         """Retention removes what was answered, and outcomes; now and then more than that."""
         random, broker = self.random, partition.broker
-        broker.trim(random.randint(0, broker.proven))
+        broker.trim(random.randint(0, broker.removable))
         if random.random() < 1 / 2:
             partition.forget_outcomes(random.randint(0, len(broker.outcomes)))
-        if self.mixture.loses and broker.end > broker.proven and random.random() < 1 / 4:
+        if (
+            self.mixture.loses
+            and broker.kept is None
+            and broker.end > broker.proven
+            and random.random() < 1 / 4
+        ):
             for uri in partition.uris:
                 partition.ledger.harsh.update([uri, root_of(uri, "b")])
             broker.trim(random.randint(broker.proven, broker.end))

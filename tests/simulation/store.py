@@ -54,6 +54,7 @@ class Store:
     `removed` of each object that is removed. `times`: when objects were stored, in µs since 1970.
     `frees`: takes and frees the name of what is about to arrive, as other clients may. `away`: until when the
     table of a URI can't be reached; `full`: until when it takes no puts.
+    `on_their_way`: how many puts will arrive late.
     """
 
     hub: Hub
@@ -66,6 +67,7 @@ class Store:
     away: dict[str, float] = field(default_factory=dict)
     full: dict[str, float] = field(default_factory=dict)
     frees: Callable[[str, str], None] | None = None
+    on_their_way: int = 0
 
     def of(self, process: Process, uri: str) -> SimulatedStorage:
         """The store of one table as this process sees it."""
@@ -208,7 +210,12 @@ class SimulatedStorage:
         return DoubtfulPutError(f"the answer for {path} was lost")
 
     def _arrive_later(self, path: str, data: bytes, seconds: float) -> None:
-        self._store.hub.later(self._store.hub.random.random() * seconds, lambda: self._arrive(path, data))
+        def arrive() -> None:
+            self._store.on_their_way -= 1
+            self._arrive(path, data)
+
+        self._store.on_their_way += 1
+        self._store.hub.later(self._store.hub.random.random() * seconds, arrive)
 
     def _arrive(self, path: str, data: bytes) -> Put:
         put = self._memory.put_if_absent(path, [data])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import DamagedError, StopError
 from lakefold_table.lance.invariants import INVARIANTS, Step, check, faults
 from lakefold_table.lance.manifests.chunks import Chunk, Tally
@@ -17,7 +19,7 @@ from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.row_versions import one_version
 from lakefold_table.lance.rows.rowids import row_id_range
-from lakefold_table.marks import MARK
+from lakefold_table.marks import MARK, Marks, Move, Why
 from tests.folding import append, column, created
 
 if TYPE_CHECKING:
@@ -91,6 +93,11 @@ def marked(epoch: int) -> Callable[[Manifest], object]:
         head.table_metadata[MARK] = head.table_metadata[MARK].replace('"epoch":1', f'"epoch":{epoch}')
 
     return edit
+
+
+def with_marks(marks: Marks, head: Manifest) -> None:
+    for key, value in marks.encode().items():
+        head.table_metadata[key] = value
 
 
 def set_version(head: Manifest) -> None:
@@ -245,6 +252,22 @@ def test_a_sound_step_breaks_none() -> None:
     for stable in (True, False):
         table = created(stable_row_ids=stable)
         check(None, table.state)
+
+
+def test_a_position_goes_back_by_a_move_only() -> None:
+    log = LogId("cluster", "topic", 0)
+    before, after = Position(log, 5), Position(log, 3)
+    marks = Marks("t", version=1, epoch=1, position=before)
+    back = replace(marks, version=2, position=after)
+    move = Move(Why.LOST, before, after)
+
+    def breaks(now: Marks) -> bool:
+        old, new = (built(AFTER, partial(with_marks, one)) for one in (marks, now))
+        return "marks-grow" in [one.name for one, _ in faults(Step.whole(old, new))]
+
+    assert breaks(back)
+    assert not breaks(replace(back, moves=(move,)))
+    assert breaks(replace(back, moves=(move,), position=Position(log, 2)))
 
 
 @pytest.mark.parametrize(("name", "state"), [pytest.param(n, s, id=f"{n}-{i}") for n, i, s in LISTED])

@@ -123,7 +123,10 @@ def indices_name_what_was(step: Step) -> str:
 
 
 def marks_grow(step: Step) -> str:
-    """The log's positions and the owner's epoch never go back, and the marks name the version they are in."""
+    """The log's positions and the owner's epoch never go back, and the marks name the version they are in.
+
+    A move is the exception: the position then goes on behind where the move says that the table stands.
+    """
     marks = decode_marks(step.after.metadata)
     before = None if step.before is None else decode_marks(step.before.metadata)
     if marks is None:
@@ -132,8 +135,10 @@ def marks_grow(step: Step) -> str:
         return f"its marks were made for version {marks.version}"
     if before is None or before.version > marks.version or before.table_id != marks.table_id:
         return ""
-    if before.position is not None and (marks.position is None or marks.position < before.position):
-        return f"the position goes back from {before.position} to {marks.position}"
+    is_moved = bool(marks.moves) and marks.moves[-1:] != before.moves[-1:]
+    least = marks.moves[-1].after if is_moved else before.position
+    if least is not None and (marks.position is None or marks.position < least):
+        return f"the position goes back from {least} to {marks.position}"
     behind = [name for name, offset in before.file_logs if dict(marks.file_logs).get(name, offset) < offset]
     if behind:
         return f"the positions of the file logs {some(behind)} go back"

@@ -1,0 +1,54 @@
+"""Brokers that are set back with all that they knew: the stamp as well, and the number of who folded last.
+
+Promise: same-entry (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_table.entry import Committed
+from lakefold_table.errors import GapError
+from tests.simulation.ending import MOST_STEPS
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TAKE_OVERS = 6
+SENT = 2
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Several committers have folded a table in turn; the brokers are as they were after the first."""
+    world = World("simulation-lost-end", Random(0))
+    (uri,) = world.uris
+    (partition,) = world.partitions
+    with world.begun():
+        world.producer.send("create", uri)
+        for batch in range(TAKE_OVERS):
+            world.start()
+            assert world.hub.run(lambda: partition.is_answered, MOST_STEPS)
+            world.kill_all()
+            world.producer.send("new", uri, "a", batch)
+        partition.lose_end(1, everything=True)
+        yield world
+
+
+def test_no_committer_is_taken_for_one_that_was_taken_over_from(world: World) -> None:
+    """Its number is lower than that of versions, and nobody else is there."""
+    (partition,) = world.partitions
+    for batch in range(SENT):
+        world.producer.send("new", world.uris[0], "b", batch)
+    running = world.start()
+    assert world.hub.run(lambda: not running.process.running, MOST_STEPS)
+    assert isinstance(partition.ended_by, GapError), partition.ended_by
+    world.start(accepts=True)
+    assert world.hub.run(lambda: partition.is_answered, MOST_STEPS)
+    results = [partition.ledger.reported[offset].result for offset in range(1 + SENT)]
+    assert [type(one) for one in results] == [Committed] * (1 + SENT)
+    world.finish()
