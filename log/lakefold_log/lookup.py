@@ -117,7 +117,7 @@ class Lookup:
 
     def content(self) -> LogContent:
         """What the log holds now, for comparing single entries; a context manager."""
-        return LogContent(self._config, self._topics.transactions, self.log, group=_GROUP)
+        return LogContent(self._config, self._topics.transactions, self.log)
 
     def entry_at(self, offset: int) -> Decoded | None:
         """What stands in the log at this offset; None where the log doesn't hold it."""

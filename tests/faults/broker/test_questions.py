@@ -23,6 +23,7 @@ from lakefold_log.questions import Watermarks, offset_ranges, settings_of
 from lakefold_log.topics import describe, watermarks
 from lakefold_table.errors import GapError, RetryError
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, take
+from tests.integration.raw import delete_up_to
 from tests.servers.kafka_relay import Cut, Kind, Way
 from tests.waiting import until
 
@@ -126,8 +127,7 @@ def test_a_reader_that_lost_its_place_waits_until_it_can_say_where(
     with PartitionReader(config, own.topics.transactions, own.log, 0) as reader:
         take(reader, 1)
         relay.plan(None, always=Kind.LIST_OFFSETS)
-        place = TopicPartition(own.topics.transactions, 0, 19)
-        own.admin.client.delete_records([place])[place].result()
+        delete_up_to(relayed.bootstrap_servers, own.topics.transactions, 19)
         until(lambda: bool(reader.poll(1, 0.1)) < relay.happened, "a question", seconds=PATIENCE_S)
         assert "offsets" in reader.last_error
         relay.plan(None)
