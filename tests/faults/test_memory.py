@@ -16,7 +16,7 @@ import pytest
 
 from lakefold_committer.redeeming import CLAIM_BYTES
 from lakefold_committer.room import memory_left
-from tests.faults.many_parts import KINDS
+from tests.faults.many_parts import COUNT, KINDS
 
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1_000_000
@@ -120,6 +120,11 @@ def test_what_a_proposal_takes_is_at_most_what_its_bytes_say(kind: str) -> None:
     told = run("-m", "tests.faults.many_parts", kind)
     assert told["kind"] == "Committed"
     assert MEGABYTE < told["took"] < told["said"]
+
+
+def test_the_fragments_of_an_overwrite_share_one_message() -> None:
+    told = run("-m", "tests.faults.many_parts", "overwrite")
+    assert told["took"] < 1600 * COUNT
 
 
 def test_what_is_left_is_the_least_that_any_limit_leaves(tmp_path: Path) -> None:
