@@ -30,9 +30,8 @@ def observe(
     """What the format needs to fold this group, and the table knowing what older versions did."""
     group = [entry for entry in group if entry.fault is None]
     needs = table_format.needs(table.state, group)
-    if table.state is not None and needs.operations_since is not None:
-        deeds = _deeds(table_format, versions, table.state.told_since, needs.operations_since)
-        table = replace(table, state=table_format.informed(table.state, deeds))
+    if needs.operations_since is not None:
+        table = informed(table_format, versions, table, needs.operations_since)
         needs = table_format.needs(table.state, group)
     observed = _brought(bringer, needs)
     if table.state is not None and _lacks_anything(observed):
@@ -41,6 +40,14 @@ def observe(
         # Asked anew: what is listed is read only once.
         observed = _brought(bringer, table_format.needs(table.state, group))
     return table, observed
+
+
+def informed(table_format: AnyFormat, versions: Versions, table: Table, since: int) -> Table:
+    """Returns the table knowing what its versions after `since` did, back to the first one that is gone."""
+    if table.state is None:
+        return table
+    deeds = _deeds(table_format, versions, table.state.told_since, since)
+    return replace(table, state=table_format.informed(table.state, deeds))
 
 
 def _brought(bringer: Bringer, needs: Needs) -> Observed:

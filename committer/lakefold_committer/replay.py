@@ -20,7 +20,7 @@ from lakefold_committer.differences import Difference, differences
 from lakefold_committer.fold import Folded, Table, Terms, fold
 from lakefold_committer.grouping import first_group
 from lakefold_committer.lines import line_of
-from lakefold_committer.observing import observe
+from lakefold_committer.observing import informed, observe
 from lakefold_committer.provable import provable
 from lakefold_committer.recalling import Recalling
 from lakefold_committer.redeeming import Claims
@@ -183,9 +183,9 @@ class _Replay:
             ]
             return case.told(Verdict.DIFFERENT, found=found)
         told, table = self._folded(case, bases[0], entries)
-        for base in bases[1:]:
+        for base in (*bases[1:], None):
             if told.verdict is not Verdict.SAME:
-                told, table = self._folded(case, base, entries)
+                told, table = self._folded(case, base or self._knowing_more(case, bases[0]), entries)
         told = replace(told, notes=(*told.notes, *(CLAIM_NOTE.format(offset) for offset in sorted(taken))))
         if told.verdict is Verdict.SAME and table is not None:
             self._bases = (table,)
@@ -193,6 +193,14 @@ class _Replay:
             self._go_on(case.version)
             self._bases += () if table is None else (table,)
         return told
+
+    def _knowing_more(self, case: Case, base: Table) -> Table:
+        """The base knowing what all versions did that the committer knew of.
+
+        It may have looked further back than these entries need, for others that went into a later version.
+        """
+        since = case.operations_since
+        return base if since is None else informed(self._format, self._versions, base, since)
 
     def _is_of_this_line(self, entry: Entry) -> bool:
         return line_of(entry.envelope.table, entry.envelope.branch) == place(self._uri)

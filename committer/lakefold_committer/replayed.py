@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from lakefold_log.record import CLOCK, MOVE, OUTCOMES, OWNER, PARENT, TABLE_ID
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.codec import decode_head
-from lakefold_table.marks import Move, table_id_of
+from lakefold_table.marks import Move, decode_marks, table_id_of
 from lakefold_table.owner import Owner
 
 if TYPE_CHECKING:
@@ -94,6 +95,14 @@ class Case:
             return bool(decode_head(self.stored)[0].transaction_file)
         except DamagedError:
             return True
+
+    @property
+    def operations_since(self) -> int | None:
+        """Since which version it was known what each one did; None if the version's marks can't be read."""
+        with suppress(DamagedError):
+            marks = decode_marks(decode_head(self.stored)[0].table_metadata)
+            return None if marks is None else marks.operations_since
+        return None
 
     @property
     def answers(self) -> Mapping[int, Result]:
