@@ -58,7 +58,7 @@ test-integration: .java setup ## the tests that start a real broker and Spark, o
 	$(STEP) 'integration tests'
 	@$(BIN)/pytest tests/integration tests/faults/broker -n 2 --dist loadfile
 
-test-faults: .java setup ## every point of the fault-injection tests, an hour or more; needs strace (apt-get install strace); `make test` plays some
+test-faults: .java setup ## every point of the fault-injection tests, two hours or more; needs strace (apt-get install strace); `make test` plays some
 	$(STEP) 'faults, all of them'
 	@command -v strace >/dev/null || { echo 'strace is missing: apt-get install strace' >&2; exit 1; }
 	@$(BIN)/pytest tests/faults --all-faults -n 2

@@ -160,7 +160,13 @@ def move_lines(
         outcomes = "" if there is None else there.outcomes
         try:
             moved = publish_move(
-                table_format, versions, root, decide, outcomes=outcomes, unproven=consent.unproven
+                table_format,
+                versions,
+                root,
+                decide,
+                outcomes=outcomes,
+                unproven=consent.unproven,
+                storage_options=storage_options,
             )
         except (_LeftAsItIsError, NotATableError):
             if not branch and not moved_any:

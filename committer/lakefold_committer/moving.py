@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lakefold_committer.opening import check_rules
 from lakefold_committer.provable import carried_marks, provable
 from lakefold_committer.stored import read_newest
-from lakefold_committer.strays import is_followed
+from lakefold_committer.strays import is_followed, remove_stray
 from lakefold_log import record as names
 from lakefold_log.record import Record, encode_record
 from lakefold_table.entry import LogId
@@ -25,7 +25,7 @@ from lakefold_table.marks import RULES, Marks, uuid_form
 from lakefold_table.versions import Published
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lakefold_committer.fold import Table
     from lakefold_table.format import AnyFormat, Draft, Publication, State
@@ -53,13 +53,15 @@ def publish_move(
     *,
     outcomes: str = "",
     unproven: bool = False,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Moved:
     """Publishes the move that `decide` gives for the newest version; it may raise to refuse.
 
     `outcomes`: since when outcomes tell of later versions, as in `record.OUTCOMES`. `unproven`: where marks
     can't be proven, take those that the newest version carries. Raises `NotATableError` where there is no
     table, `StopError` where its marks can't be proven or are newer than this release, `RetryError` where the
-    store can't be reached or others are always quicker.
+    store can't be reached or others are always quicker. If the file that it put arrived too late to be a
+    version, it is removed before `StopError` is raised. `storage_options`: to see whether a tag names it.
     """
     for _ in range(ATTEMPTS):
         newest = versions.latest()
@@ -70,7 +72,12 @@ def publish_move(
         draft = table_format.draft(table.state, Observed())
         marks, state, publication = _version(draft, table, move, outcomes)
         follows = partial(is_followed, table_format, versions, state)
-        if versions.publish(publication, follows=follows) is Published.OURS:
+        try:
+            published = versions.publish(publication, follows=follows)
+        except StopError:
+            remove_stray(table_format, versions, publication, state, storage_options)
+            raise
+        if published is Published.OURS:
             return Moved(publication.version, marks.table_id, marks.moves[-1])
     raise RetryError(f"others were quicker {ATTEMPTS} times", where=uri, hint="call it again")
 

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold_committer.moving import publish_move
 from lakefold_table.errors import StopError
+from lakefold_table.marks import Move, Why
 from lakefold_table.refs import Refs
 from lakefold_table.storage.memory import MemoryStorage
-from tests.folding import append, changed, creation, entries, fold_at, opened, versions_at
+from lakefold_table.versions import Versions
+from tests.folding import FORMAT, append, changed, creation, entries, fold_at, opened, versions_at
 from tests.foreign import commit, wipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from lakefold_committer.owned import OwnedTable
+    from lakefold_table.storage.base import Buffer, Put
 
 NAME = "strays"
 HERE = f"memory://{NAME}/t"
@@ -78,3 +82,27 @@ def test_it_stays_where_a_tag_names_it() -> None:
 
     assert put_late(tagged).strays_removed == 0
     assert there() == [2, 3]
+
+
+def test_a_verb_removes_its_own_late_file() -> None:
+    """Others commit 2 and 3 and remove 1 and 2 between the look of `detach` and its put."""
+    fold_at(opened(HERE), [changed(creation(), lambda e: setattr(e, "table", HERE))], 0)
+    versions = Versions(LateStorage(HERE), FORMAT.folder, FORMAT.detect)
+    with pytest.raises(StopError, match="with versions missing between them"):
+        publish_move(FORMAT, versions, HERE, lambda table: Move(Why.DETACHED, table.marks.position, None))
+    assert there() == [3]
+
+
+class LateStorage(MemoryStorage):
+    """The first version that is put here arrives after others have gone on."""
+
+    is_late = True
+
+    def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
+        if self.is_late and path.startswith(f"{FORMAT.folder}/"):
+            self.is_late = False
+            for _ in range(2):
+                commit(HERE)
+            for number in (1, 2):
+                MemoryStorage(HERE).delete(versions_at(HERE).path(number))
+        return super().put_if_absent(path, buffers)
