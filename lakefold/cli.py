@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import click
 
 from lakefold.output import print_json, print_line
+from lakefold.streams import mend_streams
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError
 
 if TYPE_CHECKING:
@@ -275,6 +276,7 @@ def _leave(_: int, __: object) -> NoReturn:
 
 def main() -> NoReturn:
     """Run the command line of this process."""
+    mend_streams()
     # What stdout's encoding has no form for, and names that are no UTF-8, are told escaped.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -16,6 +16,7 @@ import structlog
 
 from lakefold.masking import mask_line, masked
 from lakefold.output import shown
+from lakefold.streams import lost_writes
 
 # Without the local variables: they may hold a secret.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(
@@ -41,6 +42,7 @@ def configure(level: str = "info", stream: TextIO | None = None, form: str = "au
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         time,
+        _lost_of(stream),
     ]
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
@@ -50,6 +52,17 @@ def configure(level: str = "info", stream: TextIO | None = None, form: str = "au
         cache_logger_on_first_use=False,
     )
     _adopt_standard_logging([*shared, structlog.stdlib.ExtraAdder()], ending, number, stream)
+
+
+def _lost_of(stream: TextIO) -> structlog.typing.Processor:
+    """Returns what adds `lost` to each line: how many lines of this process could not be written so far."""
+
+    def add(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        if lost := lost_writes(stream):
+            line["lost"] = lost
+        return line
+
+    return add
 
 
 def _shown(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:

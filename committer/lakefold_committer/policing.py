@@ -56,8 +56,8 @@ class PolicyWatch:
                 pass
             except LakefoldError as error:
                 self.failure = error
-                LOG.warning("stopped", error=str(error))
                 self._stop()
+                LOG.warning("stopped", error=str(error))
                 return
             if over.wait(self._every_s):
                 return
