@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 PANIC: Final = "PanicException"
 """The class that a panic of Rust has in Python. It comes from a module that can't be imported."""
 
-_GONE: Final = re.compile(r"Not found: |was not found")
+# Lance says the same of files that no column asked for is stored in: all of them may be in place.
+_GONE: Final = re.compile(r"Not found: (?!No data files found for schema)|was not found")
 _DENIED: Final = re.compile(
     r"status code: 40[13]|necessary privileges|valid authentication|Unauthenticated|InvalidAccessKeyId|"
     r"SignatureDoesNotMatch|AccessDenied|RequestTimeTooSkewed|CredentialsNotLoaded|load credentials",

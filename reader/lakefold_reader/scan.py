@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 8192
 """Rows of a batch: pylance's own default for scans."""
-ADDRESS = "_rowaddr"
+ADDRESS, ROW_ID = "_rowaddr", "_rowid"
 EVERY = "*"
 LEGACY = "0.1"
 OFFSET_WIDTH, OFFSET_BITS = 32, 0xFFFFFFFF
@@ -161,12 +161,18 @@ class Dataset:
     def _scanned(
         self, numbers: Iterable[int] | None, columns: Sequence[str] | None, **options: object
     ) -> pa.RecordBatchReader:
-        """The rows of these fragments; None: of all. Their deletion files were looked at."""
+        """The rows of these fragments; None: of all. Their deletion files were looked at.
+
+        pylance refuses to scan legacy files without a column, so row ids are scanned there and dropped. They
+        are what it needs as well for a filter on `_rowid` in such files; addresses aren't.
+        """
         opened = self._opened
         with told(self.uri):
             only = None if numbers is None else [opened.get_fragment(number) for number in numbers]
-            asked = _asked_for(columns, opened.schema)
-            return opened.scanner(fragments=only, columns=asked, **options).to_reader()
+            is_stand_in = not columns and columns is not None and opened.data_storage_version == LEGACY
+            asked = [ROW_ID] if is_stand_in else _asked_for(columns, opened.schema)
+            rows = opened.scanner(fragments=only, columns=asked, **options).to_reader()
+            return _without_columns(rows) if is_stand_in else rows
 
     def with_blobs(
         self, columns: Sequence[str], fragments: Mapping[int, DataFragment]
@@ -200,7 +206,7 @@ class Dataset:
     ) -> Iterator[pa.RecordBatch]:
         """As `taken`, by reading the whole fragment: sooner done where most of its rows are asked for."""
         self._look_at(fragments)
-        found = self._scanned(fragments, columns=columns, with_row_address=True)
+        found = self._scanned(fragments, columns=[*columns, ADDRESS])
         for batch in told_of(found, self.uri):
             places = batch.column(ADDRESS).to_numpy() & OFFSET_BITS
             chosen = batch.filter(pa.array(np.isin(places, offsets)))
@@ -213,6 +219,12 @@ class Dataset:
         opened = self._opened
         with told(self.uri):
             return int(opened.count_rows(filter=where))
+
+
+def _without_columns(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """As many rows, of no column."""
+    batches = (batch.select([]) for batch in rows)
+    return pa.RecordBatchReader.from_batches(pa.schema([], rows.schema.metadata), batches)
 
 
 def _asked_for(columns: Sequence[str] | None, schema: pa.Schema) -> list[str] | dict[str, str] | None:
@@ -276,9 +288,7 @@ def rows_at(
     blobs = any(is_blob(field) for field in schema.fields)
     this = {id_of(): fragment}
     if offsets is None:
-        return (
-            dataset.with_blobs(names, this) if blobs else iter(dataset.reader(names or None, fragments=this))
-        )
+        return dataset.with_blobs(names, this) if blobs else iter(dataset.reader(names, fragments=this))
     if blobs or offsets.size * SPARSE < fragment.physical_rows:
         return dataset.taken(names, this, offsets, BLOB_ROWS if blobs else LOOKED_UP)
     return dataset.masked(names, this, offsets)

@@ -176,7 +176,8 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         one ended. Right after a restart nobody knows that, and the batch goes to the newest version.
         """
         following = self._following()
-        begun = self._last if start is None else Offset.of(start)
+        is_before_4_2 = start is None and limit is None
+        begun = self._last if is_before_4_2 else Offset.of(start)
         everything = begun is None or (limit is not None and isinstance(limit, ReadAllAvailable))
         if begun is None:
             begun = following.newest()

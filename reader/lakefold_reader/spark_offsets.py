@@ -8,13 +8,9 @@ on where another one had left off.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lakefold_reader.cursor import Cursor
 from lakefold_table.errors import InvalidError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CURSOR, FRAGMENTS = "cursor", "fragments"
 
@@ -41,11 +37,16 @@ class Offset:
         return told if self.fragments is None else {**told, FRAGMENTS: self.fragments}
 
     @classmethod
-    def of(cls, told: Mapping[str, object]) -> Offset:
-        """What a checkpoint says. Raises `InvalidError` for what this source didn't write."""
-        cursor, fragments = told.get(CURSOR), told.get(FRAGMENTS)
-        known = fragments is None or (isinstance(fragments, int) and fragments >= 0)
-        if not isinstance(cursor, str) or not known or set(told) - {CURSOR, FRAGMENTS}:
-            hint = "the checkpoint belongs to another source, or to a newer Lakefold"
-            raise InvalidError("this is no offset of a table", where=str(dict(told)), hint=hint)
-        return cls(Cursor.parse(cursor), fragments if isinstance(fragments, int) else None)
+    def of(cls, stored: object) -> Offset:
+        """The offset that a checkpoint has as JSON. Raises `InvalidError` if this source didn't write it."""
+        known = stored if isinstance(stored, dict) else {}
+        cursor, fragments = known.get(CURSOR), known.get(FRAGMENTS)
+        is_count = isinstance(fragments, int) and not isinstance(fragments, bool) and fragments >= 0
+        if (
+            isinstance(cursor, str)
+            and (fragments is None or is_count)
+            and known.keys() <= {CURSOR, FRAGMENTS}
+        ):
+            return cls(Cursor.parse(cursor), fragments)
+        hint = "the checkpoint belongs to another source, or to a newer Lakefold"
+        raise InvalidError("this is no offset of a table", where=str(stored), hint=hint)

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import duckdb
 import lance
@@ -65,6 +65,22 @@ def test_a_part_of_the_rows(tmp_path: Path) -> None:
     for name, least in (("limit", 0), ("offset", 0), ("batch_size", 1)):
         with pytest.raises(InvalidError, match=f"{name} is {least - 1}"):
             ours.to_reader(**{name: least - 1})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", ["legacy", "2.0", "2.1"])
+def test_no_column_gives_as_many_rows(tmp_path: Path, version: Literal["legacy", "2.0", "2.1"]) -> None:
+    uri = str(tmp_path / "t")
+    lance.write_dataset(rows(range(20)), uri, data_storage_version=version, max_rows_per_file=8)
+    lance.dataset(uri).delete("id % 5 = 0")
+    table = lakefold.open(uri)
+    for filter_text in (None, "true", "false", "id > 7", "_rowid > 7", "_rowaddr > 7"):
+        expected = table.count_rows(filter_text)
+        assert table.to_arrow([], filter_text).shape == (expected, 0)
+    assert table.to_arrow([]).num_rows == table.count_rows() == 16
+    assert table.to_arrow([], "id > 7", limit=4, offset=8).shape == (2, 0)
+    sizes = [batch.num_rows for batch in table.to_reader([], batch_size=3)]
+    assert (max(sizes), sum(sizes)) == (3, 16)
+    assert table.take([1, 7], []).shape == (2, 0)
 
 
 def test_columns_that_the_table_keeps_for_each_row(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ What Spark calls is called here in Spark's order, in one process; the rows are h
 from __future__ import annotations
 
 import datetime as dt
+import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -215,11 +216,27 @@ def test_a_table_made_anew_is_noticed(table: Folded, tmp_path: Path) -> None:
         query.ids()
 
 
-def test_an_offset_of_another_source_is_told(table: Folded) -> None:
+@pytest.mark.parametrize("text", ['{"partition-0": 5}', "{}", "null", "[]", '"x"', "5", "true"])
+def test_an_offset_of_another_source_is_told(table: Folded, text: str) -> None:
     query = Query(table.uri)
-    query.offsets = [{"partition-0": 5}]
+    offset, known = json.loads(text), query.reader.initialOffset()
+    refused = pytest.raises(InvalidError, match="no offset of a table")
+    with refused:
+        query.reader.latestOffset(offset, query.reader.getDefaultReadLimit())
+    with refused:
+        query.reader.partitions(offset, known)
+    with refused:
+        query.reader.partitions(known, offset)
+    with refused:
+        query.reader.commit(offset)
+
+
+@pytest.mark.parametrize("fragments", [-1, True, 1.5, "1"])
+def test_an_offset_says_how_many_fragments_are_read_by_a_number(table: Folded, fragments: object) -> None:
+    query = Query(table.uri)
+    offset = {**query.reader.initialOffset(), "fragments": fragments}
     with pytest.raises(InvalidError, match="no offset of a table"):
-        query.ids()
+        query.reader.commit(offset)
 
 
 @pytest.fixture

@@ -92,6 +92,13 @@ SAID: list[tuple[Exception, type[Exception]]] = [
         OSError(f"LanceError(IO): Too many open files (os error 24), {LANCE}/lance-io/src/x.rs:1:2"),
         RetryError,
     ),
+    (
+        pa.ArrowInvalid(
+            "External error: Not found: No data files found for schema: , fragment_id=0, "
+            f"{LANCE}/lance/src/dataset/fragment.rs:1239:24"
+        ),
+        InvalidError,
+    ),
     (PermissionError(13, "Permission denied"), InvalidError),
     (ValueError("LanceError(Schema): Column nope does not exist"), InvalidError),
     (
