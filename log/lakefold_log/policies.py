@@ -61,12 +61,12 @@ _KEPT: Final = (
     Policy("retention.ms", "-1", "messages are removed after a time, read or not"),
     Policy("retention.bytes", "-1", "messages are removed beyond a size, read or not"),
     Policy("max.message.bytes", "1048588", "it may be too small for a message", holds=_is_large_enough),
+    Policy("compression.type", "uncompressed", "a message may unpack to more than any reader can hold"),
 )
 _TIME: Final = "message.timestamp.type"
 _TRANSACTIONS: Final = (
     *_KEPT,
     Policy(_TIME, "LogAppendTime", "the time of a version would come from a client's clock", must=True),
-    Policy("compression.type", "uncompressed", "a message may unpack to more than any reader can hold"),
 )
 _ANSWERS: Final = (*_KEPT, Policy(_TIME, "LogAppendTime", "the times of messages come from clients' clocks"))
 

@@ -141,15 +141,15 @@ def ensure_topics(
 ) -> TopicDescription:
     """Make those of the topics that are missing, and prove those that are there. For the committer alone.
 
-    Transactions take the broker's time, are kept for ever, and none is larger than the broker's limit once it
-    is unpacked; outcomes get as many partitions; dead letters get one. Topics that exist are left as they
-    are. Returns the description of the transactions topic.
+    Messages take the broker's time, are kept for ever, and none is larger than the broker's limit once it is
+    unpacked; outcomes get as many partitions as transactions, dead letters get one. Topics that exist are
+    left as they are. Returns the description of the transactions topic.
     Raises `StopError` naming a setting of an existing topic that would lose entries or take a client's time,
     `InvalidError` where the cluster refuses to make one.
     """
     safe = {"min.insync.replicas": "2"} if replication >= _SAFE_REPLICATION else {}
-    settings = {**_BROKER_TIME, **_KEEP_FOREVER, **safe}
-    _create(admin, NewTopic(topics.transactions, partitions, replication, config={**settings, **_FULL_SIZE}))
+    settings = {**_BROKER_TIME, **_KEEP_FOREVER, **_FULL_SIZE, **safe}
+    _create(admin, NewTopic(topics.transactions, partitions, replication, config=settings))
     transactions = describe(admin, topics.transactions, wait_s=wait_s)
     _create(admin, NewTopic(topics.outcomes, transactions.partitions, replication, config=settings))
     _create(admin, NewTopic(topics.dead_letters, 1, replication, config=settings))

@@ -86,6 +86,21 @@ def test_what_is_no_outcome_stops_nobody(stage: Stage) -> None:
     assert passed_over(metrics) >= len(NO_OUTCOMES)
 
 
+def test_an_outcome_that_nobody_can_unpack_is_not_taken(stage: Stage) -> None:
+    """200 MB of zeros are a few kB on the way, and every start of a committer would read them."""
+    size = 200_000_000
+    options = {"compression.type": "zstd", "message.max.bytes": size + 1000}
+    refused: list[bool] = []
+    producer = Producer({"bootstrap.servers": stage.bootstrap, **options})
+    topic = stage.own.topics.outcomes
+    producer.produce(topic, bytes(size), partition=0, on_delivery=lambda e, _: refused.append(e is not None))
+    assert producer.flush(PATIENCE_S) == 0
+    stage.send(stage.batch(2))
+    stage.fold()
+    assert ids_in(stage.uri) == [1, 2]
+    assert refused == [True]
+
+
 def test_an_entry_is_folded_though_somebody_answered_it(stage: Stage) -> None:
     batch = stage.batch(2)
     stage.send(batch)

@@ -185,10 +185,12 @@ def test_settings_that_may_do_harm_are_told(stage: Stage) -> None:
     assert check_policies(own.admin, own.topics) == ()
     set_to(own, own.topics.transactions, retention_ms="3600000", compression_type="producer")
     set_to(own, own.topics.outcomes, max_message_bytes="5000", retention_bytes="1000000")
+    set_to(own, own.topics.dead_letters, compression_type="producer")
     found = {(one.topic, one.setting, one.value) for one in check_policies(own.admin, own.topics)}
     assert found == {
         (own.topics.transactions, "retention.ms", "3600000"),
         (own.topics.transactions, "compression.type", "producer"),
         (own.topics.outcomes, "max.message.bytes", "5000"),
         (own.topics.outcomes, "retention.bytes", "1000000"),
+        (own.topics.dead_letters, "compression.type", "producer"),
     }
