@@ -178,11 +178,11 @@ SPARK = """\
 from lakefold.spark import register
 
 register(spark)  # once for each session; the executors need lakefold[ingest], too
-spark.read.format("lakefold").option("versionAsOf", 12).load("s3://lake/flights")
-spark.readStream.format("lakefold").option("maxVersionsPerTrigger", 100).load("s3://lake/flights")
+spark.read.format("lakefold").option("versionAsOf", 12).load("s3://lake/flights.lance")
+spark.readStream.format("lakefold").option("maxVersionsPerTrigger", 100).load("s3://lake/flights.lance")
 ```
 
-In SQL a table gets a name by `CREATE TEMPORARY VIEW flights USING lakefold OPTIONS (path 's3://lake/flights')`.
+In SQL a table gets a name by `CREATE TEMPORARY VIEW flights USING lakefold OPTIONS (path 's3://lake/flights.lance')`.
 `CREATE TABLE` is refused: Spark hands a Python source no options when it reads a table of its catalog.
 
 A name that isn't below is refused, as is one that has no meaning for the read; case doesn't matter. Options

@@ -5,13 +5,13 @@ by `lakefold VERB`. The parts behind the door are packages of their own (`lakefo
 …); this package wires them and adds nothing to what they mean. Names are loaded when they are first used, so
 that a reader needs neither Kafka nor Spark, and `import lakefold` loads none of them.
 
-    table = lakefold.open("s3://lake/flights")
+    table = lakefold.open("s3://lake/flights.lance")
     table.to_arrow(columns=["carrier"], filter="dep_delay > 60")
 
-    for change in lakefold.tail("s3://lake/flights", start="earliest", follow=True):
+    for change in lakefold.tail("s3://lake/flights.lance", start="earliest", follow=True):
         print(change.version, change.rows, change.cursor)
 
-    lakefold.changes("s3://lake/flights", 7, 12).read_all()
+    lakefold.changes("s3://lake/flights.lance", 7, 12).read_all()
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ class Folder:
 
     @property
     def table(self) -> Path:
-        """The table."""
-        return self.root / "flights"
+        """The table; LanceDB opens only folders that are named so."""
+        return self.root / "flights.lance"
 
     @property
     def broker(self) -> Path:

@@ -47,7 +47,7 @@ def register(spark: SparkSession) -> None:
     """Make `format("lakefold")` known to a session, for `spark.read` and `spark.readStream`.
 
         register(spark)
-        spark.read.format("lakefold").option("versionAsOf", 12).load("s3://lake/flights")
+        spark.read.format("lakefold").option("versionAsOf", 12).load("s3://lake/flights.lance")
 
     Once for each session; the executors need lakefold installed, too. The options are those of
     docs/reference/spark.md. Lets Python sources answer filters, which Spark comes without
@@ -58,7 +58,7 @@ def register(spark: SparkSession) -> None:
 
 
 class LakefoldSource(DataSource):
-    """A table as Spark reads it: `spark.read.format("lakefold").load("s3://lake/flights")`."""
+    """A table as Spark reads it: `spark.read.format("lakefold").load("s3://lake/flights.lance")`."""
 
     _pinned: Pinned | None = None
 

@@ -17,7 +17,10 @@ from typing import Final
 
 LOCKS: Final = Path(__file__).parent / "locks"
 MAKING_SECONDS: Final = 900
-PIP: Final = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+PIP: Final = (
+    *("-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+    *("--require-hashes", "--no-deps", "--no-build-isolation", "--only-binary", ":all:"),
+)
 
 
 def cache() -> Path:
@@ -28,10 +31,13 @@ def cache() -> Path:
 def python_of(name: str) -> Path:
     """The interpreter of the environment whose lock is `locks/NAME.txt`, which is made if it isn't there.
 
-    Raises `CalledProcessError` if pip can't install what the lock names.
+    What has to be installed before it can be built is in `locks/NAME-build.txt`. Raises
+    `CalledProcessError` if pip can't install what the locks name.
     """
-    lock = LOCKS / f"{name}.txt"
-    mark = hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()[:16]
+    locks = [lock for lock in (LOCKS / f"{name}-build.txt", LOCKS / f"{name}.txt") if lock.exists()]
+    mark = hashlib.sha256(b"".join(lock.read_bytes() for lock in locks) + sys.version.encode()).hexdigest()[
+        :16
+    ]
     home = cache() / f"{name}-{mark}"
     python, done = home / "bin" / "python", home / "complete"
     cache().mkdir(parents=True, exist_ok=True)
@@ -40,15 +46,10 @@ def python_of(name: str) -> Path:
         if not done.exists():
             shutil.rmtree(home, ignore_errors=True)
             _run(sys.executable, "-m", "venv", str(home))
-            _run(
-                str(python), *["-m", "pip", "install", "--quiet", "--disable-pip-version-check"], *_from(lock)
-            )
+            for lock in locks:
+                _run(str(python), *PIP, "--requirement", str(lock))
             done.touch()
     return python
-
-
-def _from(lock: Path) -> list[str]:
-    return ["--require-hashes", "--only-binary", ":all:", "--no-deps", "--requirement", str(lock)]
 
 
 def _run(*command: str) -> None:

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import fcntl
 import json
-from contextlib import contextmanager
+import re
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.clients.process import StepError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-WRITERS: Final = ("lancedb-0.40.0", "lancedb-0.33.0", "pylance-14.0.2", "pylance-13.0.0")
+WRITERS: Final = (
+    *("lancedb-0.40.0", "lancedb-0.33.0", "pylance-14.0.2", "pylance-13.0.0"),
+    *("lance-spark", "duckdb"),
+)
 READERS: Final = ("polars",)
+LABELS: Final = {"lance-spark": "lance-spark 0.4.0, Spark 3.5", "duckdb": "duckdb 1.5.5, its extension"}
+CAN_NOT: Final = {
+    ("lance-spark", "vector_index"): "Unsupported index method: ivf_flat",
+    ("lance-spark", "restore"): "it has no statement for it",
+    ("duckdb", "read_version"): "Catalog type does not support time travel",
+    ("duckdb", "restore"): "it has no statement for it",
+}
+"""What a client refuses for any table, with what it says."""
 STEPS: Final = (
     "append",
     "delete",
@@ -25,31 +41,48 @@ STEPS: Final = (
     "cleanup",
 )
 RESULTS: Final = Path(__file__).parent / "results.json"
-YES, NO, NOT_TRIED = "yes", "no", "not tried"
+READS: Final = ("read", "read_version")
+YES, NO, ONLY_READS = "yes", "no", "-"
 
 
 @contextmanager
 def kept(client: str, step: str) -> Iterator[None]:
-    """Notes whether the block went through."""
+    """Notes whether the block went through: `yes`, or `no` and what the client said.
+
+    A step of `CAN_NOT` has to fail with the words that are written there.
+    """
     came = NO
+    refused = CAN_NOT.get((client, step))
     try:
-        yield
-        came = YES
+        with pytest.raises(StepError, match=re.escape(refused)) if refused else nullcontext():
+            yield
+        came = f"{NO}: {refused}" if refused else YES
+    except StepError as error:
+        came = f"{NO}: {error}"
+        raise
     finally:
-        with RESULTS.open("a+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            told = json.loads(file.read() or "{}")
-            told.setdefault(client, {})[step] = came
-            file.truncate(0)
-            file.write(json.dumps(told, indent=2, sort_keys=True) + "\n")
+        _keep(client, step, came)
 
 
 def table_of(told: Mapping[str, Mapping[str, str]]) -> str:
-    """The results as the README shows them."""
-    head = ["client", "read", *(step.replace("_", " ") for step in STEPS)]
-    lines = [head, ["---"] * len(head)]
+    """The results as the README shows them, and below them what was said where the answer is no."""
+    head = ["client", *(step.replace("_", " ") for step in (*READS, *STEPS))]
+    lines, notes = [head, ["---"] * len(head)], dict[str, int]()
     for name in (*WRITERS, *READERS):
-        results = told.get(name, {})
-        lines.append([name.replace("-", " "), *(results.get(step, NOT_TRIED) for step in ("read", *STEPS))])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        line = [LABELS.get(name, name.replace("-", " "))]
+        for step in (*READS, *STEPS):
+            came, _, said = told[name].get(step, ONLY_READS).partition(": ")
+            line.append(f"{came} ({notes.setdefault(said, len(notes) + 1)})" if said else came)
+        lines.append(line)
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table + "\n" + "".join(f"\n{number}. {said}" for said, number in notes.items())
+
+
+def _keep(client: str, step: str, came: str) -> None:
+    with RESULTS.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        told = json.loads(file.read() or "{}")
+        told.setdefault(client, {})[step] = came
+        file.truncate(0)
+        file.write(json.dumps(told, indent=2, sort_keys=True) + "\n")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from lakefold.local.jars import fetch_jars
+from lakefold.local.java import find_java
 from tests.clients.environments import python_of
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-DRIVER: Final = Path(__file__).parent / "driver.py"
+ROOT: Final = Path(__file__).parents[2]
+END_SECONDS: Final = 30
+"""So long a client has to end by itself; Spark's Java then ends with it."""
 
 
 class StepError(Exception):
@@ -25,10 +30,12 @@ class Client:
 
     def __init__(self, name: str, uri: str) -> None:
         self._process = subprocess.Popen(
-            [str(python_of(name)), str(DRIVER), uri],
+            [str(python_of(name)), "-m", "tests.clients.driver", uri],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            cwd=ROOT,
+            env=_environment(name),
         )
         self.version = str(self._answer()["version"])
 
@@ -38,8 +45,11 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()
-        self._process.communicate()
+        try:
+            self._process.communicate(timeout=END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
 
     def open(self, handle: str) -> int:
         """Open the table and keep it under a name; return the version that it is at."""
@@ -57,9 +67,9 @@ class Client:
             raise StepError(f"{step}: {answer['error']} (after {answer['attempts']} attempts)")
         return answer["value"]
 
-    def rows(self) -> dict[int, str]:
+    def rows(self, version: int | None = None) -> dict[int, str]:
         """What a new handle reads, by id. Raises `AssertionError` if an id is there twice."""
-        found = self.do("read")
+        found = self.do("read") if version is None else self.do("read_version", version=version)
         assert isinstance(found, list)
         told = {int(number): str(text) for number, text in found}
         assert len(told) == len(found), "the client reads an id twice"
@@ -72,3 +82,12 @@ class Client:
             raise StepError(f"the client ended with {self._process.wait()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+def _environment(name: str) -> dict[str, str]:
+    """The variables of a client's process. Spark needs the jars of its connector, and Java."""
+    if name != "lance-spark":
+        return dict(os.environ)
+    java = find_java().resolve()
+    jars = os.pathsep.join(str(jar) for jar in fetch_jars("lance-spark"))
+    return {**os.environ, "CLIENT_JARS": jars, "JAVA_HOME": str(java.parents[1])}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import lance
 
 from lakefold_table.errors import RetryError, StopError
 from lakefold_table.storage import open_storage
-from tests.clients.driver import SCHEMA, rows
+from tests.clients.arrow import SCHEMA, rows
 from tests.tables import Folded
 from tests.waiting import until
 
@@ -18,10 +20,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Entry
+
 FIRST: Final = 300
 """So many rows are there before a client comes: enough to train an index on."""
 OURS: Final = 100_000
 """The first id of the stream."""
+
+
+class _Now(Folded):
+    """A table whose versions are as old as they look: others clean up by their stamps."""
+
+    def entry(self, envelope: Envelope) -> Entry:
+        return replace(super().entry(envelope), time_us=time.time_ns() // 1000)
 
 
 class Stream:
@@ -32,7 +44,8 @@ class Stream:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._table = Folded(open_storage(path), schema=SCHEMA)
+        self._began = time.monotonic()
+        self._table = _Now(open_storage(path), schema=SCHEMA)
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._failure: BaseException | None = None
@@ -48,6 +61,16 @@ class Stream:
     def version(self) -> int:
         """The newest version."""
         return self._table.versions.latest()
+
+    @property
+    def oldest(self) -> int:
+        """The oldest version that is left."""
+        return min(self._table.versions.numbers())
+
+    @property
+    def seconds(self) -> float:
+        """How long the table has been there."""
+        return time.monotonic() - self._began
 
     def commit(self, count: int = 1) -> None:
         """Commit so many versions of one row each."""

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.clients.arrow import AGE
 from tests.clients.matrix import READERS, STEPS, WRITERS, kept
 from tests.clients.process import Client
 from tests.clients.stream import FIRST, Stream
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,8 +56,15 @@ def restore(client: Client, stream: Stream) -> None:
     stream.commit(2)
 
 
+def cleanup(client: Client, stream: Stream) -> None:
+    until(lambda: stream.seconds > AGE + 1, "versions that are old enough")
+    client.do("cleanup", "before")
+    assert stream.oldest > 1
+
+
 DO: dict[str, Callable[[Client, Stream], None]] = {
     "append": append,
+    "cleanup": cleanup,
     "delete": delete,
     "merge": merge,
     "restore": restore,
@@ -66,14 +75,17 @@ DO: dict[str, Callable[[Client, Stream], None]] = {
 @pytest.mark.parametrize("name", WRITERS)
 def test_writing(name: str, step: str, tmp_path: Path) -> None:
     stream = Stream(tmp_path / "t.lance")
-    with Client(name, str(stream.path)) as client, kept(name, step):
+    with Client(name, str(stream.path)) as client:
         client.open("before")
         stream.commit(3)
-        with nullcontext() if step == "restore" else stream.running():
-            DO.get(step, plain(step))(client, stream)
+        with kept(name, step):
+            with nullcontext() if step == "restore" else stream.running():
+                DO.get(step, plain(step))(client, stream)
+            stream.commit()
+            stream.check()
+            assert client.rows() == stream.expected
         stream.commit()
         stream.check()
-        assert client.rows() == stream.expected
 
 
 @pytest.mark.parametrize("name", [*WRITERS, *READERS])
@@ -84,3 +96,13 @@ def test_reading(name: str, tmp_path: Path) -> None:
         with stream.running():
             assert client.rows().keys() >= set(range(FIRST))
         assert client.rows() == stream.expected
+
+
+@pytest.mark.parametrize("name", [*WRITERS, *READERS])
+def test_reading_a_version(name: str, tmp_path: Path) -> None:
+    stream = Stream(tmp_path / "t.lance")
+    before, version = dict(stream.expected), stream.version
+    with Client(name, str(stream.path)) as client, kept(name, "read_version"):
+        with stream.running():
+            assert client.rows(version) == before
+        assert client.rows(version) == before

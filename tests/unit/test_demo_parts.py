@@ -280,8 +280,8 @@ def test_advice_can_be_pasted_from_the_current_folder(
     folder = Folder(tmp_path / "my lake" / "demo")
     monkeypatch.chdir(tmp_path)
     below = advice_for(folder)
-    assert shlex.split(below.table[0])[-2:] == ["log", "my lake/demo/flights"]
-    assert "lakefold.open('my lake/demo/flights')" in below.prompt[1]
+    assert shlex.split(below.table[0])[-2:] == ["log", "my lake/demo/flights.lance"]
+    assert "lakefold.open('my lake/demo/flights.lance')" in below.prompt[1]
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert shlex.split(advice_for(folder).table[0])[-1] == str(folder.table)
