@@ -54,6 +54,10 @@ _headers_of = methodcaller("headers")
 LOST_ENTRIES = (
     "bring them back at their old offsets; `lakefold committer --accept-new-log` goes on without them"
 )
+WITHHELD = (
+    "the brokers' logs name a damaged segment: bring it back from a copy or replica, and nothing is lost; "
+    "if the log has grown again, `lakefold committer --accept-new-log` goes on with what it holds now"
+)
 
 
 class Verify(Enum):
@@ -353,6 +357,15 @@ class PartitionReader:
         )
         return GapError(message, where=str(Position(self.log, found.start, self.topic)), hint=LOST_ENTRIES)
 
+    def _withheld(self, start: int, end: int) -> GapError:
+        """The brokers refuse to read at an offset that lies between the log's ends."""
+        message = (
+            f"the log holds {start} up to {end}, but the brokers give nothing from {self.position} on: "
+            "a segment of the log is damaged there, or the log lost its end and has grown again "
+            f"(cluster {self.log.cluster_id}, topic id {self.log.topic_id})"
+        )
+        return GapError(message, where=str(Position(self.log, self.position, self.topic)), hint=WITHHELD)
+
     def _note(self, error: KafkaError, offset: int | None) -> None:
         """An event of the client: the end was reached, the place was lost, or something that may pass."""
         code = error.code()
@@ -389,6 +402,8 @@ class PartitionReader:
                 self.last_error = str(unknown)
                 self._guard.hurry()
                 return
+            if start <= self.position < end:
+                raise self._withheld(start, end)
             raise self._gap(self.position, start, end)
         if self._failure is not None:
             raise self._failure

@@ -105,3 +105,26 @@ def test_other_entries_at_offsets_that_were_folded(
     stage.send(stage.batch(8))
     assert stage.fold() == {"committed": 1, "versions": 1}
     assert "different" not in stage.replay().values()
+
+
+def test_a_damaged_segment_loses_nothing_once_it_is_brought_back(
+    own_broker: Broker, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    own = OwnLog.make(own_broker.bootstrap_servers, topic_names)
+    stage = Stage(own_broker.bootstrap_servers, topic_names, own, tmp_path)
+    stage.begin(1, 2)
+    stage.send(stage.batch(3))
+    own_broker.stop()
+    segment = own_broker.directory / "data" / transactions(own) / "00000000000000000000.log"
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    own_broker.start()
+    with pytest.raises(GapError, match="a segment of the log is damaged there") as caught:
+        stage.fold()
+    assert "bring it back" in caught.value.hint
+    assert ids_in(stage.uri) == [1, 2]
+    own_broker.stop()
+    segment.write_bytes(whole)
+    own_broker.start()
+    stage.fold()
+    assert ids_in(stage.uri) == [1, 2, 3]
