@@ -7,6 +7,7 @@ and 4.4).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -72,9 +73,16 @@ class TableSchema:
 
 
 def check_list(names: Sequence[str] | None) -> None:
-    """Refuse one text where names are asked for: it would be taken for a list of letters."""
+    """Refuse what is no list of names, and one text, which would be taken for a list of its characters."""
+    if names is None:
+        return
     if isinstance(names, str):
         raise InvalidError(f"{names!r} is one text", where="columns", hint=f"give a list: [{names!r}]")
+    if not isinstance(names, Collection):
+        raise InvalidError(f"{names!r} is no list of names", where="columns", hint="give a list of texts")
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidError(f"{name!r} is no name", where="columns", hint="give a list of texts")
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,8 +303,8 @@ def consumers(
     return Consumers(open_line(os.fspath(uri), None, storage_options)).all()
 
 
-def _is_name(name: str) -> bool:
-    return _NAME.fullmatch(name) is not None and not name.endswith(".lock")
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None and not name.endswith(".lock")
 
 
 def _path(name: str) -> str:

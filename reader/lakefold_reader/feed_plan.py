@@ -104,7 +104,7 @@ def plan_version(
 
 def _check_numbers(*numbers: object) -> None:
     for number in numbers:
-        if number is not None and not isinstance(number, Integral):
+        if isinstance(number, bool) or (number is not None and not isinstance(number, Integral)):
             raise InvalidError(
                 f"{str(number)!r} is no version's number",
                 hint="a feed begins and ends with numbers; of a cursor that is its `version`",

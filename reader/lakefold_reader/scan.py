@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.file_pb2 import FileDescriptor
@@ -23,7 +24,7 @@ from lakefold_reader.batches import Wanted, side_by_side
 from lakefold_reader.columns import is_blob, is_direct, sources
 from lakefold_reader.deletions import Deletions
 from lakefold_reader.faults import told, told_of
-from lakefold_table.errors import DamagedError
+from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.roots import below
 from lakefold_table.uri import FILE, local_path, place
@@ -96,6 +97,7 @@ class Dataset:
         part: Part = WHOLE,
     ) -> pa.RecordBatchReader:
         """The rows of these columns for which the filter `where` holds, of all fragments or only these."""
+        _check_filter(where)
         self._look_at(fragments)
         reader = self._scanned(
             fragments,
@@ -215,10 +217,17 @@ class Dataset:
 
     def count(self, where: str | None = None) -> int:
         """The rows for which the filter holds."""
+        _check_filter(where)
         self._look_at(None)
         opened = self._opened
         with told(self.uri):
             return int(opened.count_rows(filter=where))
+
+
+def _check_filter(where: object) -> None:
+    """Raises `InvalidError` for what pylance takes for no filter: it fails with Python's own errors then."""
+    if where is not None and not isinstance(where, str | pc.Expression):
+        raise InvalidError(f"{where!r} is no filter", where="filter", hint="give SQL, as 'id > 7'")
 
 
 def _without_columns(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:

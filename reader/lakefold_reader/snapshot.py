@@ -113,7 +113,9 @@ def find_version(
 
 
 def _check_number(version: object) -> None:
-    if version is not None and (not isinstance(version, Integral) or int(version) < 1):
+    if version is None:
+        return
+    if isinstance(version, bool) or not isinstance(version, Integral) or int(version) < 1:
         raise InvalidError(f"{version!r} is no version", hint="give its number; versions count from 1")
 
 
@@ -274,7 +276,9 @@ class Table:
 
         check_list(columns)
         part = Part(
-            _count("limit", limit), _count("offset", offset), _count("batch_size", batch_size, least=1)
+            _count("limit", limit),
+            _count("offset", offset),
+            _count("batch_size", batch_size, least=1, most=2**32 - 1),
         )
         with explained(self._source, self.version):
             reader = self._dataset.reader(columns, filter, part=part)
@@ -357,7 +361,10 @@ class Table:
         return Taking(self._dataset, row_index_of(self._state))
 
 
-def _count(name: str, number: int | None, least: int = 0) -> int | None:
-    if number is not None and number < least:
-        raise InvalidError(f"{name} is {number}", hint=f"give a number from {least} on")
-    return number
+def _count(name: str, number: object, least: int = 0, most: int = 2**63 - 1) -> int | None:
+    """The number as pylance takes it, which says so by Python's own errors if it doesn't."""
+    if number is None:
+        return None
+    if isinstance(number, bool) or not isinstance(number, Integral) or not least <= int(number) <= most:
+        raise InvalidError(f"{name} is {number!r}", hint=f"give a whole number from {least} to {most}")
+    return int(number)

@@ -32,7 +32,7 @@ def start_of(start: Cursor | str | int, newest: int, oldest: Callable[[], int]) 
     if start == LATEST:
         return None, newest
     if isinstance(start, int):
-        if start < 0:
+        if isinstance(start, bool) or start < 0:
             raise InvalidError(f"{start} is no version", hint="versions count from 1; 0 has seen none")
         return None, start
     cursor = start if isinstance(start, Cursor) else Cursor.parse(start)

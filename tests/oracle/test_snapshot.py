@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
 import lance
+import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lakefold
@@ -230,6 +232,50 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     lance.dataset(uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
     with pytest.raises(VersionExpiredError, match="version 1 is gone"):
         table.to_arrow()
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"limit": 2**70}, "limit is 1180591620717411303424"),
+        ({"offset": 2**63}, "offset is 9223372036854775808"),
+        ({"batch_size": 2**32}, "batch_size is 4294967296"),
+        ({"limit": 1.5}, r"limit is 1\.5"),
+        ({"limit": "3"}, "limit is '3'"),
+        ({"offset": True}, "offset is True"),
+        ({"filter": 5}, "filter: 5 is no filter"),
+        ({"filter": ["id"]}, r"filter: \['id'\] is no filter"),
+        ({"columns": [1]}, "columns: 1 is no name"),
+        ({"columns": b"id"}, "columns: 105 is no name"),
+        ({"columns": 5}, "columns: 5 is no list of names"),
+        ({"columns": iter(["id"])}, "columns: .* is no list of names"),
+    ],
+)
+def test_an_argument_of_another_kind_is_refused(
+    tmp_path: Path, asked: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidError, match=message) as refused:
+        lakefold.open(written(tmp_path)).to_reader(**asked)  # type: ignore[arg-type]
+    assert refused.value.hint
+
+
+def test_a_number_is_no_truth_value_and_a_filter_may_be_an_expression(tmp_path: Path) -> None:
+    uri = written(tmp_path)
+    for refused in (
+        lambda: lakefold.open(uri, version=True),
+        lambda: lakefold.tail(uri, start=True),
+        lambda: lakefold.changes(uri, after=True),
+    ):
+        with pytest.raises(InvalidError, match=r"True'? is no version"):
+            refused()
+    with pytest.raises(InvalidError, match="5 can't be the name of a consumer"):
+        lakefold.tail(uri, consumer=5)  # type: ignore[arg-type]
+    table = lakefold.open(uri)
+    with pytest.raises(InvalidError, match="filter: 5 is no filter"):
+        table.count_rows(5)  # type: ignore[arg-type]
+    expression: Any = pc.field("id") > 7
+    assert table.to_arrow(filter=expression).num_rows == table.count_rows(expression) == 14
+    assert table.to_reader(limit=np.int64(3)).read_all().num_rows == 3  # type: ignore[arg-type]
 
 
 def test_a_manifest_cut_short_is_damaged(tmp_path: Path) -> None:
