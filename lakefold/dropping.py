@@ -15,8 +15,9 @@ import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
+from lakefold.nested import check_alone
 from lakefold_committer.lines import root_of, versions_of
 from lakefold_committer.moving import publish_move
 from lakefold_committer.opening import open_table
@@ -47,11 +48,13 @@ _ROUNDS = 20
 def lines_there(uri: str, storage_options: Mapping[str, str]) -> tuple[Line, ...]:
     """Returns the table's branches and its main line, the main one last, with what was folded into each.
 
-    Raises `NotATableError` if there is no table, `PreconditionError` if any of them is bound to a log.
+    Raises `NotATableError` if there is no table, `PreconditionError` if any of them is bound to a log, or if
+    other tables lie inside its folder.
     """
     lines = tuple(_line(uri, branch, storage_options) for branch in _branches(uri, storage_options))
     if not lines[-1].version:
         raise NotATableError("there is no table here", where=uri)
+    check_alone(uri, [line.branch for line in lines], storage_options)
     return lines
 
 
@@ -155,16 +158,22 @@ def remove(
     """Removes the files of a condemned table and leaves the note. Goes on where that was cut short.
 
     On a local disk its folder is moved aside first, in one step, and what was moved is proven to be the
-    condemned table. Raises `PreconditionError` if it is another one, and puts it back.
+    condemned table and no other. If it isn't, it is put back. In a bucket, the objects are looked through
+    before the first version is removed and before the first other object is.
+
+    Raises `PreconditionError` if it is another table, or if other tables lie inside its folder.
     """
     before = known_dropped(uri, storage_options)
+    branches = [line.branch for line in lines]
     if place(uri).scheme == FILE:
         _remove_folder(uri, lines, before)
     else:
+        check_alone(uri, branches, storage_options)
         removing = Dropped(_now_us(), lines, removing=True).after(before)
         write_dropped(uri, removing, storage_options)
-        for branch in (*(line.branch for line in lines if line.branch), ""):
+        for branch in (*filter(None, branches), ""):
             remove_line(versions_of(uri, branch, storage_options))
+        check_alone(uri, branches, storage_options)
         remove_rest(open_storage(uri, storage_options), progress, besides={INSIDE})
     note(uri, lines, storage_options)
 
@@ -187,7 +196,7 @@ def _remove_folder(uri: str, lines: tuple[Line, ...], before: Dropped | None) ->
 
 
 def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | None) -> None:
-    """Removes the folder that was moved aside, once it is proven to hold the condemned table.
+    """Removes the folder that was moved aside, once it is proven to hold the condemned table and no other.
 
     If it isn't, the note of `earlier` drops is written again: this table was not dropped.
     """
@@ -195,26 +204,31 @@ def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | No
     if not aside.exists():
         return
     if not removing.condemned:
-        if not _is_condemned(aside):
+        try:
+            _check_condemned(uri, aside)
+            check_alone(canonical(aside), [line.branch for line in removing.lines], {})
+        except PreconditionError as error:
             write_dropped(uri, replace(earlier or Dropped(_now_us()), removing=False, aside=""))
-            _put_back(uri, path, aside)
+            raise _put_back(uri, path, aside, error) from error
         write_dropped(uri, replace(removing, condemned=True))
     shutil.rmtree(aside)
 
 
-def _is_condemned(folder: Path) -> bool:
-    uri = canonical(folder)
-    tables = [_opened(uri, branch, {}) for branch in _branches(uri, {})]
-    return all(table.marks.dropped for table in tables if table.version)
+def _check_condemned(uri: str, folder: Path) -> None:
+    moved = canonical(folder)
+    tables = [_opened(moved, branch, {}) for branch in _branches(moved, {})]
+    if not all(table.marks.dropped for table in tables if table.version):
+        message = "it was bound to a log again while it was dropped"
+        raise PreconditionError(message, where=uri, hint="nothing was deleted")
 
 
-def _put_back(uri: str, path: Path, aside: Path) -> NoReturn:
-    hint = "nothing was deleted"
+def _put_back(uri: str, path: Path, aside: Path, why: PreconditionError) -> PreconditionError:
+    """Puts the folder back, and returns the error that says why it was not removed."""
     if path.exists():
         hint = f"another table was made at its place meanwhile: this one lies in {aside}"
-    else:
-        aside.rename(path)
-    raise PreconditionError("it was bound to a log again while it was dropped", where=uri, hint=hint)
+        return PreconditionError(why.message, where=uri, hint=hint)
+    aside.rename(path)
+    return PreconditionError(why.message, where=uri, hint=why.hint)
 
 
 def _now_us() -> int:

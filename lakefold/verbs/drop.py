@@ -32,7 +32,8 @@ def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None
     """Delete TABLE: all versions, branches and data files below its root. Nothing brings it back.
 
     Refuses while it, or a branch of it, is bound to a log (`lakefold detach` ends that), so no committer puts
-    a version where it lay. Asks for the table's name, unless --yes is given.
+    a version where it lay, and while other tables lie inside its folder: drop or move those first. Asks for
+    the table's name, unless --yes is given.
 
     A note stays beside it, in `.lakefold-dropped/`: by that committers know that the table isn't just away,
     and answer Invalid to what comes late for it. Where the table was deleted by other means, only the note is

@@ -49,14 +49,15 @@ def remove_line(versions: Versions) -> None:
 def remove_rest(storage: Storage, told: Callable[[int], None], besides: Collection[str] = ()) -> int:
     """Remove all objects below the root but `besides`; gives how many. `told` hears now and then how many."""
     removed = 0
-    for paths in _batches(path for path in _everything(storage) if path not in besides):
+    for paths in _batches(path for path in everything(storage) if path not in besides):
         together(storage.delete, paths, AT_ONE_TIME)
         removed += len(paths)
         told(removed)
     return removed
 
 
-def _everything(storage: Storage) -> Iterable[str]:
+def everything(storage: Storage) -> Iterable[str]:
+    """The paths of all objects below the root. Raises `InvalidError` if the store can't list them."""
     if not isinstance(storage, ListsAll):
         raise InvalidError("this store can't list all that it holds", where=storage.uri)
     return storage.everything()

@@ -51,6 +51,22 @@ def test_a_table_on_s3_with_a_branch_and_a_tag(s3: S3Server, capsys: pytest.Capt
     assert (again.version, again.count_rows()) == (1, 1)
 
 
+def test_a_table_on_s3_with_others_inside(s3: S3Server, capsys: pytest.CaptureFixture[str]) -> None:
+    uri, options = f"s3://{BUCKET}/{uuid.uuid4().hex}/flights", s3.options()
+    dataset = lance.write_dataset(rows([0]), uri, storage_options=options)
+    dataset.create_branch("b")
+    others = [f"{uri}/{name}" for name in ("_versions/x", "data/inner", "tree/x")]
+    for other in others:
+        lance.write_dataset(rows([1]), other, storage_options=options)
+    assert drop(uri, options) == 3
+    assert "other tables lie inside its folder: _versions/x, data/inner, tree/x" in capsys.readouterr().err
+    for other in others:
+        assert lance.dataset(other, storage_options=options).count_rows() == 1
+        assert drop(other, options) == 0
+    assert drop(uri, options) == 0
+    assert not open_storage(uri, options).anything_at_root()
+
+
 def test_a_table_whose_versions_are_in_dynamodb(s3: S3Server, dynamodb: DynamoServer) -> None:
     table = External.new(s3, dynamodb)
     table.grow([1])

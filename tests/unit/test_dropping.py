@@ -314,6 +314,118 @@ def test_nothing_is_folded_or_bound_once_a_table_is_condemned(tmp_path: Path, *,
     assert isinstance(fold_at(open_line(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
 
 
+NESTED = [
+    "inner",
+    "data/inner",
+    "_deletions/d",
+    "_versions/x",
+    "tree/x",
+    "tree/b/inner",
+    "_lakefold/claims/q",
+]
+
+
+@pytest.mark.parametrize("inside", NESTED)
+def test_a_table_with_another_one_inside_stays(store: MemoryStorage, inside: str) -> None:
+    with_branch(store)
+    uri = f"{HERE}/{inside}"
+    other = opened(uri)
+    first = changed(creation(), lambda it: setattr(it, "table", uri))
+    assert isinstance(fold_at(other, [first], 5)[0].result, Committed)
+    before = {*store.everything()}
+    code, output = drop("drop", "--yes")
+    assert (code, f"other tables lie inside its folder: {inside}" in output) == (3, True), output
+    assert "drop them, or move them elsewhere" in output
+    assert {*store.everything()} == before, "not even a version that says that it is dropped"
+    assert read_dropped(HERE) is None
+
+
+@pytest.mark.parametrize("inside", NESTED)
+def test_a_folder_with_another_table_inside_stays(tmp_path: Path, inside: str) -> None:
+    path = tmp_path / "flights"
+    uri = on_disk(path)
+    lance.dataset(str(path)).create_branch("b")
+    nested = on_disk(path / inside, folded=False)
+    before = {*path.rglob("*")}
+    err = io.StringIO()
+    with redirect_stderr(err):
+        assert run(["drop", str(path), "--yes"]) == 3
+    assert f"other tables lie inside its folder: {inside}\n" in err.getvalue()
+    assert {*path.rglob("*")} == before
+    assert read_dropped(uri) is None
+    assert run(["drop", nested, "--yes"]) == 0
+    assert run(["drop", str(path), "--yes"]) == 0
+    assert not path.exists()
+
+
+def test_a_branch_that_lance_left_behind_is_no_other_table(tmp_path: Path) -> None:
+    """Lance leaves the folder of a deleted branch if another branch lies inside it."""
+    path = tmp_path / "flights"
+    on_disk(path, folded=False)
+    dataset = lance.dataset(str(path))
+    for name in ("b", "b/c"):
+        dataset.create_branch(name)
+    dataset.branches.delete("b")
+    assert list((path / "tree" / "b" / "_versions").iterdir())
+    assert run(["drop", str(path), "--yes"]) == 0
+    assert not path.exists()
+
+
+def test_a_table_made_inside_once_the_drop_is_decided_puts_the_folder_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "flights"
+    uri = on_disk(path)
+    rename = Path.rename
+
+    def late(self: Path, target: Path) -> Path:
+        if self == path:
+            on_disk(path / "data" / "inner", folded=False)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    err = io.StringIO()
+    with redirect_stderr(err):
+        assert run(["drop", str(path), "--yes"]) == 3
+    monkeypatch.undo()
+    assert "other tables lie inside its folder: data/inner" in err.getvalue()
+    assert lance.dataset(str(path / "data" / "inner")).count_rows() == 1
+    dropped = read_dropped(uri)
+    assert dropped is None or not (dropped.removing or dropped.aside)
+    bound(uri, keep=True)
+    assert isinstance(fold_at(open_line(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
+
+
+@pytest.mark.parametrize("moment", ["condemned", "removing"])
+def test_a_table_made_inside_while_objects_are_removed_stays(
+    store: MemoryStorage, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Before the first version of the outer one is removed, and before the first other object is."""
+    uri = f"{HERE}/data/inner"
+    made: list[str] = []
+    point = {"condemned": "publish_move", "removing": "remove_line"}[moment]
+    do = getattr(dropping, point)
+
+    def late(*args: object) -> object:
+        if not made:
+            first = changed(creation(), lambda it: setattr(it, "table", uri))
+            fold_at(opened(uri), [first], 5)
+            made.extend(path for path in store.everything() if path.startswith("data/inner/"))
+        return do(*args)
+
+    monkeypatch.setattr(dropping, point, late)
+    code, output = drop("drop", "--yes")
+    assert (code, "other tables lie inside its folder: data/inner" in output) == (3, True), output
+    monkeypatch.undo()
+    assert made
+    assert {*made} <= {*store.everything()}
+    assert bool(versions_at(HERE).numbers()) == (moment == "condemned")
+    for path in made:
+        store.delete(path)
+    assert drop("drop", "--yes")[0] == 0
+    assert not store.anything_at_root()
+
+
 class StoppedError(Exception):
     """The process ends here."""
 
