@@ -83,7 +83,7 @@ class _Honest:
         with OutcomeWaiter(self.ground.config, self.ground.topics, self.mould.uri) as waiter:
             started = time.perf_counter()
             position = self.proposer.send_wait(envelope)
-            outcome = waiter.wait(position, LONGEST_S)
+            outcome = waiter.wait(position, envelope, LONGEST_S)
             seconds = time.perf_counter() - started
         if not_committed([outcome]):
             raise AssertionError(f"an honest proposal was refused: {outcome}")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lakefold_log.dead_letters import Letter
     from lakefold_log.producer import Proposer
     from lakefold_log.topics import Topics
+    from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Outcome, Position
 
 AT_ONCE: Final = 1_000
@@ -138,12 +139,13 @@ def send_again(
             for some in (mine[start : start + AT_ONCE] for start in range(0, len(mine), AT_ONCE)):
                 if wait_s:
                     with OutcomeWaiter(config, topics, table, partition=partition) as waiter:
-                        for letter, sent in _sent(proposer, some, partition, storage_options):
-                            position = sent.result()
-                            yield SentAgain(letter, position, waiter.wait(position, wait_s))
+                        for letter, envelope, sent in _sent(proposer, some, partition, storage_options):
+                            position = proposer.position_of(sent)
+                            outcome = waiter.wait(position, envelope, wait_s)
+                            yield SentAgain(letter, position, outcome)
                 else:
-                    for letter, sent in _sent(proposer, some, partition, storage_options):
-                        yield SentAgain(letter, sent.result())
+                    for letter, _, sent in _sent(proposer, some, partition, storage_options):
+                        yield SentAgain(letter, proposer.position_of(sent))
 
 
 def _sent(
@@ -151,11 +153,12 @@ def _sent(
     letters: Sequence[Letter],
     partition: int | None,
     storage_options: Mapping[str, str],
-) -> list[tuple[Letter, Future[Position]]]:
+) -> list[tuple[Letter, Envelope, Future[Position]]]:
     """Hand all of them over before the first one is waited for."""
     return [
         (
             letter,
+            letter.proposal.envelope,
             proposer.send(
                 letter.proposal.envelope, partition, headers=letter.headers, storage_options=storage_options
             ),

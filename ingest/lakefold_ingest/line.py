@@ -83,7 +83,8 @@ class Line:
     ) -> Answer:
         """Send the envelope and wait for its outcome, no longer than `timeout_s` seconds once the log has it.
 
-        Raises as `send` does: then nothing is known, and the same envelope may be sent again.
+        Raises as `send` and `OutcomeWaiter.wait` do: then nothing is known, and the same envelope may be sent
+        again.
         """
         chosen = self._proposer.partition_for(envelope.table, partition)
         waiter = self._waiter(envelope, chosen)
@@ -93,7 +94,7 @@ class Line:
                 waiter.outcomes.stand()
             position = self.send(envelope, chosen, storage_options=storage_options)
             try:
-                return Answer(position, waiter.outcomes.wait(position, timeout_s))
+                return Answer(position, waiter.outcomes.wait(position, envelope, timeout_s))
             except RetryError:
                 return Answer(position, None)
 

@@ -129,7 +129,7 @@ def command(
             return
         with OutcomeWaiter(config, topics, envelope.table, partition=partition) as waiter:
             position = send()
-            outcome = waiter.wait(position, wait)
+            outcome = waiter.wait(position, envelope, wait)
     print_outcome(outcome, as_json=as_json)
     if isinstance(outcome.result, Rejected | Invalid):
         context.exit(REFUSED)

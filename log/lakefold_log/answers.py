@@ -88,6 +88,26 @@ def outcome_value(message: log_pb2.Outcome) -> Outcome:
     )
 
 
+def is_answer_to(outcome: Outcome, envelope: log_pb2.Envelope) -> bool:
+    """Whether the outcome names the uuid and the key of this proposal.
+
+    A topic that was deleted and made again, or lost its end, has other entries at the same positions. A
+    committer that could not read an entry, or what it claims, knows no uuid: its outcome is Invalid, or
+    Duplicate by key. Then, or if `envelope` only claims the proposal, the keys alone are compared; an entry
+    that could not be read at all has no key either.
+    """
+    batch_id = envelope.batch_id if envelope.HasField("batch_id") else None
+    same_key = outcome.batch_id == batch_id and _is_name(outcome.app_id, envelope.app_id)
+    unread = not outcome.uuid and isinstance(outcome.result, Invalid | Duplicate)
+    same_uuid = _is_name(outcome.uuid, envelope.lance.uuid) or envelope.HasField("claim")
+    return (same_uuid or unread) and (same_key or (unread and not outcome.app_id))
+
+
+def _is_name(reported: str, name: str) -> bool:
+    """Whether a name in an outcome is this name. Committers cut very long names and add an ellipsis."""
+    return reported == name or (reported.endswith("…") and name.startswith(reported[:-1]))
+
+
 def json_form(message: Message) -> dict[str, Any]:
     """The message in protobuf's own JSON mapping, with the field names of the `.proto` file.
 

@@ -1,7 +1,8 @@
 """Reads answers: the one that a writer waits for, and those that a committer gave before it was restarted.
 
 A waiter stands at the end of the outcomes partition before the proposal is sent, so that the answer can't
-pass it by, and knows it by the proposal's position. Only committed reports are read.
+pass it by, and knows it by the proposal's position, uuid and key: a position alone names different entries
+before and after a topic was made again. Only committed reports are read.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakefold_log.admin import Admin
+from lakefold_log.answers import is_answer_to
 from lakefold_log.consumer import PartitionReader
 from lakefold_log.partition import home_of
 from lakefold_log.topics import describe, watermarks
 from lakefold_log.trust import EVERYBODY, Strangers
-from lakefold_table.errors import RetryError
+from lakefold_table.errors import GapError, RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from lakefold_log.consumer import Message
     from lakefold_log.topics import Topics
     from lakefold_log.trust import Trust
+    from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Outcome, Position
 
 _BATCH: Final = 1000
@@ -38,6 +41,10 @@ _POLL_S: Final = 0.02
 # Where all is there already the broker needn't wait for more before it answers; by default half a second.
 _HURRIED: Final[Mapping[str, Option]] = {"fetch.wait.max.ms": 5}
 _NO_ANSWER: Final = "see that a committer runs and how far behind it is (lakefold status), or ask the table"
+_ANOTHER_ENTRY: Final = (
+    "the transactions topic was made again or lost its end: see what did that, connect again and send the "
+    "same proposal, it is folded once"
+)
 
 
 class OutcomeWaiter:
@@ -68,11 +75,12 @@ class OutcomeWaiter:
         if end - self._reader.position > _FAR_BEHIND:
             self._reader.seek(end)
 
-    def wait(self, position: Position, timeout_s: float) -> Outcome:
-        """The outcome of the proposal at `position`, once a committer has reported it.
+    def wait(self, position: Position, envelope: Envelope, timeout_s: float) -> Outcome:
+        """The outcome of `envelope`, which was sent to `position`, once a committer has reported it.
 
-        Raises `RetryError` where none comes within `timeout_s` seconds: nothing is known about it then.
-        `StopError` where the outcomes topic is another one now.
+        Raises `RetryError` if none comes within `timeout_s` seconds: nothing is known about it then. Raises
+        `GapError` if the outcome for the position is that of another proposal: the transactions topic is not
+        the topic that the position names. Raises `StopError` if the outcomes topic is another one now.
         """
         deadline = time.monotonic() + timeout_s
         while position not in self._known:
@@ -83,7 +91,10 @@ class OutcomeWaiter:
                     message = f"{message}: {self._reader.last_error}"
                 raise RetryError(message, where=str(position), hint=_NO_ANSWER)
             self._keep(self._reader.poll(_BATCH, left))
-        return self._known[position]
+        outcome = self._known[position]
+        if not is_answer_to(outcome, envelope):
+            raise _another_entry(outcome, envelope)
+        return outcome
 
     def close(self) -> None:
         """Stop reading."""
@@ -107,6 +118,19 @@ class OutcomeWaiter:
         strangers.tell()
         while len(self._known) > _KEPT:
             self._known.popitem(last=False)
+
+
+def _another_entry(outcome: Outcome, envelope: Envelope) -> GapError:
+    reported = _name(outcome.uuid, outcome.app_id, outcome.batch_id)
+    sent = _name(
+        envelope.lance.uuid, envelope.app_id, envelope.batch_id if envelope.HasField("batch_id") else None
+    )
+    message = f"the outcome for this position is that of another proposal: {reported}; sent was {sent}"
+    return GapError(message, where=str(outcome.position), hint=_ANOTHER_ENTRY)
+
+
+def _name(uuid: str, app_id: str, batch_id: int | None) -> str:
+    return f"uuid {uuid or 'none'}" + (f" (batch {batch_id} of {app_id})" if app_id else "")
 
 
 def read_outcomes(

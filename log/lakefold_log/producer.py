@@ -107,7 +107,7 @@ class Proposer:
         it. It raises, as this does, `InvalidError` where the envelope is too large for any reader or the
         table's store takes no files, `RetryError` where no broker took it in time (it may have: send the same
         again) or the store is away, `StopError` where the topic was made again or this producer is of no more
-        use.
+        use. Whether the position is in the proven topic is not known before `position_of` says so.
         """
         with self._guard_lock:
             self._guard.step()
@@ -155,12 +155,24 @@ class Proposer:
         headers: Headers = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> Position:
-        """As `send`, and wait for the position."""
-        sent = self.send(envelope, partition, headers=headers, storage_options=storage_options)
+        """As `send`, and wait for the position by `position_of`."""
+        return self.position_of(
+            self.send(envelope, partition, headers=headers, storage_options=storage_options)
+        )
+
+    def position_of(self, sent: Future[Position]) -> Position:
+        """Wait for the position of what `send` sent, and prove that it is a position of the proven topic.
+
+        A topic's id never comes back: if it is the same after the broker took a message, the message is in
+        that topic. Asking takes about a millisecond. Raises as `send` does, `GapError` if the topic was made
+        again, `RetryError` if no broker says which topic it is: send the same again.
+        """
         try:
-            return sent.result(self._timeout_s + _GRACE_S)
+            position = sent.result(self._timeout_s + _GRACE_S)
         except FutureTimeoutError as caught:
             raise RetryError("the log took no answer", where=self.topic.name, hint=_AGAIN) from caught
+        self._guard.verify()
+        return position
 
     def close(self) -> None:
         """Wait for what is on its way (no longer than its time-out) and let go."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import lance
 
 from lakefold_log.admin import KafkaConfig
-from lakefold_log.outcomes import OutcomeWaiter, read_outcomes
+from lakefold_log.outcomes import read_outcomes
 from lakefold_log.record import decode_record
 from lakefold_log.topics import Topics
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from tests.integration.conftest import TopicNames
 
 KINDS = {Committed: "committed", Duplicate: "duplicate", Invalid: "invalid", Rejected: "rejected"}
-ANSWER_SECONDS = 90.0
 ROWS = 3
 A_WRITERS_IDS = 1_000_000
 
@@ -96,12 +95,6 @@ class Ledger:
         """A batch of an app, its files written; its rows have ids from `first` on."""
         ids = range(first, first + ROWS)
         return append(self.uri, rows(ids), read, app, number), ids
-
-    def answer(self, position: Position) -> Outcome:
-        """What became of a position, once a committer has said so. Looks at all outcomes."""
-        with OutcomeWaiter(self.config, self.topics, self.uri) as waiter:
-            known = {one.position: one for one in self.outcomes()}
-            return known.get(position) or waiter.wait(position, ANSWER_SECONDS)
 
     def outcomes(self) -> list[Outcome]:
         """All outcomes that were reported for the table, in their order."""

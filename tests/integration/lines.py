@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from lakefold_log.outcomes import OutcomeWaiter
     from lakefold_log.record import Record
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
@@ -152,6 +153,14 @@ class Line:
             self.sent[position.offset] = sent
             if self.last is None or position.offset > self.last.offset:
                 self.last = position
+
+    def wait_for_last(self, waiter: OutcomeWaiter, timeout_s: float) -> None:
+        """Waits until the last proposal that lies in the log is answered."""
+        with self._lock:
+            position = self.last
+            assert position is not None
+            envelope = self.sent[position.offset].envelope
+        waiter.wait(position, envelope, timeout_s)
 
     def commit(self, act: Act) -> None:
         """Another client does it, without us; for one thread."""

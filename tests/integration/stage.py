@@ -98,7 +98,7 @@ class Stage:
         """What becomes of a proposal, by a committer that is running."""
         waiter = OutcomeWaiter(self.own.config, self.own.topics, envelope.table, partition=partition)
         with waiter, Proposer(self.own.config, self.own.topics) as proposer:
-            return waiter.wait(proposer.send_wait(envelope, partition), PATIENCE_S).result
+            return waiter.wait(proposer.send_wait(envelope, partition), envelope, PATIENCE_S).result
 
     def batch(self, number: int, read: int = 1) -> Envelope:
         """One row, whose id is the batch's number."""

@@ -60,7 +60,7 @@ class Bench:
     def propose(self, envelope: Envelope) -> Outcome:
         """Sends a proposal and waits for what became of it."""
         with OutcomeWaiter(self.config, self.topics, envelope.table) as waiter:
-            return waiter.wait(self.proposer.send_wait(envelope), ANSWER_SECONDS)
+            return waiter.wait(self.proposer.send_wait(envelope), envelope, ANSWER_SECONDS)
 
     def outcomes(self) -> list[Outcome]:
         """All outcomes reported so far."""
@@ -250,8 +250,9 @@ def test_it_keeps_trying_while_the_broker_is_away_and_says_so(
         until(committer.is_ready, "ready again", seconds=120)
         config = KafkaConfig(bootstrap)
         with Proposer(config, topics) as proposer, OutcomeWaiter(config, topics, uri) as waiter:
-            sent = proposer.send_wait(append(uri, rows([5]), 1, "app", 0))
-            assert isinstance(waiter.wait(sent, 90).result, Committed)
+            envelope = append(uri, rows([5]), 1, "app", 0)
+            sent = proposer.send_wait(envelope)
+            assert isinstance(waiter.wait(sent, envelope, 90).result, Committed)
         assert ids_in(uri) == [5]
         assert committer.stop() == 0
 

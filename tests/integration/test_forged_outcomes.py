@@ -24,7 +24,7 @@ from lakefold_log.news import VersionNews
 from lakefold_log.topics import describe
 from lakefold_table.dropped import read_dropped
 from lakefold_table.entry import Committed, Outcome, Position
-from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, take
+from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, envelope, take
 from tests.integration.stage import Stage
 from tests.proposals import ids_in
 from tests.waiting import until
@@ -172,6 +172,6 @@ def test_who_waits_and_who_listens_hears_on(bootstrap: str, topic_names: TopicNa
         write(own, *NO_OUTCOMES)
         outcome = own.committed(0, 7)
         reporter.report([outcome], [], 1, own.stamp(1))
-        assert waiter.wait(outcome.position, PATIENCE_S) == outcome
+        assert waiter.wait(outcome.position, envelope(0), PATIENCE_S) == outcome
         until(lambda: news.wait(1) == 7, "the news of version 7", seconds=PATIENCE_S, every=0)
         news.close()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
+from lakefold_ingest.line import Line
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import GapError, StopError
 from lakefold_table.marks import Why
@@ -74,6 +75,28 @@ def test_a_topic_made_again_while_it_is_folded(stage: Stage) -> None:
     assert isinstance(errors[0], GapError)
     assert metrics.registry.get_sample_value("lakefold_gap", {"partition": "0"}) == 1
     assert lance.dataset(str(stage.path)).version == version
+
+
+def test_a_writer_that_lives_on_in_a_topic_made_again_gets_no_other_entry_s_outcome(stage: Stage) -> None:
+    line = Line(stage.own.config, stage.own.topics)
+    try:
+        with folding(stage):
+            created = line.ask(creation(stage.uri), 0, PATIENCE_S)
+            assert created.outcome is not None
+            assert created.outcome.result == Committed(1)
+            first = line.ask(stage.batch(1000), 0, PATIENCE_S)
+            assert first.outcome is not None
+            assert isinstance(first.outcome.result, Committed)
+        stage.make_again()
+        # The new topic's next offset is that of batch 1000 in the old topic, whose outcome the line has read.
+        stage.send(stage.batch(5))
+        with pytest.raises(GapError, match="made again") as caught:
+            line.ask(stage.batch(7), 0, PATIENCE_S)
+        assert stage.log.topic_id in caught.value.message
+        assert first.position.log.topic_id in caught.value.message
+    finally:
+        line.close()
+    assert ids_in(stage.uri) == [1000]
 
 
 def test_entries_that_were_lost_before_they_were_folded(stage: Stage) -> None:

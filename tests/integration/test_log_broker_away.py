@@ -47,14 +47,14 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(
         with pytest.raises(RetryError):
             reporter.report([own.committed(1, 1)], [], 2, own.stamp(2))
         with pytest.raises(RetryError):
-            waiter.wait(own.committed(1, 1).position, 0.2)
+            waiter.wait(own.committed(1, 1).position, envelope(1), 0.2)
         with pytest.raises(RetryError):
             reader.end_offset()
 
         own_broker.start()
 
         until(lambda: _reported(reporter, own, 1), "the report", seconds=PATIENCE_S)
-        assert waiter.wait(own.committed(1, 1).position, PATIENCE_S) == own.committed(1, 1)
+        assert waiter.wait(own.committed(1, 1).position, envelope(1), PATIENCE_S) == own.committed(1, 1)
         # The reader noticed the return without any message.
         until(lambda: reader.poll(10, 0.2) == [] and reader.connected, "the reader", seconds=PATIENCE_S)
         until(lambda: _sent(own), "the proposal", seconds=PATIENCE_S)

@@ -14,11 +14,12 @@ from lakefold_log.consumer import PartitionReader
 from lakefold_log.dead_letters import DeadLetter
 from lakefold_log.envelope import decode
 from lakefold_log.outcomes import read_outcomes
+from lakefold_log.producer import transaction_uuid
 from lakefold_log.questions import settings_of
 from lakefold_log.reporter import Reporter
 from lakefold_log.topics import describe
 from lakefold_table.entry import Committed, Entry, Invalid, Outcome, Position
-from lakefold_table.errors import FencedError, RetryError, StopError
+from lakefold_table.errors import FencedError, GapError, RetryError, StopError
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, envelope, take
 from tests.waiting import until
 
@@ -52,17 +53,33 @@ def test_a_proposal_is_answered_to_the_one_who_waits(bootstrap: str, topic_names
         ]
         assert all(isinstance(entry, Entry) for entry in entries)
         assert [entry.position for entry in entries] == [first, second]
-        outcomes = [Outcome(entry.position, TABLE, Committed(7), app_id="app") for entry in entries]
+        outcomes = [own.committed(offset, 7) for offset in (0, 1)]
         foreign = Outcome(Position(own.log, 9), "s3://lake/other", Committed(1))
         after = reporter.report([*outcomes, foreign], [], reader.position, own.stamp(2))
-        assert waiter.wait(second, PATIENCE_S) == outcomes[1]
-        assert waiter.wait(first, PATIENCE_S) == outcomes[0]
+        assert waiter.wait(second, envelope(1), PATIENCE_S) == outcomes[1]
+        assert waiter.wait(first, envelope(0), PATIENCE_S) == outcomes[0]
         with pytest.raises(RetryError, match="no outcome within") as caught:
-            waiter.wait(foreign.position, 0.2)
+            waiter.wait(foreign.position, envelope(9), 0.2)
         assert "ask the table" in caught.value.hint
     assert (after, reporter.outcomes_offset) == (3, 3)
     assert list(read_outcomes(own.config, own.topics, 0, 1)) == [(1, outcomes[1]), (2, foreign)]
     assert stamped(own) == (2, own.stamp(2))
+
+
+def test_the_outcome_of_another_proposal_at_the_position_is_not_the_answer(
+    bootstrap: str, topic_names: TopicNames
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    with own.waiter() as waiter, own.reporter() as reporter:
+        outcome = own.committed(0, 7)
+        reporter.report([outcome], [], 1, own.stamp(1))
+        for _ in range(2):
+            with pytest.raises(GapError, match="made again") as caught:
+                waiter.wait(outcome.position, envelope(5), PATIENCE_S)
+            for batch in (0, 5):
+                assert transaction_uuid("app", batch, TABLE) in caught.value.message
+                assert f"batch {batch} of app" in caught.value.message
+        assert waiter.wait(outcome.position, envelope(0), PATIENCE_S) == outcome
 
 
 def test_a_waiter_stands_where_only_later_answers_come(bootstrap: str, topic_names: TopicNames) -> None:
@@ -74,7 +91,8 @@ def test_a_waiter_stands_where_only_later_answers_come(bootstrap: str, topic_nam
             early.stand()
             reporter.report([own.committed(1500, 2)], [], 1501, own.stamp(1501))
             last = own.committed(1500, 2)
-            assert late.wait(last.position, PATIENCE_S) == early.wait(last.position, PATIENCE_S) == last
+            for waiter in (late, early):
+                assert waiter.wait(last.position, envelope(1500), PATIENCE_S) == last
             assert len(late._known) == len(early._known) == 1
 
 
@@ -132,7 +150,7 @@ def test_what_a_dead_reporter_left_half_done_is_never_seen(bootstrap: str, topic
     with own.reporter() as successor, own.waiter() as waiter:
         assert stamped(own) is None
         successor.report([own.committed(0, 1)], [], 1, own.stamp(1))
-        assert waiter.wait(Position(own.log, 0), PATIENCE_S) == own.committed(0, 1)
+        assert waiter.wait(Position(own.log, 0), envelope(0), PATIENCE_S) == own.committed(0, 1)
     assert own.answers() == [own.committed(0, 1)]
 
 

@@ -145,8 +145,7 @@ class Keeper(Client):
 
     def did(self, name: str) -> bool:
         """Whether it is committed, built on what is the newest version once all that was sent is answered."""
-        assert self.line.last is not None
-        self.waiter.wait(self.line.last, ANSWER_SECONDS)
+        self.line.wait_for_last(self.waiter, ANSWER_SECONDS)
         read = self.line.newest()
         act = self.restoration(read) if name == "restore" else self.act(name, read)
         made = self.line.made(act, read) if act is not None else []
@@ -207,7 +206,7 @@ class Keeper(Client):
         """Sends it and waits for what becomes of it."""
         position = self.proposer.send_wait(sent.envelope)
         line.note(position, sent)
-        return self.waiter.wait(position, ANSWER_SECONDS).result
+        return self.waiter.wait(position, sent.envelope, ANSWER_SECONDS).result
 
 
 def _first_new_id(rewrite: Transaction) -> int:
@@ -284,13 +283,13 @@ def _begin(line: Line, proposer: Proposer, waiter: OutcomeWaiter, *, stable: boo
     created = Sent("create", creation(line.uri, SCHEMA, stable_row_ids=stable), Effect("overwrite"))
     position = proposer.send_wait(created.envelope)
     line.note(position, created)
-    assert waiter.wait(position, ANSWER_SECONDS).result == Committed(1)
+    assert waiter.wait(position, created.envelope, ANSWER_SECONDS).result == Committed(1)
     act = _rows_to_begin_with()
     (made,) = line.made(act, 1)
     first = Sent("append", line.envelope(made, 1), act.effect)
     position = proposer.send_wait(first.envelope)
     line.note(position, first)
-    assert waiter.wait(position, ANSWER_SECONDS).result == Committed(
+    assert waiter.wait(position, first.envelope, ANSWER_SECONDS).result == Committed(
         2, rows_added=FRAGMENTS * ROWS, num_fragment_ids=FRAGMENTS
     )
 
@@ -317,8 +316,7 @@ def _kill_again_and_again(
                     # A version of anybody else's would have the files that are left here meet no others.
                     for client in others:
                         alone.enter_context(client.busy)
-                    assert line.last is not None
-                    waiter.wait(line.last, ANSWER_SECONDS)
+                    line.wait_for_last(waiter, ANSWER_SECONDS)
                 committer.kill()
             if life % 2:
                 _die_between_files_and_version(keeper, log)

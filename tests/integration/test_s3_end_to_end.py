@@ -175,11 +175,12 @@ def test_a_table_is_parked_while_its_server_ignores_conditions(lake: Lake) -> No
         with running_committer(lake.bootstrap, lake.names, lake.root, *flags, logs=lake.logs) as committer:
             until(lambda: "ignores the condition" in committer.get("/readyz")[1], "its root", seconds=60)
             with OutcomeWaiter(lake.config, lake.topics, lake.uri) as waiter:
-                sent = proposer.send_wait(creation(lake.uri))
+                created = creation(lake.uri)
+                sent = proposer.send_wait(created)
                 until(lambda: '"parked"' in committer.log.read_text(), "parking", seconds=60)
                 assert open_storage(lake.uri, lake.options).names("_versions") == []
                 proxy.forget()
-                assert waiter.wait(sent, 90).result == Committed(1)
+                assert waiter.wait(sent, created, 90).result == Committed(1)
             committer.wait_until_ready()
             assert committer.stop() == 0
 
