@@ -59,6 +59,10 @@ _DEFAULTS: Mapping[str, Option] = {
     "reconnect.backoff.max.ms": 1000,
     "socket.keepalive.enable": True,
 }
+# Some questions go to the broker that the client holds to be the controller, which brokers choose at random
+# for each answer about metadata. If that broker dies, the client waits for it until its metadata is fetched
+# again: after 5 minutes, if librdkafka (2.16) is left alone.
+_ADMIN_TUNED: Mapping[str, Option] = {"topic.metadata.refresh.interval.ms": 5000}
 
 _FENCED = frozenset(
     {
@@ -205,7 +209,7 @@ class Admin:
         self._was_answered = False
         with client_set_up(config.bootstrap_servers):
             # The answers carry the errors; librdkafka's own lines on stderr would only repeat them.
-            self.client = AdminClient(config.client(fixed={"log_level": 0}))
+            self.client = AdminClient(config.client(fixed={"log_level": 0}, tuned=_ADMIN_TUNED))
 
     def answer(self, future: Future[T], doing: str, *, rights: Sequence[Right] = ()) -> T:
         """Wait for one of the client's futures, no longer than the question itself may take.
