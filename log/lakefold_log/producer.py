@@ -85,6 +85,7 @@ class Proposer:
         with client_set_up(config.bootstrap_servers):
             self._producer = Producer(options, logger=LOGGER)
         self._closing = threading.Event()
+        self._fatal: KafkaError | None = None
         self._server = threading.Thread(target=self._serve, name="lakefold-proposer", daemon=True)
         self._server.start()
 
@@ -223,7 +224,12 @@ class Proposer:
 
     def _serve(self) -> None:
         while not self._closing.is_set():
-            self._producer.poll(_POLL_S)
+            try:
+                self._producer.poll(_POLL_S)
+            except KafkaException as caught:
+                # The client is of no more use. What it still holds is given back with this error.
+                self._fatal = kafka_error(caught)
+                self._producer.purge()
 
     def _on_delivery(
         self,
@@ -247,6 +253,7 @@ class Proposer:
         sent.set_exception(failed)
 
     def _failed(self, error: KafkaError, size: int) -> LakefoldError:
+        error = self._fatal or error
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             message = f"the envelope is {size} bytes, the limit is {self._limit}"
             hint = (
@@ -258,6 +265,9 @@ class Proposer:
             message = f"the log did not take it within {self._timeout_s:g} s: {error.str()}"
             return RetryError(message, where=self.topic.name, hint=_AGAIN)
         rights = on_topics("Write", self.topic.name)
+        if error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+            # So brokers refuse an idempotent producer that may write to no topic.
+            error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, error.str())
         return error_of(error, "send a proposal", self.topic.name, rights=rights)
 
 

@@ -154,7 +154,7 @@ class Scene:
             told = told[:2]
         else:
             told += ["--dead-letters-topic", NAMES.dead_letters]
-        if words[0] not in {"propose", "redrive", "replay"}:
+        if words[0] not in {"propose", "replay"}:
             told += ["--group", NAMES.group]
         for name, value in self._broker.options(user).items():
             told += ["--kafka", f"{name}={value}"]
@@ -165,11 +165,12 @@ class Scene:
 
     def write_letters(self) -> str:
         """Makes sure of dead letters; returns the table that they are for."""
-        self.once("letters", lambda: self._fold(creation(canonical(ELSEWHERE))))
+        # Behind the first one there is something to read.
+        self.once("letters", lambda: self._fold(*(creation(canonical(ELSEWHERE)) for _ in range(2))))
         return canonical(ELSEWHERE)
 
-    def _fold(self, envelope: Envelope) -> None:
-        self._send(envelope)
+    def _fold(self, *envelopes: Envelope) -> None:
+        self._send(*envelopes)
         self.stage.fold()
 
     def _send(self, *envelopes: Envelope) -> None:
