@@ -31,12 +31,18 @@ FAST = {
     "deploy",
     "faults",
 }
+HISTORIES = {"properties", "simulation", "scenarios"}
 # A broker or a Spark session may take many seconds to start on two busy cores.
 INTEGRATION_TIMEOUT_SECONDS = 300
+# Histories of many steps take seconds, and minutes beside other work.
+HISTORY_TIMEOUT_SECONDS = 240
 # The first test of a client installs it.
 CLIENTS_TIMEOUT_SECONDS = 1200
 # Tests that other test files take over.
 pytest.register_assert_rewrite("tests.contracts.behaviour")
+# How long an example takes says how busy the machine is; a test as a whole has its time limit.
+settings.register_profile("usual", deadline=None)
+settings.load_profile("usual")
 # `pytest --hypothesis-profile=long`: tests that can play more than a test run has time for do so.
 settings.register_profile("long", deadline=None)
 
@@ -64,6 +70,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(CLIENTS_TIMEOUT_SECONDS))
         elif folder in FAST:
             item.add_marker(pytest.mark.fast)
+            if folder in HISTORIES and item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(HISTORY_TIMEOUT_SECONDS))
         else:
             known = sorted(FAST | {"integration", "azure", "clients"})
             raise pytest.UsageError(f"{item.path}: tests lie in one of {known}")

@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +36,6 @@ def play(world: World, seed: int, names: list[str]) -> None:
     world.fold(len(world.waiting))
 
 
-@pytest.mark.timeout(60)
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 # The committer looked at an entry built on an old version, which then went into a later version.

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -108,7 +107,6 @@ class Model:
         self.note(self.rows[self.newest - 1])
 
 
-@pytest.mark.timeout(60)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, min_size=4, max_size=40))
 def test_a_key_counts_as_rolled_back_exactly_if_its_rows_are_gone(steps: list[tuple[str, object]]) -> None:
