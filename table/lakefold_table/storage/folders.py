@@ -40,6 +40,9 @@ class Folders:
     """The folders of one store. `root`: its real path. `calls`: the system calls, as of `DurableFiles`.
 
     Every method raises plain `OSError`, and `LinkError` if a component of the path is a symbolic link.
+
+    On the way down a descriptor is forgotten before it is closed. An interrupt (Ctrl-C) may come between any
+    two steps, and a descriptor that is closed twice may by then be another thread's file.
     """
 
     def __init__(self, root: str, calls: Calls) -> None:
@@ -54,7 +57,8 @@ class Folders:
             done: list[str] = []
             for name in self._parts(folder):
                 done.append(name)
-                at = self._moved(at, self._step(at, name, done))
+                passed, at = at, self._step(at, name, done)
+                self._calls.close(passed)
             yield at
         finally:
             self._calls.close(at)
@@ -85,18 +89,16 @@ class Folders:
                 try:
                     self._sync_name(at, is_new=is_new, depth=len(done))
                 finally:
-                    at = self._moved(at, below)
-            at = self._moved(at, self._calls.open(".", _OPEN, dir_fd=at))
+                    passed, at = at, below
+                    self._calls.close(passed)
+            passed, at = at, self._calls.open(".", _OPEN, dir_fd=at)
+            self._calls.close(passed)
             yield at
         finally:
             self._calls.close(at)
 
     def _parts(self, folder: str) -> list[str]:
         return [*self._root, *folder.split(_TOP)] if folder else self._root
-
-    def _moved(self, at: int, below: int) -> int:
-        self._calls.close(at)
-        return below
 
     def _step_or_make(self, at: int, name: str, done: list[str], *, missing_too: bool) -> tuple[int, bool]:
         try:
