@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from benchmarks.files import Mould, append_of
 from benchmarks.ground import MEGABYTE, await_answers, await_start, committer, mould_of, not_committed
 from benchmarks.memory import KILOBYTE
-from lakefold_log.outcomes import OutcomeWaiter
-from lakefold_log.producer import Proposer
+from lakefold_log.read.outcomes import OutcomeWaiter
+from lakefold_log.write.producer import Proposer
 from lakefold_protos.lakefold.log_pb2 import Envelope
 
 if TYPE_CHECKING:

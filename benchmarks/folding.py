@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 from benchmarks.files import Mould, append_of, appends
 from benchmarks.mixed import proposals
 from benchmarks.versions import in_child
-from lakefold_committer.garbage import collect_seldom
-from lakefold_committer.grouping import Limits, first_group
-from lakefold_committer.owned import OwnedTable
-from lakefold_log.answers import outcome_message
-from lakefold_log.envelope import decode, encode
+from lakefold_committer.fold.grouping import Limits, first_group
+from lakefold_committer.observability.gc_tuning import collect_seldom
+from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_log.codec.envelope import decode, encode
 from lakefold_table.entry import Committed, Entry, LogId, Position
-from lakefold_table.lance.table import LanceFormat
+from lakefold_table.lance.format import LanceFormat
+from lakefold_table.marks.outcome_messages import outcome_message
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.proposals import append, creation, rows
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ import pyarrow as pa
 from confluent_kafka import TopicPartition
 
 from benchmarks.files import Mould, append_of
-from lakefold_log.admin import Admin, KafkaConfig
-from lakefold_log.committed import committed
-from lakefold_log.outcomes import read_outcomes
-from lakefold_log.producer import Proposer
-from lakefold_log.topics import Topics, ensure_topics, watermarks
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.committed_offsets import committed
+from lakefold_log.client.topics import Topics, ensure_topics, watermarks
+from lakefold_log.read.outcomes import read_outcomes
+from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed
 from lakefold_table.uri import canonical
 from tests.proposals import append, creation

@@ -20,7 +20,7 @@ from benchmarks.ground import (
     outcomes_of,
     prove,
 )
-from lakefold_log.producer import Proposer
+from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed
 from lakefold_table.lance.manifests.naming import Scheme
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.files import append_of
 from benchmarks.ground import MEGABYTE, committer, mould_of, versions_of
-from lakefold_log.producer import Proposer
+from lakefold_log.write.producer import Proposer
 from lakefold_table.lance.manifests.codec import decode_file
 from lakefold_table.lance.manifests.naming import Scheme
 from tests.waiting import until

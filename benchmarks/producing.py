@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from lakefold_log.admin import KafkaConfig
-from lakefold_log.producer import Proposer
+from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.write.producer import Proposer
 from lakefold_table.errors import LakefoldError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from multiprocessing.synchronize import Event, Semaphore
 
     from benchmarks.ground import Ground
-    from lakefold_log.admin import Option
+    from lakefold_log.client.admin import Option
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Position
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from benchmarks.files import append_of
 from benchmarks.ground import committer, mould_of
 from benchmarks.memory import memory_of
-from lakefold_log.producer import Proposer
-from lakefold_log.record import VERSION
+from lakefold_log.write.producer import Proposer
 from lakefold_table.lance.manifests.codec import decode_file, encode_file
 from lakefold_table.lance.manifests.naming import Scheme
-from lakefold_table.marks import decode_marks
+from lakefold_table.marks.marks import decode_marks
+from lakefold_table.marks.record import VERSION
 from tests.waiting import until
 
 if TYPE_CHECKING:

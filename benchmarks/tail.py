@@ -21,21 +21,21 @@ from benchmarks.files import append_of
 from benchmarks.ground import small_append
 from benchmarks.peers import DELTA_SCHEMA, make_delta_table
 from benchmarks.versions import Clocked
-from lakefold_committer.owned import OwnedTable
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.source import source_on
-from lakefold_reader.tail import tail_of
+from lakefold_reader.tail.tail import tail_of
+from lakefold_reader.versions.source import source_on
 from lakefold_table.entry import Committed, Entry, LogId, Position
-from lakefold_table.lance.table import LanceFormat
+from lakefold_table.lance.format import LanceFormat
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.proposals import creation
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakefold_reader.tail import Tail
+    from lakefold_reader.tail.tail import Tail
     from lakefold_table.storage.base import Storage
 
 SIZES = (10, 1_000, 100_000)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from lakefold.cli import VERBS
 from lakefold.settings import PREFIX, Settings
-from lakefold_committer.metrics import Metrics
-from lakefold_reader.spark_options import OPTIONS, Use
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_reader.spark.options import OPTIONS, Use
 from lakefold_table.lance.conflicts import RULES
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
 from lakefold_table.lance.operations import Kind
@@ -155,7 +155,7 @@ def metrics() -> str:
     ]
     return page(
         "Metrics of the committer",
-        "committer/lakefold_committer/metrics.py",
+        "committer/lakefold_committer/observability/metrics.py",
         "Served in Prometheus' text format at `/metrics`, beside `/livez` and `/readyz`.",
         table(["metric", "type", "meaning"], rows),
     )
@@ -241,7 +241,7 @@ def spark() -> str:
     where = "`rows`: `spark.read`; `changes`: that with `readChangeFeed`; `stream`: `spark.readStream`.\n\n"
     return page(
         "Reading tables from Spark",
-        "reader/lakefold_reader/spark_options.py",
+        "reader/lakefold_reader/spark/options.py",
         SPARK.rstrip("\n"),
         f"{where}{table(['option', 'for', 'meaning', 'default'], rows)}\n{SPARK_NOTES}",
     )

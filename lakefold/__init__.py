@@ -20,22 +20,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakefold_reader.changes import Change as Change
-    from lakefold_reader.changes import UntoldChangeError as UntoldChangeError
-    from lakefold_reader.consumers import Consumer as Consumer
-    from lakefold_reader.consumers import consumers as consumers
-    from lakefold_reader.cursor import Cursor as Cursor
-    from lakefold_reader.feed import changes as changes
-    from lakefold_reader.feed_parts import MisfitError as MisfitError
-    from lakefold_reader.feed_parts import RewrittenError as RewrittenError
-    from lakefold_reader.snapshot import Table as Table
-    from lakefold_reader.snapshot import open_table as open  # noqa: A004 - lakefold.open is the name users know
-    from lakefold_reader.starting import MadeAnewError as MadeAnewError
-    from lakefold_reader.tail import Pace as Pace
-    from lakefold_reader.tail import Tail as Tail
-    from lakefold_reader.tail import tail as tail
-    from lakefold_reader.take import RowsNotFoundError as RowsNotFoundError
-    from lakefold_reader.waking import OutcomesTopic as OutcomesTopic
+    from lakefold_reader.consumers.consumers import Consumer as Consumer
+    from lakefold_reader.consumers.consumers import consumers as consumers
+    from lakefold_reader.feed.feed import changes as changes
+    from lakefold_reader.feed.parts import MisfitError as MisfitError
+    from lakefold_reader.feed.parts import RewrittenError as RewrittenError
+    from lakefold_reader.scan.take import RowsNotFoundError as RowsNotFoundError
+    from lakefold_reader.snapshot.snapshot import Table as Table
+    from lakefold_reader.snapshot.snapshot import open_table as open  # noqa: A004 - lakefold.open is the name users know
+    from lakefold_reader.tail.change import Change as Change
+    from lakefold_reader.tail.change import UntoldChangeError as UntoldChangeError
+    from lakefold_reader.tail.tail import Pace as Pace
+    from lakefold_reader.tail.tail import Tail as Tail
+    from lakefold_reader.tail.tail import tail as tail
+    from lakefold_reader.tail.wakeup import OutcomesTopic as OutcomesTopic
+    from lakefold_reader.versions.cursor import Cursor as Cursor
+    from lakefold_reader.versions.start import MadeAnewError as MadeAnewError
     from lakefold_table.errors import DamagedError as DamagedError
     from lakefold_table.errors import InvalidError as InvalidError
     from lakefold_table.errors import LakefoldError as LakefoldError
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from lakefold_table.errors import RetryError as RetryError
     from lakefold_table.errors import StopError as StopError
     from lakefold_table.errors import VersionExpiredError as VersionExpiredError
-    from lakefold_table.refs import UnknownRefError as UnknownRefError
+    from lakefold_table.versions.refs import UnknownRefError as UnknownRefError
 
 __all__ = [
     "Change",
@@ -75,21 +75,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "lakefold_reader.changes": ("Change", "UntoldChangeError"),
-    "lakefold_reader.consumers": ("Consumer", "consumers"),
-    "lakefold_reader.cursor": ("Cursor",),
-    "lakefold_reader.feed": ("changes",),
-    "lakefold_reader.feed_parts": ("MisfitError", "RewrittenError"),
-    "lakefold_reader.snapshot": ("Table",),
-    "lakefold_reader.take": ("RowsNotFoundError",),
-    "lakefold_reader.starting": ("MadeAnewError",),
-    "lakefold_reader.tail": ("Pace", "Tail", "tail"),
-    "lakefold_reader.waking": ("OutcomesTopic",),
-    "lakefold_table.refs": ("UnknownRefError",),
+    "lakefold_reader.tail.change": ("Change", "UntoldChangeError"),
+    "lakefold_reader.consumers.consumers": ("Consumer", "consumers"),
+    "lakefold_reader.versions.cursor": ("Cursor",),
+    "lakefold_reader.feed.feed": ("changes",),
+    "lakefold_reader.feed.parts": ("MisfitError", "RewrittenError"),
+    "lakefold_reader.snapshot.snapshot": ("Table",),
+    "lakefold_reader.scan.take": ("RowsNotFoundError",),
+    "lakefold_reader.versions.start": ("MadeAnewError",),
+    "lakefold_reader.tail.tail": ("Pace", "Tail", "tail"),
+    "lakefold_reader.tail.wakeup": ("OutcomesTopic",),
+    "lakefold_table.versions.refs": ("UnknownRefError",),
 }
 _HOME = {name: ("lakefold_table.errors", name) for name in __all__ if name.endswith("Error")}
 _HOME |= {name: (home, name) for home, names in _HOMES.items() for name in names}
-_HOME["open"] = ("lakefold_reader.snapshot", "open_table")
+_HOME["open"] = ("lakefold_reader.snapshot.snapshot", "open_table")
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a name may stand for anything

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeGuard
 
 from lakefold.comparing import compare, differ
-from lakefold_log.lookup import Lookup
+from lakefold_log.read.lookup import Lookup
 from lakefold_table.entry import Committed, Duplicate, Entry, Position
 from lakefold_table.errors import InvalidError
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakefold.explaining import Brokers, Explanation
-    from lakefold_log.envelope import Decoded
-    from lakefold_log.lookup import Standing
+    from lakefold_log.codec.envelope import Decoded
+    from lakefold_log.read.lookup import Standing
     from lakefold_table.entry import LogId, Outcome
 
 

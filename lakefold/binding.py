@@ -13,10 +13,10 @@ def bound_partition(uri: str, storage_options: Mapping[str, str]) -> int | None:
 
     Raises as the committer does where it can't open the table: `NotATableError`, `DamagedError`, `StopError`.
     """
-    from lakefold_committer.opening import open_table
-    from lakefold_table.lance.table import LanceFormat
+    from lakefold_committer.recovery.open_table import open_table
+    from lakefold_table.lance.format import LanceFormat
     from lakefold_table.storage import open_storage
-    from lakefold_table.versions import Versions
+    from lakefold_table.versions.versions import Versions
 
     table_format = LanceFormat()
     versions = Versions(open_storage(uri, storage_options), table_format.folder, table_format.detect)

@@ -236,7 +236,7 @@ def _tell_of_system(error: OSError, *, as_json: bool) -> int:
     """Tell what the operating system refused a verb: a file that can't be written, a full disk, a socket."""
     import structlog
 
-    from lakefold_table.storage.failures import failure
+    from lakefold_table.storage.os_errors import failure
 
     if structlog.is_configured():
         structlog.get_logger("lakefold").debug("refused by the system", exc_info=error)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_log.anchor import Anchor, contradiction
+from lakefold_log.read.anchor import Anchor, contradiction
 from lakefold_table.entry import Committed, Entry, Fingerprint, Position
 
 if TYPE_CHECKING:
     from lakefold.explaining import Explanation
-    from lakefold_log.envelope import Decoded
-    from lakefold_log.lookup import Lookup
-    from lakefold_reader.proposals import VersionTold
+    from lakefold_log.codec.envelope import Decoded
+    from lakefold_log.read.lookup import Lookup
+    from lakefold_reader.versions.proposals import VersionTold
     from lakefold_table.entry import Outcome
-    from lakefold_table.marks import Marks
+    from lakefold_table.marks.marks import Marks
 
 
 def differ(outcome: Outcome, entry: Decoded | None) -> bool:

@@ -18,28 +18,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefold.nested import check_alone
-from lakefold_committer.lines import root_of, versions_of
-from lakefold_committer.moving import publish_move
-from lakefold_committer.opening import open_table
-from lakefold_log.admin import Admin
-from lakefold_log.topics import describe, watermarks
-from lakefold_table.dropped import INSIDE, Dropped, Line, read_dropped, write_dropped
+from lakefold_committer.recovery.open_table import open_table
+from lakefold_committer.tables.branches import root_of, versions_of
+from lakefold_committer.tables.rebinding import publish_move
+from lakefold_log.client.admin import Admin
+from lakefold_log.client.topics import describe, watermarks
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError, NotATableError, PreconditionError, RetryError
-from lakefold_table.lance.table import LanceFormat
-from lakefold_table.marks import Move, Why
-from lakefold_table.refs import Refs
-from lakefold_table.removing import remove_line, remove_rest
+from lakefold_table.lance.format import LanceFormat
+from lakefold_table.marks.marks import Move, Why
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, canonical, local_path, place
+from lakefold_table.versions.dropped import INSIDE, Dropped, Line, read_dropped, write_dropped
+from lakefold_table.versions.refs import Refs
+from lakefold_table.versions.removal import remove_line, remove_rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakefold.moving import Cluster
-    from lakefold_committer.fold import Table
+    from lakefold_committer.fold.fold import Table
     from lakefold_table.entry import LogId, Position
-    from lakefold_table.marks import Marks
+    from lakefold_table.marks.marks import Marks
 
 _ROUNDS = 20
 """How often branches that appear while a table is condemned are condemned as well."""

@@ -9,24 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from lakefold_reader.proposals import find
+from lakefold_reader.versions.proposals import find
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RetryError
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
-from lakefold_table.marks import Why
+from lakefold_table.marks.marks import Why
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lakefold_log.admin import KafkaConfig
-    from lakefold_log.envelope import Decoded
-    from lakefold_log.lookup import Standing
-    from lakefold_log.topics import Topics
-    from lakefold_reader.proposals import Finding, Sought
-    from lakefold_reader.source import Source
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topics import Topics
+    from lakefold_log.codec.envelope import Decoded
+    from lakefold_log.read.lookup import Standing
+    from lakefold_reader.versions.proposals import Finding, Sought
+    from lakefold_reader.versions.source import Source
     from lakefold_table.entry import LogId, Outcome, Position
-    from lakefold_table.marks import Marks, Move
+    from lakefold_table.marks.marks import Marks, Move
 
 COMMITTED: Final = "committed"
 DUPLICATE: Final = "duplicate"

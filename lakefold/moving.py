@@ -10,36 +10,36 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.footing import check_reported
-from lakefold_committer.lines import root_of, versions_of
-from lakefold_committer.moving import publish_move
-from lakefold_committer.opening import marked_properties
-from lakefold_committer.proofs import Proofs
-from lakefold_committer.witness import OutcomesWitness
-from lakefold_log import stamp as stamps
-from lakefold_log.admin import Admin
-from lakefold_log.lookup import Lookup
-from lakefold_log.partition import partition_of
-from lakefold_log.topics import describe, watermarks
-from lakefold_log.trust import Trust
+from lakefold_committer.recovery.open_table import marked_properties
+from lakefold_committer.recovery.outcome_index import OutcomesWitness
+from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.recovery.restore_check import check_reported
+from lakefold_committer.tables.branches import root_of, versions_of
+from lakefold_committer.tables.rebinding import publish_move
+from lakefold_log.client.admin import Admin
+from lakefold_log.client.topics import describe, watermarks
+from lakefold_log.codec.partitioner import partition_of
+from lakefold_log.read import offset_metadata as stamps
+from lakefold_log.read.lookup import Lookup
+from lakefold_log.read.trust import Trust
 from lakefold_table.entry import Position
 from lakefold_table.errors import NotATableError, PreconditionError, StopError
+from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.refs.names import branch_root
-from lakefold_table.lance.table import LanceFormat
-from lakefold_table.marks import Move, Why
-from lakefold_table.refs import Refs
+from lakefold_table.marks.marks import Move, Why
 from lakefold_table.roots import below
 from lakefold_table.storage import open_storage
+from lakefold_table.versions.refs import Refs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lakefold_committer.fold import Table
-    from lakefold_committer.moving import Moved
-    from lakefold_committer.proofs import Witness
-    from lakefold_log.admin import KafkaConfig
-    from lakefold_log.topics import Topics
-    from lakefold_table.versions import Versions
+    from lakefold_committer.fold.fold import Table
+    from lakefold_committer.recovery.recovery_context import Witness
+    from lakefold_committer.tables.rebinding import Moved
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topics import Topics
+    from lakefold_table.versions.versions import Versions
 
 QUESTION_S = 30.0
 

@@ -11,15 +11,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.lines import root_of, versions_of
-from lakefold_committer.opening import open_table
+from lakefold_committer.recovery.open_table import open_table
+from lakefold_committer.tables.branches import root_of, versions_of
 from lakefold_table.errors import DamagedError, InvalidError, PreconditionError
+from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.naming import SUFFIX, VERSIONS
 from lakefold_table.lance.refs.names import TREE, branch_root
-from lakefold_table.lance.table import LanceFormat
-from lakefold_table.removing import everything
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, local_path, place
+from lakefold_table.versions.removal import everything
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

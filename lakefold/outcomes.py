@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
     """Prints one outcome on one line."""
     if as_json:
-        from lakefold_log.envelope import json_form, outcome_message
+        from lakefold_log.codec.envelope import json_form, outcome_message
 
         print_json(json_form(outcome_message(outcome)))
         return

@@ -14,7 +14,7 @@ from lakefold.settings import SHARED
 
 if TYPE_CHECKING:
     from lakefold.settings import Settings
-    from lakefold_committer.turns import Turn
+    from lakefold_committer.process.ordinals import Turn
 
 _COUNTED: Final = re.compile(r"-(\d+)$")
 
@@ -32,7 +32,7 @@ def fixed(settings: Settings, hostname: str) -> tuple[int, ...] | Turn | None:
     said = settings.partitions
     if not isinstance(said, str) or said == SHARED:
         return None if isinstance(said, str) else said
-    from lakefold_committer.turns import Turn
+    from lakefold_committer.process.ordinals import Turn
 
     replicas = int(said.partition("/")[2])
     ordinal = _ordinal(settings, hostname)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
-    from lakefold_log.admin import KafkaConfig
-    from lakefold_log.dead_letters import Letter
-    from lakefold_log.producer import Proposer
-    from lakefold_log.topics import Topics
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topics import Topics
+    from lakefold_log.read.dead_letters import Letter
+    from lakefold_log.write.producer import Proposer
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Outcome, Position
 
@@ -94,7 +94,7 @@ def checked(
     `group`: the committers', whose outcomes count. Raises `RetryError` if the brokers give nothing for
     `timeout_s` seconds.
     """
-    from lakefold_log.resent import sent_since
+    from lakefold_log.read.resent import sent_since
 
     since: dict[Position, str] = {}
     for table in dict.fromkeys(letter.table for letter in letters if not letter.obstacle):
@@ -121,8 +121,8 @@ def send_again(
     Waits up to `wait_s` seconds for each outcome; 0 waits for none. Raises `RetryError` where a broker or an
     outcome doesn't come in time: the same call again is safe.
     """
-    from lakefold_log.outcomes import OutcomeWaiter
-    from lakefold_log.producer import Proposer
+    from lakefold_log.read.outcomes import OutcomeWaiter
+    from lakefold_log.write.producer import Proposer
 
     yield from (SentAgain(letter, obstacle=letter.obstacle) for letter in letters if letter.obstacle)
     able = [letter for letter in letters if not letter.obstacle]

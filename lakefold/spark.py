@@ -16,8 +16,8 @@ from lakefold.settings import read_settings
 from lakefold_ingest.batch import OnRolledBack, Settings, Wait
 from lakefold_ingest.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
 from lakefold_ingest.sink import Sink
-from lakefold_log.admin import KafkaConfig
-from lakefold_log.topics import Topics
+from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.client.topics import Topics
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold.settings import Settings as FrontSettings
-    from lakefold_reader.spark import register
+    from lakefold_reader.spark.data_source import register
 
 __all__ = ["register", "sink"]
 
@@ -37,7 +37,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a name may stand for anythi
     if name != "register":
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    from lakefold_reader.spark import register
+    from lakefold_reader.spark.data_source import register
 
     return register
 

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.lance.table import LanceFormat
+from lakefold_table.lance.format import LanceFormat
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, local_path
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -8,19 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakefold_committer.fold import Folded, Table, Terms, fold
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.stored import own_marks
+from lakefold_committer.fold.fold import Folded, Table, Terms, fold
+from lakefold_committer.recovery.stored_versions import own_marks
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.entry import Entry, LogId, Position
 from lakefold_table.format import Observed
+from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.codec import decode_file
 from lakefold_table.lance.manifests.plain import plain_of
 from lakefold_table.lance.state import LanceState
-from lakefold_table.lance.table import LanceFormat
 from lakefold_table.storage.memory import MemoryStorage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -6,13 +6,13 @@ import json
 import pickle
 from typing import TYPE_CHECKING, Any
 
-from lakefold_reader.spark import LakefoldSource
+from lakefold_reader.spark.data_source import LakefoldSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakefold_reader.spark import TableStreamReader
+    from lakefold_reader.spark.data_source import TableStreamReader
 
 
 class Query:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_committer.relog import EntriesGoneError
-from lakefold_committer.replay import replay
+from lakefold_committer.replay.log_reader import EntriesGoneError
+from lakefold_committer.replay.replay import replay
 from tests.folding import (
     append,
     changed,
@@ -19,8 +19,8 @@ from tests.folding import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from lakefold_committer.owned import OwnedTable
-    from lakefold_committer.replayed import Replayed, Verdict
+    from lakefold_committer.replay.version_replay import Replayed, Verdict
+    from lakefold_committer.tables.table_writer import OwnedTable
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Entry, LogId
 
@@ -36,7 +36,7 @@ class Listed:
         self.entries = {one.position: one for one in entries}
 
     def at(self, log: LogId, topic: str, offsets: Collection[int]) -> Mapping[int, Entry]:
-        """See `lakefold_committer.relog.Entries`."""
+        """See `lakefold_committer.replay.log_reader.Entries`."""
         del topic
         found = {position.offset: one for position, one in self.entries.items() if position.log == log}
         missing = set(offsets) - found.keys()

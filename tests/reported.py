@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakefold_committer.witness import LastCommitted, Reported
+from lakefold_committer.recovery.outcome_index import LastCommitted, Reported
 
 if TYPE_CHECKING:
-    from lakefold_committer.proofs import Told
+    from lakefold_committer.recovery.recovery_context import Told
     from lakefold_table.entry import Outcome
 
 
@@ -28,13 +28,13 @@ class Outcomes:
             self.end += 2
 
     def newest_committed(self, uri: str, table_id: str, since: int) -> Told | None:
-        """See `lakefold_committer.proofs.Witness`."""
+        """See `lakefold_committer.recovery.recovery_context.Witness`."""
         self.asked.append(since)
         return self.reported.newest(uri, table_id, since)
 
     def last_committed(self, uri: str) -> Told | None:
-        """See `lakefold_committer.proofs.Witness`."""
+        """See `lakefold_committer.recovery.recovery_context.Witness`."""
         return self.last.of(uri)
 
     def heard(self, uri: str, told: Told) -> None:
-        """See `lakefold_committer.proofs.Witness`. What is put here is reported at once."""
+        """See `lakefold_committer.recovery.recovery_context.Witness`. It counts as reported at once."""

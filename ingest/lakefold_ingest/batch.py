@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_log.admin import KafkaConfig
-    from lakefold_log.topics import Topics
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topics import Topics
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.entry import Conflict, Result
 

@@ -14,17 +14,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakefold_log.admin import Admin
-from lakefold_log.outcomes import OutcomeWaiter
-from lakefold_log.producer import Proposer
-from lakefold_log.topics import MissingTopicError, describe
+from lakefold_log.client.admin import Admin
+from lakefold_log.client.topics import MissingTopicError, describe
+from lakefold_log.read.outcomes import OutcomeWaiter
+from lakefold_log.write.producer import Proposer
 from lakefold_table.errors import InvalidError, RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakefold_log.admin import KafkaConfig
-    from lakefold_log.topics import Topics
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topics import Topics
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Outcome, Position
 

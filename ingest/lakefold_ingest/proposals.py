@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_log.producer import transaction_uuid
+from lakefold_log.write.producer import transaction_uuid
 from lakefold_protos.lakefold.log_pb2 import CreateOptions, Envelope
 from lakefold_table.errors import InvalidError
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefold_reader.source import missing, open_source, read_step
+from lakefold_reader.versions.source import missing, open_source, read_step
 from lakefold_table.entry import Duplicate
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.schemas.arrow import schema_to_arrow
 from lakefold_table.lance.schemas.schema import TOP
-from lakefold_table.marks import Marks, decode_marks
+from lakefold_table.marks.marks import Marks, decode_marks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_protos.lance.file_pb2 import Field
-    from lakefold_reader.source import Source
+    from lakefold_reader.versions.source import Source
     from lakefold_table.entry import Position
-    from lakefold_table.versions import Versions
+    from lakefold_table.versions.versions import Versions
 
 
 # The tables that this process writes, by URI and storage options: their versions, the newest one seen.

@@ -17,7 +17,7 @@ from lakefold_table.errors import DamagedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakefold_log.events import Event
+    from lakefold_log.write.events import Event
 
 KEY: Final = "tailnum"
 """The column that is the events' key: all departures of one aircraft stay in order."""

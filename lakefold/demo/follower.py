@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lakefold.demo.screen import Screen
     from lakefold.demo.state import State
-    from lakefold_reader.changes import Change
+    from lakefold_reader.tail.change import Change
 
 _LOOK_EVERY_S: Final = 0.05
 

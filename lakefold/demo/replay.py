@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from lakefold.demo.events import events_of
 from lakefold.demo.tasks import Task
-from lakefold_log.events import EventSender
+from lakefold_log.write.events import EventSender
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold.demo.screen import Screen
     from lakefold.demo.state import State
-    from lakefold_log.admin import KafkaConfig
+    from lakefold_log.client.admin import KafkaConfig
 
 
 class Replay:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lakefold.demo.folder import Folder
     from lakefold.demo.run import Result
-    from lakefold_reader.history import HistoryRow
+    from lakefold_reader.snapshot.history import HistoryRow
 
 _MB: Final = 1_000_000
 _CLOCKS_MS: Final = 5

@@ -27,8 +27,8 @@ from lakefold.demo.replay import Replay
 from lakefold.demo.tasks import Task
 from lakefold.demo.watch import Watch
 from lakefold.local.broker import Broker
-from lakefold_log.admin import Admin, KafkaConfig
-from lakefold_log.events import make_topic
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.write.events import make_topic
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:

@@ -257,7 +257,7 @@ class Broker:
 
     def _answers(self, deadline: float) -> bool:
         """Whether the port is open; then also wait until the broker serves a client."""
-        from lakefold_log.admin import cluster_id
+        from lakefold_log.client.admin import cluster_id
 
         with (
             suppress(OSError),

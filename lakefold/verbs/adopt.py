@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lakefold.moving import Cluster
     from lakefold.settings import Settings
-    from lakefold_committer.moving import Moved
+    from lakefold_committer.tables.rebinding import Moved
 
 PARTITION = click.option(
     "--partition",
@@ -59,7 +59,7 @@ def command(
     sent again is folded again.
     """
     from lakefold.moving import Consent, move_lines
-    from lakefold_table.marks import Why
+    from lakefold_table.marks.marks import Why
     from lakefold_table.uri import canonical
 
     uri = canonical(table)
@@ -73,8 +73,8 @@ def command(
 def cluster_of(settings: Settings) -> Cluster:
     """The brokers, topics and group that the settings name."""
     from lakefold.moving import Cluster
-    from lakefold_log.admin import KafkaConfig
-    from lakefold_log.topics import Topics
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topics import Topics
 
     topics = Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
     return Cluster(KafkaConfig(settings.brokers(), settings.kafka), topics, settings.group)
@@ -84,7 +84,7 @@ def print_moved(uri: str, moves: Iterable[tuple[str, Moved]], *, as_json: bool) 
     """What was moved, one line each."""
     for branch, moved in moves:
         if as_json:
-            from lakefold_reader.plain import plain_move
+            from lakefold_reader.as_json import plain_move
 
             told = {"table": uri, "branch": branch, "version": moved.version, "table_id": moved.table_id}
             print_json({**told, **plain_move(moved.move)})

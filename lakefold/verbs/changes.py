@@ -72,8 +72,8 @@ def command(  # noqa: PLR0913 - each is one option of the verb
     which version did it and when, and the offset of the log entry it came with. Compactions, indices and
     settings change no rows.
     """
-    from lakefold_reader.feed import changes
-    from lakefold_reader.plain import plain_rows
+    from lakefold_reader.as_json import plain_rows
+    from lakefold_reader.feed.feed import changes
 
     reader = changes(
         table,

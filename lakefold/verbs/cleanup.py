@@ -13,7 +13,7 @@ from lakefold.output import print_json, print_line
 
 if TYPE_CHECKING:
     from lakefold.settings import Settings
-    from lakefold_reader.cleaning import Plan, Removed
+    from lakefold_reader.consumers.expire_versions import Plan, Removed
 
 _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _AGE: Final = re.compile(r"(\d{1,6})([dhms])")
@@ -71,8 +71,8 @@ def command(
     that wait in the log belong to no version yet; they are left alone for seven days. A proposal that was
     built on a version that is gone is refused and has to be built again.
     """
-    from lakefold_reader.cleaning import clean_up, plan
-    from lakefold_reader.lines import open_line
+    from lakefold_reader.consumers.expire_versions import clean_up, plan
+    from lakefold_reader.versions.branches import open_line
 
     source = open_line(table, branch, settings.storage_options)
     planned = plan(source, older_than, keep=keep)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakefold.settings import Settings
-    from lakefold_committer.daemon import Committer, Options
-    from lakefold_committer.health import HealthServer
-    from lakefold_committer.metrics import Metrics
+    from lakefold_committer.observability.health import HealthServer
+    from lakefold_committer.observability.metrics import Metrics
+    from lakefold_committer.process.daemon import Committer, Options
 
 LAST_WORDS_SECONDS = 60.0
 """How long a process that found a gap stays to be scraped once more: nobody sees what was never asked for."""
@@ -105,10 +105,10 @@ def command(
     told = threading.Event()
     # What is loaded takes a moment, in which a stop may come.
     _on_stop(told.set)
-    from lakefold_committer.daemon import Committer
-    from lakefold_committer.garbage import collect_seldom
-    from lakefold_committer.metrics import Metrics
-    from lakefold_committer.tracing import tracing_from
+    from lakefold_committer.observability.gc_tuning import collect_seldom
+    from lakefold_committer.observability.metrics import Metrics
+    from lakefold_committer.observability.tracing import tracing_from
+    from lakefold_committer.process.daemon import Committer
 
     options = replace(_options(settings), accept_new_log=accept_new_log, give_up_after_s=give_up_after)
     collect_seldom()
@@ -138,9 +138,9 @@ def command(
 
 def _options(settings: Settings) -> Options:
     """What the settings say to the committer."""
-    from lakefold_committer.daemon import Options
-    from lakefold_log.admin import KafkaConfig
-    from lakefold_log.topics import Topics
+    from lakefold_committer.process.daemon import Options
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topics import Topics
 
     return Options(
         kafka=KafkaConfig(settings.brokers(), settings.kafka),
@@ -168,7 +168,7 @@ def _on_stop(act: Callable[[], None]) -> None:
 
 
 def _health(settings: Settings, metrics: Metrics, committer: Committer) -> HealthServer:
-    from lakefold_committer.health import HealthServer
+    from lakefold_committer.observability.health import HealthServer
 
     try:
         return HealthServer(

@@ -11,8 +11,8 @@ from lakefold.output import print_json, print_line
 
 if TYPE_CHECKING:
     from lakefold.settings import Settings
-    from lakefold_reader.consumers import Consumers, Lag
-    from lakefold_reader.source import Source
+    from lakefold_reader.consumers.consumers import Consumers, Lag
+    from lakefold_reader.versions.source import Source
 
 
 @click.command(
@@ -54,8 +54,8 @@ def command(
     a consumer hasn't read is kept by lakefold cleanup and by the clean-ups of other Lance clients, so drop
     those that nobody runs any more.
     """
-    from lakefold_reader.consumers import Consumers, lags
-    from lakefold_reader.lines import open_line
+    from lakefold_reader.consumers.consumers import Consumers, lags
+    from lakefold_reader.versions.branches import open_line
 
     if moved and dropped:
         raise click.UsageError("--set and --drop are two commands")
@@ -68,15 +68,15 @@ def command(
 
 
 def _set(source: Source, consumers: Consumers, name: str, at: str) -> None:
-    from lakefold_reader.starting import EARLIEST, start_in
-    from lakefold_reader.tail import tail_of
+    from lakefold_reader.tail.tail import tail_of
+    from lakefold_reader.versions.start import EARLIEST, start_in
 
     begun = tail_of(source, start_in(at))
     consumers.set(name, None if at == EARLIEST else begun.cursor)
 
 
 def _print(found: list[Lag], *, as_json: bool) -> None:
-    from lakefold_reader.plain import plain_consumer
+    from lakefold_reader.as_json import plain_consumer
 
     if as_json:
         print_json([plain_consumer(one) for one in found])

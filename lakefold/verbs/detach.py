@@ -32,7 +32,7 @@ def command(settings: Settings, table: str, *, unanswered: bool, as_json: bool) 
     --unanswered no broker is asked.
     """
     from lakefold.moving import move_lines
-    from lakefold_table.marks import Why
+    from lakefold_table.marks.marks import Why
     from lakefold_table.uri import canonical
 
     uri = canonical(table)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakefold.settings import Settings
-    from lakefold_table.dropped import Dropped, Line
+    from lakefold_table.versions.dropped import Dropped, Line
 
 
 @click.command(

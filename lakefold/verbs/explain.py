@@ -70,8 +70,8 @@ def command(
     `replaced`. Exit code 2 where nothing is known of it, 5 where a place that may know doesn't answer.
     """
     from lakefold.explaining import explain
-    from lakefold_reader.lines import open_line
-    from lakefold_reader.proposals import sought_of
+    from lakefold_reader.versions.branches import open_line
+    from lakefold_reader.versions.proposals import sought_of
 
     sought = sought_of(proposal)
     source = open_line(table, branch, settings.storage_options)
@@ -94,16 +94,16 @@ def _brokers(settings: Settings, timeout: float) -> Brokers | None:
         return None
     if find_spec("confluent_kafka") is None and not settings.bootstrap_servers:
         return None
-    from lakefold_log.admin import KafkaConfig
-    from lakefold_log.topics import Topics
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topics import Topics
 
     topics = Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
     return Brokers(KafkaConfig(servers, settings.kafka), topics, settings.group, timeout)
 
 
 def _document(told: Explanation) -> dict[str, Any]:
-    from lakefold_log.answers import json_form, outcome_message
-    from lakefold_reader.plain import iso, plain_position
+    from lakefold_reader.as_json import iso, plain_position
+    from lakefold_table.marks.outcome_messages import json_form, outcome_message
 
     held = None if told.finding is None else told.finding.version
     standing, position = told.standing, told.position

@@ -53,12 +53,12 @@ def command(
     Neighbouring entries may share a version. Give --group-max-entries 1 where an entry was built on the
     version that the one before it makes, as with the transactions of another table's history.
     """
-    from lakefold_committer.filefold import fold_file
-    from lakefold_committer.grouping import Limits
-    from lakefold_committer.lines import open_line
-    from lakefold_committer.redeeming import Claims
-    from lakefold_log.filelog import read_file_log
-    from lakefold_table.lance.table import LanceFormat
+    from lakefold_committer.claims.claim_check import Claims
+    from lakefold_committer.fold.grouping import Limits
+    from lakefold_committer.replay.file_fold import fold_file
+    from lakefold_committer.tables.branches import open_line
+    from lakefold_log.read.file_log import read_file_log
+    from lakefold_table.lance.format import LanceFormat
     from lakefold_table.uri import canonical
 
     log = read_file_log(file, log_id)

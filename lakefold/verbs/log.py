@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from lakefold.options import Point
     from lakefold.settings import Settings
-    from lakefold_reader.history import HistoryRow
+    from lakefold_reader.snapshot.history import HistoryRow
 
 HEADER = (
     "version",
@@ -74,9 +74,9 @@ def command(
     verbs made; "new log accepted" and "loss accepted" say that the committer was told so.
     """
     check_one_of(point, to=last, tag=tag)
-    from lakefold_reader.history import history_of
-    from lakefold_reader.plain import plain_history
-    from lakefold_reader.snapshot import find_version
+    from lakefold_reader.as_json import plain_history
+    from lakefold_reader.snapshot.history import history_of
+    from lakefold_reader.snapshot.snapshot import find_version
 
     source, newest = find_version(
         table,

@@ -16,7 +16,7 @@ from lakefold.outcomes import print_outcome
 from lakefold.output import print_json, print_line
 from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import InvalidError
-from lakefold_table.storage.failures import failure
+from lakefold_table.storage.os_errors import failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,11 +106,11 @@ def command(
         else:
             print_line(f"in {into} at offset {offset}")
         return
-    from lakefold_log.admin import KafkaConfig
-    from lakefold_log.outcomes import OutcomeWaiter
-    from lakefold_log.producer import Proposer
-    from lakefold_log.topics import Topics
-    from lakefold_log.tracing import headers_from
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topics import Topics
+    from lakefold_log.read.outcomes import OutcomeWaiter
+    from lakefold_log.write.producer import Proposer
+    from lakefold_log.write.tracing import headers_from
 
     partition = bound_partition(envelope.table, settings.storage_options)
     config = KafkaConfig(settings.brokers(), settings.kafka)
@@ -161,7 +161,7 @@ def _envelope(table: str, given: Mapping[str, Any]) -> Envelope:
 
 def _write(envelope: Envelope, file: Path) -> int:
     """Adds the envelope to a file log, with the time of now; the offset that it gets there."""
-    from lakefold_log.filelog import framed, read_file_log
+    from lakefold_log.read.file_log import framed, read_file_log
 
     offset, size = (len(read_file_log(file)), file.stat().st_size) if file.exists() else (0, 0)
     envelope.proposed_at.GetCurrentTime()

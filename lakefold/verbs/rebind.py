@@ -62,7 +62,7 @@ def command(
         raise click.UsageError("--restored leaves the table in its partition; leave --partition out")
     from lakefold.binding import bound_partition
     from lakefold.moving import move_lines
-    from lakefold_table.marks import Why
+    from lakefold_table.marks.marks import Why
     from lakefold_table.uri import canonical
 
     uri, cluster = canonical(table), cluster_of(settings)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakefold.redriving import SentAgain
     from lakefold.settings import Settings
-    from lakefold_log.dead_letters import Letter
+    from lakefold_log.read.dead_letters import Letter
 
 REFUSED = 3
 PAGE = 50
@@ -83,9 +83,9 @@ def command(
     if chosen and every:
         raise click.UsageError("give --offset or --all, not both")
     from lakefold.redriving import checked, pick, send_again
-    from lakefold_log.admin import KafkaConfig
-    from lakefold_log.dead_letters import read_letters
-    from lakefold_log.topics import Topics
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topics import Topics
+    from lakefold_log.read.dead_letters import read_letters
 
     config = KafkaConfig(settings.brokers(), settings.kafka)
     topics = Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
@@ -130,8 +130,8 @@ class _Told:
 
     def tell(self, sent: SentAgain) -> None:
         """What became of one letter."""
-        from lakefold_log.answers import json_form, outcome_message
-        from lakefold_reader.plain import plain_position
+        from lakefold_reader.as_json import plain_position
+        from lakefold_table.marks.outcome_messages import json_form, outcome_message
 
         what, text = _words(sent)
         self._counts[what] += 1
@@ -203,7 +203,7 @@ def _key(letter: Letter) -> str:
 
 
 def _plain(letter: Letter) -> dict[str, Any]:
-    from lakefold_reader.plain import plain_position
+    from lakefold_reader.as_json import plain_position
 
     entry = letter.proposal if isinstance(letter.proposal, Entry) else None
     return {

@@ -12,7 +12,7 @@ from lakefold.output import print_columns, print_json
 
 if TYPE_CHECKING:
     from lakefold.settings import Settings
-    from lakefold_reader.source import Source
+    from lakefold_reader.versions.source import Source
     from lakefold_table.lance.refs.files import Branch, Tag
 
 
@@ -33,9 +33,9 @@ def command(settings: Settings, table: str, *, as_json: bool) -> None:
     A tag named lakefold-consumer-NAME keeps what that consumer hasn't read; `lakefold consumers` moves it.
     Tags and branches are made by any Lance client: ds.tags.create("release-3", 12) of pylance.
     """
-    from lakefold_reader.lines import line_of, open_line
-    from lakefold_reader.source import newest_of
-    from lakefold_table.refs import Refs
+    from lakefold_reader.versions.branches import line_of, open_line
+    from lakefold_reader.versions.source import newest_of
+    from lakefold_table.versions.refs import Refs
 
     main, _ = line_of(open_line(table, None, settings.storage_options))
     refs = Refs(main.storage)
@@ -75,10 +75,10 @@ def _branch(main: Source, name: str, branch: Branch) -> dict[str, Any]:
 
 
 def _newest(main: Source, name: str) -> int | None:
-    from lakefold_reader.lines import branched
-    from lakefold_reader.source import newest_of
+    from lakefold_reader.versions.branches import branched
+    from lakefold_reader.versions.source import newest_of
     from lakefold_table.errors import NotATableError
-    from lakefold_table.refs import UnknownRefError
+    from lakefold_table.versions.refs import UnknownRefError
 
     try:
         return newest_of(branched(main, name))
@@ -88,7 +88,7 @@ def _newest(main: Source, name: str) -> int | None:
 
 def _time(nanoseconds: int | None) -> str | None:
     """ISO 8601 in UTC; None where none is told, or one that no calendar has."""
-    from lakefold_reader.plain import iso
+    from lakefold_reader.as_json import iso
     from lakefold_table.lance.refs.files import EPOCH
 
     if nanoseconds is None:

@@ -15,8 +15,8 @@ from lakefold.output import print_json, print_line
 
 if TYPE_CHECKING:
     from lakefold.settings import Settings
-    from lakefold_committer.relog import Entries, Reader
-    from lakefold_committer.replayed import Replayed
+    from lakefold_committer.replay.log_reader import Entries, Reader
+    from lakefold_committer.replay.version_replay import Replayed
     from lakefold_table.entry import LogId
 
 DAMAGED = 4
@@ -74,8 +74,8 @@ def command(
     """
     if given["log_id"] is not None and len(given["files"]) != 1:
         raise click.UsageError("--log-id is the id of one file; give one --file with it")
-    from lakefold_committer.lines import root_of, versions_of
-    from lakefold_committer.replay import replay
+    from lakefold_committer.replay.replay import replay
+    from lakefold_committer.tables.branches import root_of, versions_of
     from lakefold_table.uri import canonical
 
     uri = canonical(table)
@@ -101,12 +101,12 @@ def command(
 def _entries(
     context: click.Context, settings: Settings, files: tuple[Path, ...], log_id: str | None
 ) -> Entries:
-    from lakefold_committer.relog import AnyEntries, FileEntries, KafkaEntries
-    from lakefold_log.filelog import read_file_log
+    from lakefold_committer.replay.log_reader import AnyEntries, FileEntries, KafkaEntries
+    from lakefold_log.read.file_log import read_file_log
 
     def opened(topic: str, log: LogId, offset: int) -> Reader:
-        from lakefold_log.admin import KafkaConfig
-        from lakefold_log.consumer import PartitionReader
+        from lakefold_log.client.admin import KafkaConfig
+        from lakefold_log.read.consumer import PartitionReader
 
         reader = PartitionReader(KafkaConfig(settings.brokers(), settings.kafka), topic, log, offset)
         context.call_on_close(reader.close)

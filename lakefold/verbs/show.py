@@ -50,8 +50,8 @@ def command(
     check_one_of(point, version=number, tag=tag)
     if tag is not None and branch is not None:
         raise click.UsageError("a tag names its branch itself; leave --branch out")
-    from lakefold_reader.plain import plain_table
-    from lakefold_reader.snapshot import open_table
+    from lakefold_reader.as_json import plain_table
+    from lakefold_reader.snapshot.snapshot import open_table
 
     opened = open_table(
         table,

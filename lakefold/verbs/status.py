@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from lakefold.settings import Settings
-    from lakefold_log.admin import Admin
-    from lakefold_log.overview import Overview, PartitionView
+    from lakefold_log.client.admin import Admin
+    from lakefold_log.client.overview import Overview, PartitionView
 
 
 @click.command(
@@ -47,9 +47,9 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
     are parked, and why, is asked of the committer at --http-host and --http-port. Exit code 5 if no broker
     answers, 2 if a topic that is named is not there.
     """
-    from lakefold_log.admin import Admin, KafkaConfig
-    from lakefold_log.overview import overview
-    from lakefold_log.topics import Topics
+    from lakefold_log.client.admin import Admin, KafkaConfig
+    from lakefold_log.client.overview import overview
+    from lakefold_log.client.topics import Topics
 
     Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
     admin = Admin(KafkaConfig(settings.brokers(), settings.kafka), timeout_s=timeout)
@@ -71,7 +71,7 @@ def _check_topic(admin: Admin, settings: Settings, topics: set[str]) -> None:
     A committer makes all topics at once, so one that is missing beside another of them has a wrong name; and
     so has one that was named on purpose. One that this user may not describe isn't listed either.
     """
-    from lakefold_log.topics import MissingTopicError, describe
+    from lakefold_log.client.topics import MissingTopicError, describe
 
     name = settings.transactions_topic
     others = {settings.outcomes_topic, settings.dead_letters_topic}
@@ -121,7 +121,7 @@ def _show_parked(settings: Settings, parked: list[dict[str, Any]] | None) -> Non
 
 def _tables(admin: Admin, waiting: list[PartitionView], settings: Settings) -> Iterator[str]:
     from lakefold.tables import local_tables
-    from lakefold_log.overview import recent_keys
+    from lakefold_log.client.overview import recent_keys
 
     yield from local_tables(settings.roots)
     yield from (key for key in recent_keys(admin, waiting) if _names_a_table(key, settings.roots))

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from lakefold.options import Point
     from lakefold.settings import Settings
-    from lakefold_reader.changes import Change
-    from lakefold_reader.cursor import Cursor
-    from lakefold_reader.source import Source
-    from lakefold_reader.tail import Tail
-    from lakefold_reader.waking import OutcomesTopic
+    from lakefold_reader.tail.change import Change
+    from lakefold_reader.tail.tail import Tail
+    from lakefold_reader.tail.wakeup import OutcomesTopic
+    from lakefold_reader.versions.cursor import Cursor
+    from lakefold_reader.versions.source import Source
 
 NEWEST = 10
 """How many versions are shown where nothing says where to start."""
@@ -90,8 +90,8 @@ def command(  # noqa: PLR0913 - each is one option of the verb
     With --follow and brokers it is woken by the outcomes of the table, and asks for versions seldom.
     """
     check_one_of(point, **{"from": start})
-    from lakefold_reader.snapshot import find_version
-    from lakefold_reader.tail import tail_of
+    from lakefold_reader.snapshot.snapshot import find_version
+    from lakefold_reader.tail.tail import tail_of
 
     try:
         source, version = find_version(
@@ -128,16 +128,16 @@ def _each(begun: Tail, most: int | None, *, follow: bool, committing: bool) -> I
 
 
 def _outcomes(settings: Settings) -> OutcomesTopic:
-    from lakefold_reader.waking import OutcomesTopic
+    from lakefold_reader.tail.wakeup import OutcomesTopic
 
     topics = settings.transactions_topic, settings.outcomes_topic
     return OutcomesTopic(settings.bootstrap_servers, settings.kafka, *topics)
 
 
 def _start(source: Source, text: str | None, *, follow: bool) -> Cursor | str | int:
-    from lakefold_reader.source import numbers_of
-    from lakefold_reader.starting import start_in
-    from lakefold_reader.strays import oldest_of
+    from lakefold_reader.versions.source import numbers_of
+    from lakefold_reader.versions.start import start_in
+    from lakefold_reader.versions.stray_files import oldest_of
 
     if text is not None:
         return start_in(text)
@@ -147,7 +147,7 @@ def _start(source: Source, text: str | None, *, follow: bool) -> Cursor | str | 
 
 
 def _print(change: Change, *, as_json: bool) -> None:
-    from lakefold_reader.plain import plain_change
+    from lakefold_reader.as_json import plain_change
 
     if as_json:
         print_json(plain_change(change))
@@ -162,7 +162,7 @@ def _print(change: Change, *, as_json: bool) -> None:
 
 def _print_rows(change: Change, *, as_json: bool) -> None:
     """The rows, one a line. Where not all inserted rows can be told, that is said."""
-    from lakefold_reader.plain import plain_rows
+    from lakefold_reader.as_json import plain_rows
 
     for batch in _batches(change):
         for row in plain_rows(batch):
@@ -174,7 +174,7 @@ def _print_rows(change: Change, *, as_json: bool) -> None:
 
 def _batches(change: Change) -> Iterable[pa.RecordBatch]:
     """The inserted rows, or those of them that can be told."""
-    from lakefold_reader.changes import UntoldChangeError
+    from lakefold_reader.tail.change import UntoldChangeError
 
     batches: Iterable[pa.RecordBatch] = ()
     try:

@@ -15,7 +15,7 @@ from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.storage.external import ExternalManifests
 from lakefold_table.storage.manifest_stores import Recorded
 from lakefold_table.storage.memory import MemoryStorage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,9 +15,9 @@ import pytest
 
 from lakefold_table.errors import InvalidError, LakefoldError, PlaceError, RetryError
 from lakefold_table.storage.base import Listed, Put
-from lakefold_table.storage.content import mark_of
-from lakefold_table.storage.failures import failure
+from lakefold_table.storage.content_mark import mark_of
 from lakefold_table.storage.local import LocalStorage
+from lakefold_table.storage.os_errors import failure
 from tests.contracts.stores import os_with
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from prometheus_client import Counter, Metric
 import lakefold
 from lakefold import cli
 from lakefold.settings import Settings
-from lakefold_committer.metrics import Metrics
+from lakefold_committer.observability.metrics import Metrics
 from lakefold_protos.lakefold import log_pb2
-from lakefold_reader.changes import Change
-from lakefold_reader.snapshot import Table
+from lakefold_reader.snapshot.snapshot import Table
+from lakefold_reader.tail.change import Change
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ import pytest
 from deploy.helm import render
 from lakefold.placing import fixed
 from lakefold.settings import read_settings
-from lakefold_committer.turns import Turn
+from lakefold_committer.process.ordinals import Turn
 from tests.deploy.manifests import (
     DEPLOY,
     GOLDEN,
@@ -139,7 +139,7 @@ def test_services_of_the_namespace_can_not_set_settings() -> None:
 
 
 def test_probes_ask_for_pages_that_are_served() -> None:
-    pages = (ROOT / "committer/lakefold_committer/health.py").read_text(encoding="utf-8")
+    pages = (ROOT / "committer/lakefold_committer/observability/health.py").read_text(encoding="utf-8")
     for each in DEPLOYMENTS:
         container = pod_of(each)["containers"][0]
         ports = {port["name"] for port in container["ports"]}

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lakefold_committer.metrics import AWAY, OPERATIONS, OUTCOMES, REASONS, Metrics, Standing
+from lakefold_committer.observability.metrics import AWAY, OPERATIONS, OUTCOMES, REASONS, Metrics, Standing
 from tests.deploy.manifests import DEPLOY, GOLDEN, ROOT, load, manifests, of_kind, texts
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from lakefold_log.envelope import encode, parsed_packed
+from lakefold_log.codec.envelope import encode, parsed_packed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.entry import Entry, Position

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from structlog.testing import capture_logs
 
-from lakefold_committer.grouping import Limits
-from lakefold_committer.metrics import Metrics
-from lakefold_committer.partition import PartitionCommitter
-from lakefold_committer.parts import Pace, Tables
-from lakefold_committer.redeeming import CLAIM_BYTES, Claims
-from lakefold_committer.room import memory_left
-from lakefold_log.claims import put_claim
+from lakefold_committer.claims.claim_check import CLAIM_BYTES, Claims
+from lakefold_committer.claims.memory_budget import memory_left
+from lakefold_committer.fold.grouping import Limits
+from lakefold_committer.loop.partition import PartitionCommitter
+from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_log.codec.claims import put_claim
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.manifests.wire import varint

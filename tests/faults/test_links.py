@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from lakefold_committer.owned import OwnedTable
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_table.entry import Committed
 from lakefold_table.errors import LakefoldError
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.faults.disks import SwappingCalls
 from tests.folding import FORMAT
 from tests.scenarios.test_files_before_versions import DELETES, Meeting, deleted_in

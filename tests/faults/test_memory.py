@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from lakefold_committer.redeeming import CLAIM_BYTES
-from lakefold_committer.room import memory_left
+from lakefold_committer.claims.claim_check import CLAIM_BYTES
+from lakefold_committer.claims.memory_budget import memory_left
 from tests.faults.many_parts import COUNT, KINDS
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ MEGABYTE = 1_000_000
 PARSING = """
 # Parses what its standard input holds under ever looser limits, and prints how each attempt ended.
 import json, resource, sys
-from lakefold_log.envelope import decode, parsed_packed
+from lakefold_log.codec.envelope import decode, parsed_packed
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import LogId, Position
 from lakefold_table.lance.manifests.codec import _parsed

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold import cli
-from lakefold_log.filelog import framed
+from lakefold_log.read.file_log import framed
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, append, creation
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import lance
 
-from lakefold_committer.owned import OwnedTable
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_table.entry import Committed, Entry, LogId, Position
+from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.naming import SUFFIX, VERSIONS, Scheme
-from lakefold_table.lance.table import LanceFormat
 from lakefold_table.storage import open_storage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.proposals import SCHEMA, append, creation, rows
 from tests.servers.dynamodb import TABLE
 from tests.servers.s3 import BUCKET

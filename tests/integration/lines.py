@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 
 import lance
 
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.stored import own_properties
-from lakefold_log.record import decode_record
+from lakefold_committer.recovery.stored_versions import own_properties
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Rejected
 from lakefold_table.lance.manifests.naming import Scheme
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.lance.rows.deletions import deletion_path
+from lakefold_table.marks.record import decode_record
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT
 from tests.oracle.committing import state
 from tests.oracle.manifests import manifest_files
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from lakefold_log.outcomes import OutcomeWaiter
-    from lakefold_log.record import Record
+    from lakefold_log.read.outcomes import OutcomeWaiter
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Outcome, Position
+    from lakefold_table.marks.record import Record
     from tests.properties.acts import Act
 
 SHARED_FOLDERS = ("data", "_deletions", "_indices")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefold_log.admin import Admin, KafkaConfig
-from lakefold_log.consumer import PartitionReader
-from lakefold_log.outcomes import OutcomeWaiter, read_outcomes
-from lakefold_log.producer import Proposer, transaction_uuid
-from lakefold_log.reporter import Reporter
-from lakefold_log.stamp import Stamp
-from lakefold_log.topics import Topics, ensure_topics, watermarks
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.topics import Topics, ensure_topics, watermarks
+from lakefold_log.read.consumer import PartitionReader
+from lakefold_log.read.offset_metadata import Stamp
+from lakefold_log.read.outcomes import OutcomeWaiter, read_outcomes
+from lakefold_log.write.producer import Proposer, transaction_uuid
+from lakefold_log.write.reporter import Reporter
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.entry import Committed, Outcome, Position
 from tests.waiting import until
@@ -19,8 +19,8 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold_log.consumer import Message
-    from lakefold_log.topics import TopicDescription
+    from lakefold_log.client.topics import TopicDescription
+    from lakefold_log.read.consumer import Message
     from lakefold_table.entry import LogId
     from lakefold_table.errors import GapError
     from tests.integration.conftest import TopicNames

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from lakefold_log.rights import Right
+from lakefold_log.client.rights import Right
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

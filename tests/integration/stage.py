@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import lance
 
-from lakefold_committer.daemon import Committer, Options
-from lakefold_committer.metrics import Metrics
-from lakefold_log.outcomes import OutcomeWaiter
-from lakefold_log.producer import Proposer
-from lakefold_log.topics import ensure_topics
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_committer.process.daemon import Committer, Options
+from lakefold_log.client.topics import ensure_topics
+from lakefold_log.read.outcomes import OutcomeWaiter
+from lakefold_log.write.producer import Proposer
 from lakefold_table.errors import StopError
-from lakefold_table.marks import decode_marks
+from lakefold_table.marks.marks import decode_marks
 from lakefold_table.uri import canonical
 from tests.integration.committers import committer_arguments
 from tests.integration.own_log import PATIENCE_S, OwnLog
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import LogId, Outcome, Result
-    from lakefold_table.marks import Marks
+    from lakefold_table.marks.marks import Marks
     from tests.integration.conftest import TopicNames
 
 
 DIES_BEFORE_ITS_REPORT = """
 import os
 from lakefold.cli import main
-from lakefold_committer.owned import OwnedTable
+from lakefold_committer.tables.table_writer import OwnedTable
 OwnedTable.confirm = lambda *_: os._exit(9)
 main()
 """

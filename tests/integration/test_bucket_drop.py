@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import lance
 
 from lakefold.cli import run
-from lakefold_table.dropped import read_dropped
 from lakefold_table.storage import open_storage
+from lakefold_table.versions.dropped import read_dropped
 from tests.integration.externals import External
 from tests.proposals import rows
 from tests.servers.s3 import BUCKET

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold.local.ports import free_port
-from lakefold_log.admin import Admin, KafkaConfig
-from lakefold_log.outcomes import OutcomeWaiter, read_outcomes
-from lakefold_log.producer import Proposer
-from lakefold_log.topics import Topics, ensure_topics
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.topics import Topics, ensure_topics
+from lakefold_log.read.outcomes import OutcomeWaiter, read_outcomes
+from lakefold_log.write.producer import Proposer
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected
 from lakefold_table.uri import canonical

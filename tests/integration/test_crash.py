@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import lance
 
-from lakefold_log.admin import KafkaConfig
-from lakefold_log.outcomes import read_outcomes
-from lakefold_log.producer import Proposer
-from lakefold_log.record import decode_record
-from lakefold_log.topics import Topics
+from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.client.topics import Topics
+from lakefold_log.read.outcomes import read_outcomes
+from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
-from lakefold_table.lance.table import LanceFormat
+from lakefold_table.lance.format import LanceFormat
+from lakefold_table.marks.record import decode_record
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.proposals import append, creation, ids_in, remove_files_of, rows
 from tests.waiting import until

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold.local.broker import Broker
-from lakefold_log.admin import Admin
-from lakefold_log.guard import TopicGuard
+from lakefold_log.client.admin import Admin
+from lakefold_log.client.topic_identity import TopicGuard
 from lakefold_table.errors import RetryError
 from tests.integration.own_log import OwnLog
 from tests.waiting import until

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_log.admin import Admin
-from lakefold_log.producer import Proposer
-from lakefold_log.topics import ensure_topics
-from lakefold_table.marks import RULES
+from lakefold_log.client.admin import Admin
+from lakefold_log.client.topics import ensure_topics
+from lakefold_log.write.producer import Proposer
+from lakefold_table.marks.marks import RULES
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.ledger import Ledger, Writer, published_by
 from tests.waiting import until
@@ -34,14 +34,14 @@ PAUSES = 2
 ROUNDS = 3
 ALONE_SECONDS = 0.7
 """How long rivals are left alone, on average, before one is killed."""
-OLD_RELEASE = "import lakefold_table.marks as m; m.RULES -= 1; from lakefold.cli import main; main()"
+OLD_RELEASE = "import lakefold_table.marks.marks as m; m.RULES -= 1; from lakefold.cli import main; main()"
 """A committer of the release before this one, as far as its rules' number goes."""
 
 
 HALF_REPORTED = """
 import os
 from lakefold.cli import main
-from lakefold_log.session import Session
+from lakefold_log.write.transactional_producer import Session
 from tests.integration.markers import mark_committed, open_transactions
 commit, reports = Session.commit, []
 def dying(session):

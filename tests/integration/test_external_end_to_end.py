@@ -11,11 +11,11 @@ import lakefold
 from lakefold import cli
 from lakefold.spark import register, sink
 from lakefold_ingest.line import close_lines
-from lakefold_log.admin import Admin, KafkaConfig
-from lakefold_log.filelog import framed
-from lakefold_log.outcomes import read_outcomes
-from lakefold_log.producer import Proposer
-from lakefold_log.topics import Topics, ensure_topics
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.topics import Topics, ensure_topics
+from lakefold_log.read.file_log import framed
+from lakefold_log.read.outcomes import read_outcomes
+from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed, Duplicate
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.externals import External, check_whole

@@ -12,12 +12,12 @@ import lance
 import pytest
 
 import lakefold
-from lakefold_committer.lines import versions_of
+from lakefold_committer.tables.branches import versions_of
 from lakefold_table.errors import RetryError, VersionExpiredError
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme
-from lakefold_table.refs import Refs
 from lakefold_table.roots import below
 from lakefold_table.storage import open_storage
+from lakefold_table.versions.refs import Refs
 from tests.integration.externals import External, check_whole
 from tests.proposals import append, rows
 from tests.servers.fault_proxy import Answer, FaultProxy

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_log.admin import Admin
-from lakefold_log.producer import Proposer
-from lakefold_log.record import decode_record
-from lakefold_log.topics import ensure_topics
+from lakefold_log.client.admin import Admin
+from lakefold_log.client.topics import ensure_topics
+from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed, Duplicate, Rejected
+from lakefold_table.marks.record import decode_record
 from lakefold_table.uri import local_path
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.ledger import Ledger, positions_grow

@@ -15,15 +15,15 @@ import pytest
 from confluent_kafka import Producer
 
 from lakefold.cli import run
-from lakefold_committer.daemon import Committer
-from lakefold_committer.metrics import Metrics
-from lakefold_log.answers import outcome_message
-from lakefold_log.consumer import PartitionReader
-from lakefold_log.last_report import answered_since
-from lakefold_log.news import VersionNews
-from lakefold_log.topics import describe
-from lakefold_table.dropped import read_dropped
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_committer.process.daemon import Committer
+from lakefold_log.client.topics import describe
+from lakefold_log.read.consumer import PartitionReader
+from lakefold_log.read.news import VersionNews
+from lakefold_log.read.report_check import answered_since
 from lakefold_table.entry import Committed, Outcome, Position
+from lakefold_table.marks.outcome_messages import outcome_message
+from lakefold_table.versions.dropped import read_dropped
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, envelope, take
 from tests.integration.stage import Stage
 from tests.proposals import ids_in
@@ -32,7 +32,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakefold_log.consumer import Headers
+    from lakefold_log.read.consumer import Headers
     from tests.integration.conftest import TopicNames
 
 NO_OUTCOMES = (b"no outcome", b"", b"\xff" * 50)

@@ -14,7 +14,7 @@ import pytest
 from lakefold_ingest.line import Line
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import GapError, StopError
-from lakefold_table.marks import Why
+from lakefold_table.marks.marks import Why
 from tests.integration.committers import committer_arguments
 from tests.integration.own_log import PATIENCE_S, OwnLog
 from tests.integration.stage import Stage, folding

@@ -17,11 +17,11 @@ import lance
 import pytest
 from confluent_kafka import Producer
 
-from lakefold_log.admin import Admin
-from lakefold_log.envelope import encode
-from lakefold_log.outcomes import read_outcomes
-from lakefold_log.producer import Proposer
-from lakefold_log.topics import ensure_topics
+from lakefold_log.client.admin import Admin
+from lakefold_log.client.topics import ensure_topics
+from lakefold_log.codec.envelope import encode
+from lakefold_log.read.outcomes import read_outcomes
+from lakefold_log.write.producer import Proposer
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid, Rejected
 from tests.integration.committers import running_committer

@@ -139,7 +139,7 @@ def test_a_committer_of_the_image_tells_its_health_and_stops_when_told(
 
 def test_traces_can_be_exported_from_the_image(image: Path) -> None:
     program = (
-        "from lakefold_committer.tracing import tracing_from\n"
+        "from lakefold_committer.observability.tracing import tracing_from\n"
         "tracing = tracing_from({'OTEL_TRACES_EXPORTER': 'otlp'})\n"
         "tracing.close()\nprint(type(tracing).__name__)"
     )

@@ -7,11 +7,11 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from lakefold_log.admin import Admin, KafkaConfig
-from lakefold_log.claims import FOLDER
-from lakefold_log.outcomes import read_outcomes
-from lakefold_log.producer import Proposer
-from lakefold_log.topics import Topics, ensure_topics
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.topics import Topics, ensure_topics
+from lakefold_log.codec.claims import FOLDER
+from lakefold_log.read.outcomes import read_outcomes
+from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed, Duplicate, Rejected
 from lakefold_table.uri import canonical
 from tests.integration.committers import fold_to_the_end, running_committer

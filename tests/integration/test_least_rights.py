@@ -31,15 +31,15 @@ from structlog.testing import capture_logs
 
 from lakefold.binding import bound_partition
 from lakefold.cli import run
-from lakefold_committer.daemon import Committer, Options
-from lakefold_committer.metrics import Metrics
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_committer.process.daemon import Committer, Options
 from lakefold_ingest.batch import Settings, put_batch
 from lakefold_ingest.line import close_lines
-from lakefold_log.admin import KafkaConfig
-from lakefold_log.rights import Right, on_group, on_topics
-from lakefold_log.topics import Topics
+from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.client.rights import Right, on_group, on_topics
+from lakefold_log.client.topics import Topics
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.waking import OutcomesTopic
+from lakefold_reader.tail.wakeup import OutcomesTopic
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.uri import canonical
 from tests.integration.authorized import AuthorizedBroker

@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from lakefold.errors import SetupError
 from lakefold.local.broker import Broker, _new_cluster_id
 from lakefold.local.ports import free_port, is_free
-from lakefold_log.admin import cluster_id
+from lakefold_log.client.admin import cluster_id
 from lakefold_table.errors import RetryError
 from tests.waiting import until
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.daemon import Committer, Options
-from lakefold_committer.metrics import Metrics
-from lakefold_log import stamp as stamps
-from lakefold_log.again import RepeatingReader
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_committer.process.daemon import Committer, Options
+from lakefold_log.read import offset_metadata as stamps
+from lakefold_log.read.reread import RepeatingReader
 from lakefold_table.errors import RetryError
 from lakefold_table.uri import canonical
 from tests.integration.own_log import PATIENCE_S, OwnLog, batches, envelope, take
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold.local.broker import Broker
-    from lakefold_log.consumer import Message
-    from lakefold_log.reporter import Reporter
+    from lakefold_log.read.consumer import Message
+    from lakefold_log.write.reporter import Reporter
     from tests.integration.conftest import TopicNames
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
 
-from lakefold_log.admin import Admin, KafkaConfig
-from lakefold_log.committed import committed
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.committed_offsets import committed
 
 if TYPE_CHECKING:
     from lakefold.local.broker import Broker
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 ASK = (
     "import sys; from confluent_kafka import TopicPartition;"
-    "from lakefold_log.admin import Admin, KafkaConfig; from lakefold_log.committed import committed;"
+    "from lakefold_log.client.admin import Admin, KafkaConfig;"
+    "from lakefold_log.client.committed_offsets import committed;"
     "print(committed(Admin(KafkaConfig(sys.argv[1])), 'none', [TopicPartition('none', 0)])[0].offset)"
 )
 

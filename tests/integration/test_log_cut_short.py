@@ -16,7 +16,7 @@ import pytest
 
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import GapError
-from lakefold_table.marks import Why
+from lakefold_table.marks.marks import Why
 from tests.integration.own_log import OwnLog
 from tests.integration.stage import Stage
 from tests.integration.test_moving_verbs import Verbs

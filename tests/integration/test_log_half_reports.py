@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_log import stamp as stamps
-from lakefold_log.dead_letters import DeadLetter
-from lakefold_log.session import Session
+from lakefold_log.read import offset_metadata as stamps
+from lakefold_log.read.dead_letters import DeadLetter
+from lakefold_log.write.transactional_producer import Session
 from lakefold_table.entry import Position
 from lakefold_table.errors import RetryError
 from tests.integration.markers import mark_committed, open_transactions

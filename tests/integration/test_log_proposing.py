@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.redeeming import Claims
-from lakefold_log.admin import KafkaConfig
-from lakefold_log.claims import FOLDER
-from lakefold_log.envelope import decode
-from lakefold_log.outcomes import OutcomeWaiter, read_outcomes
-from lakefold_log.producer import Proposer
-from lakefold_log.topics import MissingTopicError, Topics
+from lakefold_committer.claims.claim_check import Claims
+from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.client.topics import MissingTopicError, Topics
+from lakefold_log.codec.claims import FOLDER
+from lakefold_log.codec.envelope import decode
+from lakefold_log.read.outcomes import OutcomeWaiter, read_outcomes
+from lakefold_log.write.producer import Proposer
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Entry
 from lakefold_table.errors import InvalidError, RetryError, StopError

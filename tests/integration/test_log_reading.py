@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from lakefold_log.consumer import PartitionReader
-from lakefold_log.topics import ensure_topics
+from lakefold_log.client.topics import ensure_topics
+from lakefold_log.read.consumer import PartitionReader
 from lakefold_table.entry import LogId
 from lakefold_table.errors import InvalidError, StopError
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, batches, envelope, take

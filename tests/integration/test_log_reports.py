@@ -9,22 +9,22 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from lakefold_log import stamp as stamps
-from lakefold_log.consumer import PartitionReader
-from lakefold_log.dead_letters import DeadLetter
-from lakefold_log.envelope import decode
-from lakefold_log.outcomes import read_outcomes
-from lakefold_log.producer import transaction_uuid
-from lakefold_log.questions import settings_of
-from lakefold_log.reporter import Reporter
-from lakefold_log.topics import describe
+from lakefold_log.client.questions import settings_of
+from lakefold_log.client.topics import describe
+from lakefold_log.codec.envelope import decode
+from lakefold_log.read import offset_metadata as stamps
+from lakefold_log.read.consumer import PartitionReader
+from lakefold_log.read.dead_letters import DeadLetter
+from lakefold_log.read.outcomes import read_outcomes
+from lakefold_log.write.producer import transaction_uuid
+from lakefold_log.write.reporter import Reporter
 from lakefold_table.entry import Committed, Entry, Invalid, Outcome, Position
 from lakefold_table.errors import FencedError, GapError, RetryError, StopError
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, envelope, take
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from lakefold_log.consumer import Message
+    from lakefold_log.read.consumer import Message
     from tests.integration.conftest import TopicNames
 
 

@@ -11,17 +11,17 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from lakefold_log.admin import Admin, KafkaConfig, cluster_id
-from lakefold_log.partition import partition_of
-from lakefold_log.producer import Proposer
-from lakefold_log.questions import Watermarks, settings_of
-from lakefold_log.topics import (
+from lakefold_log.client.admin import Admin, KafkaConfig, cluster_id
+from lakefold_log.client.questions import Watermarks, settings_of
+from lakefold_log.client.topics import (
     MissingTopicError,
     Topics,
     describe,
     ensure_topics,
     watermarks,
 )
+from lakefold_log.codec.partitioner import partition_of
+from lakefold_log.write.producer import Proposer
 from lakefold_table.errors import InvalidError, RetryError, StopError
 from tests.integration.own_log import OwnLog, batches, envelope, take
 

@@ -18,7 +18,7 @@ import pytest
 from lakefold.cli import run
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import StopError
-from lakefold_table.marks import Why
+from lakefold_table.marks.marks import Why
 from tests.folding import append
 from tests.integration.own_log import OwnLog
 from tests.integration.stage import Stage, folding

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_committer.grouping import Limits, groups_of
-from lakefold_log.admin import Admin, KafkaConfig
-from lakefold_log.consumer import PartitionReader
-from lakefold_log.envelope import decode
-from lakefold_log.outcomes import OutcomeWaiter, read_outcomes
-from lakefold_log.producer import Proposer
-from lakefold_log.topics import Topics, describe, ensure_topics
+from lakefold_committer.fold.grouping import Limits, groups_of
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.topics import Topics, describe, ensure_topics
+from lakefold_log.codec.envelope import decode
+from lakefold_log.read.consumer import PartitionReader
+from lakefold_log.read.outcomes import OutcomeWaiter, read_outcomes
+from lakefold_log.write.producer import Proposer
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Committed, Entry, Position, Rejected
 from lakefold_table.storage.local import LocalStorage
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_table.entry import LogId, Outcome, Result
-    from lakefold_table.marks import Marks
+    from lakefold_table.marks.marks import Marks
     from lakefold_table.storage.base import Buffer, Put
     from tests.integration.committers import CommitterProcess
     from tests.integration.conftest import TopicNames

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.proofs import Told
-from lakefold_committer.witness import OutcomesWitness
+from lakefold_committer.recovery.outcome_index import OutcomesWitness
+from lakefold_committer.recovery.recovery_context import Told
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import RetryError
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakefold import cli
-from lakefold_log.admin import Admin, KafkaConfig
-from lakefold_log.outcomes import read_outcomes
-from lakefold_log.producer import Proposer
-from lakefold_log.topics import Topics, ensure_topics
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.topics import Topics, ensure_topics
+from lakefold_log.read.outcomes import read_outcomes
+from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed
 from lakefold_table.uri import canonical
 from tests.integration.committers import fold_to_the_end, running_committer

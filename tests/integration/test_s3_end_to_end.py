@@ -15,11 +15,11 @@ import pytest
 import lakefold
 from lakefold.spark import sink
 from lakefold_ingest.line import close_lines
-from lakefold_log.admin import Admin, KafkaConfig
-from lakefold_log.claims import FOLDER
-from lakefold_log.outcomes import OutcomeWaiter, read_outcomes
-from lakefold_log.producer import Proposer
-from lakefold_log.topics import Topics, ensure_topics
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.topics import Topics, ensure_topics
+from lakefold_log.codec.claims import FOLDER
+from lakefold_log.read.outcomes import OutcomeWaiter, read_outcomes
+from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.storage import open_storage
 from tests.integration.committers import fold_to_the_end, running_committer

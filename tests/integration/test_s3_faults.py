@@ -14,9 +14,9 @@ from lakefold_table.lance.manifests.naming import Scheme, detect
 from lakefold_table.storage import open_storage
 from lakefold_table.storage import s3 as s3_module
 from lakefold_table.storage.base import DoubtfulPutError, Put
-from lakefold_table.storage.parts import PART
+from lakefold_table.storage.multipart import PART
 from lakefold_table.storage.s3 import S3Storage
-from lakefold_table.versions import Published, Versions
+from lakefold_table.versions.versions import Published, Versions
 from tests.servers.fault_proxy import (
     Answer,
     CutBody,

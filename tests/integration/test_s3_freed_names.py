@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_committer.lines import open_line
-from lakefold_committer.proofs import Proofs
-from lakefold_reader.source import open_source
+from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.tables.branches import open_line
+from lakefold_reader.versions.source import open_source
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import StopError
 from tests.folding import LOG, entries
@@ -29,7 +29,7 @@ from tests.servers.s3 import BUCKET
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakefold_committer.owned import OwnedTable
+    from lakefold_committer.tables.table_writer import OwnedTable
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Result
     from tests.servers.s3 import S3Server

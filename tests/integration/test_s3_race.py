@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.errors import RetryError
 from lakefold_table.storage.base import DoubtfulPutError, Put
-from lakefold_table.storage.parts import PartsUpload
+from lakefold_table.storage.multipart import PartsUpload
 from lakefold_table.storage.s3 import S3Storage, conditional
 from tests.servers.s3 import BUCKET, S3Server
 from tests.waiting import until

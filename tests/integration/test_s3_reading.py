@@ -12,14 +12,14 @@ import pytest
 
 import lakefold
 from lakefold import cli
-from lakefold_committer.owned import OwnedTable
-from lakefold_reader.position_versions import version_at_position
-from lakefold_reader.snapshot import table_of
-from lakefold_reader.source import source_on
+from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_reader.snapshot.snapshot import table_of
+from lakefold_reader.versions.at_position import version_at_position
+from lakefold_reader.versions.source import source_on
 from lakefold_table.entry import Committed, Position
-from lakefold_table.lance.table import LanceFormat
+from lakefold_table.lance.format import LanceFormat
 from lakefold_table.storage import open_storage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import entry
 from tests.proposals import append, creation, rows
 from tests.servers.fault_proxy import FaultProxy

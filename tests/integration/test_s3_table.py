@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_committer.lines import open_line
-from lakefold_log.record import is_own
-from lakefold_reader.source import open_source
+from lakefold_committer.tables.branches import open_line
+from lakefold_reader.versions.source import open_source
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import RetryError, StopError
+from lakefold_table.marks.record import is_own
 from lakefold_table.storage import open_storage
 from tests.folding import FORMAT, entries
 from tests.proposals import SCHEMA, append, creation, rows
@@ -23,7 +23,7 @@ from tests.servers.s3 import BUCKET
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakefold_committer.owned import OwnedTable
+    from lakefold_committer.tables.table_writer import OwnedTable
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Result
     from tests.servers.s3 import S3Server
@@ -67,7 +67,7 @@ def small(uri: str, name: str, files: int = 1) -> Envelope:
 def test_a_version_costs_a_put_and_a_listing_and_after_a_pause_a_look(
     uri: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, *, at_once: bool
 ) -> None:
-    monkeypatch.setattr("lakefold_table.versions.RECENT_SECONDS", math.inf if at_once else -1)
+    monkeypatch.setattr("lakefold_table.versions.versions.RECENT_SECONDS", math.inf if at_once else -1)
     table = open_line(uri, "", proxy.options())
     assert fold(table, 0, creation(uri)) == [Committed(1)]
     with proxy.counted() as asked:
@@ -81,7 +81,7 @@ def test_a_version_costs_a_put_and_a_listing_and_after_a_pause_a_look(
 def test_without_transaction_files_a_version_costs_two_requests(
     uri: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakefold_table.versions.RECENT_SECONDS", math.inf)
+    monkeypatch.setattr("lakefold_table.versions.versions.RECENT_SECONDS", math.inf)
     table = open_line(uri, "", proxy.options(), transaction_files=False)
     fold(table, 0, creation(uri))
     with proxy.counted() as asked:
@@ -107,7 +107,7 @@ def test_a_faulty_store_makes_no_version_twice_and_loses_none(
     uri: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault at each request of a publish in turn: what was put is ours, and what wasn't is put again."""
-    monkeypatch.setattr("lakefold_table.versions.RECENT_SECONDS", -1)
+    monkeypatch.setattr("lakefold_table.versions.versions.RECENT_SECONDS", -1)
     table = open_line(uri, "", proxy.options(client_max_retries="0"))
     fold(table, 0, creation(uri))
     faults: list[Fault] = [LoseAnswer(), LoseRequest(), Answer(500, done=True), Answer(503), Answer(409)]
@@ -147,7 +147,7 @@ def test_a_lost_answer_is_never_taken_for_a_lost_race(uri: str, proxy: FaultProx
 def test_a_table_that_others_emptied_gets_no_version(
     uri: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakefold_table.versions.RECENT_SECONDS", -1)
+    monkeypatch.setattr("lakefold_table.versions.versions.RECENT_SECONDS", -1)
     table = open_line(uri, "", s3.options())
     fold(table, 0, creation(uri))
     fold(table, 1, small(uri, "one"))

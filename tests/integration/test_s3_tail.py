@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_reader.cleaning import clean_up, plan
-from lakefold_reader.consumers import consumers
-from lakefold_reader.source import open_source
-from lakefold_reader.tail import Pace, tail
+from lakefold_reader.consumers.consumers import consumers
+from lakefold_reader.consumers.expire_versions import clean_up, plan
+from lakefold_reader.tail.tail import Pace, tail
+from lakefold_reader.versions.source import open_source
 from lakefold_table.errors import RetryError
 from lakefold_table.storage import open_storage
 from tests.proposals import rows

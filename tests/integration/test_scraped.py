@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from lakefold_log.outcomes import read_outcomes
+from lakefold_log.read.outcomes import read_outcomes
 from lakefold_table.uri import canonical
 from tests.integration.committers import running_committer
 from tests.integration.own_log import OwnLog

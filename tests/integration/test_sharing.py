@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Self
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from lakefold_log.admin import Admin, KafkaConfig
-from lakefold_log.outcomes import read_outcomes
-from lakefold_log.partition import partition_of
-from lakefold_log.producer import Proposer
-from lakefold_log.topics import Topics, ensure_topics
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.topics import Topics, ensure_topics
+from lakefold_log.codec.partitioner import partition_of
+from lakefold_log.read.outcomes import read_outcomes
+from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed, Position
 from lakefold_table.uri import canonical
 from tests.integration.committers import CommitterProcess, running_committer

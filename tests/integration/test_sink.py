@@ -21,8 +21,8 @@ from pyspark.errors import StreamingQueryException
 from lakefold.spark import sink
 from lakefold_ingest.line import close_lines
 from lakefold_ingest.view import look
-from lakefold_log.outcomes import read_outcomes
-from lakefold_log.topics import watermarks
+from lakefold_log.client.topics import watermarks
+from lakefold_log.read.outcomes import read_outcomes
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical

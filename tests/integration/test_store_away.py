@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefold_log.admin import Admin
-from lakefold_log.producer import Proposer
-from lakefold_log.topics import ensure_topics
+from lakefold_log.client.admin import Admin
+from lakefold_log.client.topics import ensure_topics
+from lakefold_log.write.producer import Proposer
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.disks import FailingDisk, small_disk
 from tests.integration.ledger import ROWS, Ledger, each_position_has_one_outcome

@@ -13,11 +13,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from lakefold.local.broker import Broker
-from lakefold_log import consumer
-from lakefold_log.envelope import encode
-from lakefold_log.holes import Counted, count_records
-from lakefold_log.policies import check_policies
-from lakefold_log.questions import settings_of
+from lakefold_log.client.questions import settings_of
+from lakefold_log.client.topic_policies import check_policies
+from lakefold_log.codec.envelope import encode
+from lakefold_log.read import consumer
+from lakefold_log.read.holes import Counted, count_records
 from lakefold_table.entry import Committed
 from lakefold_table.errors import GapError, StopError
 from tests.integration.own_log import PATIENCE_S, OwnLog, batches, take

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_log.outcomes import read_outcomes
+from lakefold_log.read.outcomes import read_outcomes
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.uri import canonical
 from tests.integration.collector import Collector, attributes, running_collector
@@ -33,9 +33,9 @@ from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from lakefold_log.admin import KafkaConfig
-from lakefold_log.producer import Proposer
-from lakefold_log.topics import Topics
+from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.write.producer import Proposer
+from lakefold_log.client.topics import Topics
 from tests.proposals import creation
 
 bootstrap, uri, *names = sys.argv[1:]

@@ -15,9 +15,9 @@ import lance
 import pytest
 
 from lakefold.cli import run
-from lakefold_log.news import VersionNews
-from lakefold_reader.tail import Pace, tail
-from lakefold_reader.waking import OutcomesTopic
+from lakefold_log.read.news import VersionNews
+from lakefold_reader.tail.tail import Pace, tail
+from lakefold_reader.tail.wakeup import OutcomesTopic
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Position
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import local_path
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakefold_log.reporter import Reporter
-    from lakefold_reader.changes import Change
-    from lakefold_reader.tail import Tail
+    from lakefold_log.write.reporter import Reporter
+    from lakefold_reader.tail.change import Change
+    from lakefold_reader.tail.tail import Tail
     from lakefold_table.entry import Result
     from tests.integration.conftest import TopicNames
 
@@ -126,7 +126,7 @@ def test_the_verb_listens_where_it_is_told_the_brokers(
 
 def test_a_program_that_closes_nothing_ends_quietly(own: OwnLog, table: Folded) -> None:
     program = (
-        "import sys, lakefold, lakefold_reader.waking as waking\n"
+        "import sys, lakefold, lakefold_reader.tail.wakeup as waking\n"
         "wake = waking.OutcomesTopic(sys.argv[2], {}, *sys.argv[3:])\n"
         "tail = lakefold.tail(sys.argv[1], wake=wake)\n"
         "while tail._waker is None or not tail._waker.listening: tail.step(timeout=0.1)\n"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import lance
 from lance.fragment import FragmentMetadata, write_fragments
 
-from lakefold_committer.owned import OwnedTable
-from lakefold_log.envelope import encode, parsed_packed
+from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_log.codec.envelope import encode, parsed_packed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, entries
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ import sys
 
 from lakefold import cli
 from lakefold.verbs import fold as _loaded
-from lakefold_committer import filefold, lines
-from lakefold_table.lance import table as _too
+from lakefold_committer.replay import file_fold as filefold
+from lakefold_committer.tables import branches as lines
+from lakefold_table.lance import format as _too
 
 LOADED = (_loaded, filefold, lines, _too)
 STEPS = 3

@@ -24,7 +24,7 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts import History, footprint_of
-from lakefold_table.lance.judged import carries_reuse
+from lakefold_table.lance.proposal_footprint import carries_reuse
 from tests.foreign import file_as_others_write
 from tests.oracle.manifests import manifest_files, read_sections
 

@@ -7,7 +7,7 @@ import lance
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.fold import Terms, fold
+from lakefold_committer.fold.fold import Terms, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.format import Observed, Publication

@@ -14,10 +14,10 @@ import pytest
 
 import lakefold
 from lakefold_protos.lance.table_pb2 import Manifest
-from lakefold_reader.changes import UntoldChangeError
-from lakefold_reader.scan import Dataset
-from lakefold_reader.source import open_source, source_on
-from lakefold_reader.tail import Pace, tail, tail_of
+from lakefold_reader.scan.scan import Dataset
+from lakefold_reader.tail.change import UntoldChangeError
+from lakefold_reader.tail.tail import Pace, tail, tail_of
+from lakefold_reader.versions.source import open_source, source_on
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
 from lakefold_table.storage import open_storage
 from tests.proposals import rows
@@ -26,7 +26,7 @@ from tests.tables import Folded, Recording
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold_reader.changes import Change
+    from lakefold_reader.tail.change import Change
 
 
 def ids(table: pa.Table) -> list[int]:

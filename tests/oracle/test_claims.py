@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import lance
 import pyarrow as pa
 
-from lakefold_log.claims import path_of, put_claim
-from lakefold_log.envelope import encode
+from lakefold_log.codec.claims import path_of, put_claim
+from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical

@@ -12,18 +12,18 @@ import lance
 import pytest
 
 import lakefold
-from lakefold_committer.lines import open_line
-from lakefold_committer.owned import OwnedTable
+from lakefold_committer.tables.branches import open_line
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.errors import NotATableError, NotFoldedYetError
 from lakefold_table.lance.invariants import Step, faults
 from lakefold_table.lance.state import LanceState
-from lakefold_table.refs import Refs
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
-from lakefold_table.versions import Versions
+from lakefold_table.versions.refs import Refs
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, entries
 from tests.oracle.committing import fold, owned, proposal, written
 from tests.oracle.manifests import manifest_files

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefold
-from lakefold_reader.scan import LEGACY
+from lakefold_reader.scan.scan import LEGACY
 from lakefold_table.errors import DamagedError, InvalidError
 from tests.oracle.arrays import rows
 from tests.oracle.test_rows_of_files import COLUMNS, SIMPLEST
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakefold_reader.snapshot import Table
+    from lakefold_reader.snapshot.snapshot import Table
 
 ID = pa.field("id", pa.int64(), nullable=False)
 FileVersion = Literal["legacy", "2.0", "2.1", "2.2", "2.3"]

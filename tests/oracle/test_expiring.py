@@ -16,9 +16,9 @@ import lance
 import pytest
 
 import lakefold
-from lakefold_reader.columns import schema_of
-from lakefold_reader.source import open_source, read_state
-from lakefold_reader.spark_rows import VersionRows
+from lakefold_reader.scan.columns import schema_of
+from lakefold_reader.spark.rows import VersionRows
+from lakefold_reader.versions.source import open_source, read_state
 from lakefold_table.errors import DamagedError, VersionExpiredError
 from tests.proposals import rows
 

@@ -9,7 +9,7 @@ import lance
 import pytest
 
 from lakefold import cli
-from lakefold_reader.proposals import Sought, sought_of
+from lakefold_reader.versions.proposals import Sought, sought_of
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import local_path

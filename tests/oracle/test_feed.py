@@ -15,15 +15,15 @@ from pyroaring import BitMap
 
 import lakefold
 from lakefold import cli
-from lakefold_reader.cursor import Cursor
-from lakefold_reader.feed import changes, feed_of
-from lakefold_reader.feed_columns import last_of
-from lakefold_reader.feed_parts import RewrittenError
-from lakefold_reader.feed_plan import plan_changes, plan_version
-from lakefold_reader.feed_rows import read_part
-from lakefold_reader.scan import Dataset
-from lakefold_reader.source import open_source, source_on
-from lakefold_reader.tail import tail
+from lakefold_reader.feed.columns import last_of
+from lakefold_reader.feed.feed import changes, feed_of
+from lakefold_reader.feed.parts import RewrittenError
+from lakefold_reader.feed.plan import plan_changes, plan_version
+from lakefold_reader.feed.rows import read_part
+from lakefold_reader.scan.scan import Dataset
+from lakefold_reader.tail.tail import tail
+from lakefold_reader.versions.cursor import Cursor
+from lakefold_reader.versions.source import open_source, source_on
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
 from lakefold_table.storage import open_storage
 from tests.feeds import applied, rows_by_key
@@ -36,7 +36,7 @@ from tests.tables import START_US, Folded, Recording
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold_reader.feed_parts import ChangePart
+    from lakefold_reader.feed.parts import ChangePart
 
 INSERT, BEFORE, AFTER, DELETE = "insert", "update_preimage", "update_postimage", "delete"
 

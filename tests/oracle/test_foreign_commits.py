@@ -11,11 +11,11 @@ import pytest
 from lance.commit import CommitConflictError
 from lance.fragment import FragmentMetadata
 
-from lakefold_committer.owned import OwnedTable
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, Result
 from lakefold_table.lance.schemas.arrow import schema_from_arrow
-from lakefold_table.marks import MARK
+from lakefold_table.marks.marks import MARK
 from lakefold_table.uri import canonical
 from tests.folding import LOG, entries
 from tests.oracle.committing import fold, owned, proposal, state, written

@@ -9,10 +9,10 @@ import lance
 import pytest
 
 import lakefold
-from lakefold_log.record import Batches
-from lakefold_reader.history import HistoryRow, history_of
-from lakefold_reader.source import open_source, source_on
+from lakefold_reader.snapshot.history import HistoryRow, history_of
+from lakefold_reader.versions.source import open_source, source_on
 from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.marks.record import Batches
 from lakefold_table.storage import open_storage
 from tests.proposals import append, rows
 from tests.tables import Folded, Recording

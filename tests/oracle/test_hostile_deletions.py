@@ -19,9 +19,9 @@ import pyarrow as pa
 import pytest
 
 import lakefold
-from lakefold_reader import deletions
-from lakefold_reader.spark import LakefoldSource
-from lakefold_reader.tail import tail
+from lakefold_reader.scan import deletion_files as deletions
+from lakefold_reader.spark.data_source import LakefoldSource
+from lakefold_reader.tail.tail import tail
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.rows.deletion_arrays import _batch, _Flat
 from tests.queries import Query

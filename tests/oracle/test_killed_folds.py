@@ -13,7 +13,7 @@ import lance
 
 import lakefold
 from lakefold import cli
-from lakefold_log.filelog import framed
+from lakefold_log.read.file_log import framed
 from tests.proposals import append, creation, ids_in, rows
 
 if TYPE_CHECKING:

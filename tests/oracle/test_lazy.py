@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 import lakefold
-from lakefold_committer.owned import OwnedTable
-from lakefold_reader.snapshot import table_of
-from lakefold_reader.source import source_on
+from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_reader.snapshot.snapshot import table_of
+from lakefold_reader.versions.source import source_on
 from lakefold_table.entry import Entry, Position
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.table import LanceFormat
+from lakefold_table.lance.format import LanceFormat
 from lakefold_table.storage.memory import MemoryStorage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.proposals import creation, rows
 from tests.tables import LOG, Recording, fragments_only
 

@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.replay import replay
-from lakefold_committer.replayed import Verdict
+from lakefold_committer.replay.replay import replay
+from lakefold_committer.replay.version_replay import Verdict
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, entries
 from tests.oracle.committing import fold, owned
 from tests.oracle.operations import version_of

@@ -5,11 +5,11 @@ from pathlib import Path
 import lance
 import pytest
 
-from lakefold_committer.owned import OwnedTable
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_table.entry import Committed, Invalid, Result
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, changed, column, creation, fold_at
 from tests.foreign import file_as_others_write
 from tests.oracle.types import OPENED, REFUSED

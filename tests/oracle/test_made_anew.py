@@ -15,7 +15,7 @@ import pytest
 
 import lakefold
 from lakefold import cli
-from lakefold_reader.cursor import Cursor
+from lakefold_reader.versions.cursor import Cursor
 from lakefold_table.storage import open_storage
 from tests.queries import Query
 from tests.tables import Folded

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_committer.owned import OwnedTable
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_table.entry import Committed, Rejected
-from lakefold_table.lance.merging import merged
+from lakefold_table.lance.combine_transactions import merged
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import local_path
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, entries
 from tests.oracle.committing import fold, owned, proposal, written
 from tests.oracle.operations import version_of

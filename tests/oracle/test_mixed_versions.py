@@ -9,18 +9,18 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from lakefold import cli
-from lakefold_committer.replay import replay
-from lakefold_committer.replayed import Verdict
-from lakefold_log.record import decode_record
-from lakefold_reader.changes import UntoldChangeError
-from lakefold_reader.history import history_of
-from lakefold_reader.source import open_source
-from lakefold_reader.spark import LakefoldSource
-from lakefold_reader.spark_changes import ChangedRowsError
-from lakefold_reader.tail import tail
+from lakefold_committer.replay.replay import replay
+from lakefold_committer.replay.version_replay import Verdict
+from lakefold_reader.snapshot.history import history_of
+from lakefold_reader.spark.changes import ChangedRowsError
+from lakefold_reader.spark.data_source import LakefoldSource
+from lakefold_reader.tail.change import UntoldChangeError
+from lakefold_reader.tail.tail import tail
+from lakefold_reader.versions.source import open_source
 from lakefold_table.entry import Committed
+from lakefold_table.marks.record import decode_record
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, entries
 from tests.oracle.committing import owned, proposal, state, written
 from tests.oracle.rebasing import built, send
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_reader.changes import Change
+    from lakefold_reader.tail.change import Change
     from tests.oracle.operations import Act
 
 STABLE = pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])

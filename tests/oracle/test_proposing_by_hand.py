@@ -12,7 +12,7 @@ import pytest
 
 import lakefold
 from lakefold import cli
-from lakefold_log.filelog import read_file_log
+from lakefold_log.read.file_log import read_file_log
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Entry
 from lakefold_table.lance.schemas.arrow import schema_from_arrow

@@ -11,10 +11,10 @@ import lance
 import pytest
 
 import lakefold
-from lakefold_reader.changes import Change, UntoldChangeError
-from lakefold_reader.history import HistoryRow, history_of
-from lakefold_reader.source import open_source, read_step
-from lakefold_reader.tail import tail
+from lakefold_reader.snapshot.history import HistoryRow, history_of
+from lakefold_reader.tail.change import Change, UntoldChangeError
+from lakefold_reader.tail.tail import tail
+from lakefold_reader.versions.source import open_source, read_step
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError
 from tests.feeds import applied, rows_by_key

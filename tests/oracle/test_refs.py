@@ -12,8 +12,8 @@ import pytest
 import lakefold
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.lance.refs.files import decode_branch, decode_tag, encode_branch, encode_tag
-from lakefold_table.refs import Refs, UnknownRefError
 from lakefold_table.storage import open_storage
+from lakefold_table.versions.refs import Refs, UnknownRefError
 from tests.proposals import rows
 
 if TYPE_CHECKING:

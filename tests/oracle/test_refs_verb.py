@@ -9,8 +9,8 @@ import lance
 import pytest
 
 from lakefold import cli
-from lakefold_table.refs import UnknownRefError
 from lakefold_table.uri import canonical
+from lakefold_table.versions.refs import UnknownRefError
 from tests.proposals import rows
 
 if TYPE_CHECKING:

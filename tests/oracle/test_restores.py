@@ -10,7 +10,7 @@ from lance import DatasetBasePath
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate
-from lakefold_table.marks import decode_marks
+from lakefold_table.marks.marks import decode_marks
 from lakefold_table.uri import canonical
 from tests.oracle.committing import fold, owned, proposal, state, written
 from tests.oracle.operations import both_ways, check_agreement

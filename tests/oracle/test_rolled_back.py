@@ -14,11 +14,11 @@ import lance
 import pytest
 
 from lakefold import cli
-from lakefold_committer.fold import Terms
-from lakefold_committer.replay import replay
-from lakefold_committer.replayed import Verdict
-from lakefold_table.batches import MAX_RECENT_BATCHES
+from lakefold_committer.fold.fold import Terms
+from lakefold_committer.replay.replay import replay
+from lakefold_committer.replay.version_replay import Verdict
 from lakefold_table.entry import Duplicate
+from lakefold_table.marks.batches import MAX_RECENT_BATCHES
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import local_path
 from tests.oracle.committing import fold, owned
@@ -117,7 +117,7 @@ def test_versions_of_the_rules_before_are_folded_again_under_those(
 ) -> None:
     """An older release told neither; versions that it made are still proven byte for byte."""
     with monkeypatch.context() as old:
-        old.setattr("lakefold_committer.owned.Terms", partial(Terms, rules=3))
+        old.setattr("lakefold_committer.tables.table_writer.Terms", partial(Terms, rules=3))
         table.batch(3, rows([1]))
         table.restore(3)
         assert table.batch(1, rows([1])) == Duplicate(3)

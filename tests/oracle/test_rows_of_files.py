@@ -10,10 +10,10 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lakefold_reader.batches import side_by_side
-from lakefold_reader.columns import schema_of
-from lakefold_reader.scan import Dataset, rows_of_files, rows_of_fragments
-from lakefold_reader.source import open_source, read_state
+from lakefold_reader.scan.batches import side_by_side
+from lakefold_reader.scan.columns import schema_of
+from lakefold_reader.scan.scan import Dataset, rows_of_files, rows_of_fragments
+from lakefold_reader.versions.source import open_source, read_state
 from lakefold_table.errors import DamagedError
 from lakefold_table.uri import canonical
 from tests.oracle.arrays import rows

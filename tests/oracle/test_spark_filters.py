@@ -36,7 +36,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from lakefold_reader.spark_filters import condition, push
+from lakefold_reader.spark.filters import condition, push
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,16 +18,17 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import GreaterThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from lakefold_reader import spark_feed, spark_rows
-from lakefold_reader.consumers import consumers
-from lakefold_reader.source import source_on
-from lakefold_reader.spark import LakefoldSource
-from lakefold_reader.spark_batch import pin
-from lakefold_reader.spark_changes import ChangedRowsError
-from lakefold_reader.spark_offsets import Offset
-from lakefold_reader.spark_options import read_options
-from lakefold_reader.spark_plan import Cut
-from lakefold_reader.spark_stream import Limit, Stream
+from lakefold_reader.consumers.consumers import consumers
+from lakefold_reader.spark import feed as spark_feed
+from lakefold_reader.spark import rows as spark_rows
+from lakefold_reader.spark.batch import pin
+from lakefold_reader.spark.changes import ChangedRowsError
+from lakefold_reader.spark.data_source import LakefoldSource
+from lakefold_reader.spark.offsets import Offset
+from lakefold_reader.spark.options import read_options
+from lakefold_reader.spark.partitions import Cut
+from lakefold_reader.spark.stream import Limit, Stream
+from lakefold_reader.versions.source import source_on
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.storage import open_storage
 from tests.queries import Query

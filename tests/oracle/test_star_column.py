@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import lakefold
-from lakefold_reader.source import open_source, read_state
-from lakefold_reader.spark_rows import VersionRows
+from lakefold_reader.spark.rows import VersionRows
+from lakefold_reader.versions.source import open_source, read_state
 
 if TYPE_CHECKING:
     from pathlib import Path

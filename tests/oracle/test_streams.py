@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from lakefold_reader.scan import Part
+    from lakefold_reader.scan.scan import Part
 
 
 def extension(kind: pa.DataType, values: list[Any]) -> pa.Array:

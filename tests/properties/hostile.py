@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakefold_committer.fold import Terms, fold
+from lakefold_committer.fold.fold import Terms, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.format import Observed
 from lakefold_table.lance.rows.rowids import row_id_range

@@ -15,20 +15,20 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from lakefold_committer.grouping import Limits, groups_of
-from lakefold_committer.stored import own_properties, read_state
-from lakefold_log.record import decode_record
+from lakefold_committer.fold.grouping import Limits, groups_of
+from lakefold_committer.recovery.stored_versions import own_properties, read_state
 from lakefold_table.entry import Committed, Duplicate, Entry, Outcome
 from lakefold_table.errors import RetryError, StopError
 from lakefold_table.lance.state import LanceState
-from lakefold_table.marks import decode_marks
+from lakefold_table.marks.marks import decode_marks
+from lakefold_table.marks.record import decode_record
 from lakefold_table.storage.base import DoubtfulPutError
 from lakefold_table.storage.memory import Fault, LoseAnswer, MemoryStorage, Refuse
 from tests.folding import FORMAT, append, creation, entries, opened, reserve, versions_at
 from tests.foreign import commit, roll_back, wipe
 
 if TYPE_CHECKING:
-    from lakefold_committer.owned import OwnedTable
+    from lakefold_committer.tables.table_writer import OwnedTable
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 MANIFEST = ".manifest"

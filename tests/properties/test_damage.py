@@ -14,8 +14,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.fold import Table, Terms, fold
-from lakefold_log.record import RECORD, decode_record
+from lakefold_committer.fold.fold import Table, Terms, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_table.entry import Committed
@@ -23,7 +22,8 @@ from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Observed
 from lakefold_table.lance.manifests.codec import decode_file, decode_head, encode_file, head_transaction
 from lakefold_table.lance.manifests.fragments import fragments_of
-from lakefold_table.marks import MARK, decode_marks
+from lakefold_table.marks.marks import MARK, decode_marks
+from lakefold_table.marks.record import RECORD, decode_record
 from tests.folding import FORMAT, MemoryTable, append, changed, created, creation, entries, reserve
 
 if TYPE_CHECKING:

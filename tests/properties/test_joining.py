@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.grouping import Limits, groups_of
+from lakefold_committer.fold.grouping import Limits, groups_of
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.lance.rows.row_versions import decode_versions
 from lakefold_table.lance.rows.rowids import decode_row_ids, encode_row_ids

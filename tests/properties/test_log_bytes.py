@@ -7,8 +7,8 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefold_log.envelope import UnknownKind, decode, encode, from_json, json_form
-from lakefold_log.filelog import FileLog, framed
+from lakefold_log.codec.envelope import UnknownKind, decode, encode, from_json, json_form
+from lakefold_log.read.file_log import FileLog, framed
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.entry import Entry, LogId, Position, Undecodable
 from lakefold_table.errors import InvalidError

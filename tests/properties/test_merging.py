@@ -8,8 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_table.lance.combine_transactions import (
+    APPEND,
+    DELETE,
+    INSERT,
+    ROWS,
+    UPDATE,
+    did,
+    merged,
+    sharing,
+)
 from lakefold_table.lance.conflicts import footprint_of, judge
-from lakefold_table.lance.merging import APPEND, DELETE, INSERT, ROWS, UPDATE, did, merged, sharing
 from lakefold_table.lance.operations import Kind
 from tests.properties.test_conflicts import FOOTPRINTS, MANY, rank, transaction
 

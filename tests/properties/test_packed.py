@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.bringing import Bringer
-from lakefold_committer.fold import Folded, fold
-from lakefold_log.envelope import encode, parsed, parsed_packed
+from lakefold_committer.fold.fold import Folded, fold
+from lakefold_committer.tables.prefetcher import Bringer
+from lakefold_log.codec.envelope import encode, parsed, parsed_packed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.entry import Committed, Invalid, Rejected
@@ -27,7 +27,7 @@ from lakefold_table.lance.rows.numbering import id_fields
 from lakefold_table.lance.rows.rowids import lineage, lineages
 from lakefold_table.lance.schemas.identity import used
 from lakefold_table.storage.memory import MemoryStorage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, TERMS, MemoryTable, append, changed, created, entry
 from tests.properties.mutations import mutated
 

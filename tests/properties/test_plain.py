@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.fold import Folded, fold
-from lakefold_log.envelope import decode, encode
+from lakefold_committer.fold.fold import Folded, fold
+from lakefold_log.codec.envelope import decode, encode
 from lakefold_table.entry import Committed, Entry
 from lakefold_table.format import Observed
 from lakefold_table.lance.manifests.plain import plain_of

@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.replay import replay
-from lakefold_committer.replayed import Verdict
+from lakefold_committer.replay.replay import replay
+from lakefold_committer.replay.version_replay import Verdict
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT
 from tests.properties.acts import ACTS
 from tests.properties.world import World

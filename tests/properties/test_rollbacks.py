@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.replay import replay
-from lakefold_committer.replayed import Verdict
-from lakefold_committer.stored import read_state
+from lakefold_committer.recovery.stored_versions import read_state
+from lakefold_committer.replay.replay import replay
+from lakefold_committer.replay.version_replay import Verdict
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.storage.memory import MemoryStorage

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefold_reader.source import source_on
-from lakefold_reader.tail import tail_of
+from lakefold_reader.tail.tail import tail_of
+from lakefold_reader.versions.source import source_on
 from lakefold_table.storage.memory import MemoryStorage
 from tests.tables import Folded, fragments_only
 
 if TYPE_CHECKING:
-    from lakefold_reader.changes import Change
+    from lakefold_reader.tail.change import Change
 
 COUNTER = itertools.count()
 LIMIT = st.none() | st.integers(1, 12)

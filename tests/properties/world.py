@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import lance
 from hypothesis import event
 
-from lakefold_committer.grouping import Limits, groups_of
+from lakefold_committer.fold.grouping import Limits, groups_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.lance.operations import FOLDED, kind_of

@@ -86,13 +86,13 @@ def test_links_are_looked_up_from_their_document() -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("`lakefold_table.marks` and `lakefold_table.marks.Marks`", 0),
+        ("`lakefold_table.marks.marks` and `lakefold_table.marks.marks.Marks`", 0),
         ("`lakefold_table.gone`", 1),
-        ("`lakefold_table.marks.Gone`", 1),
+        ("`lakefold_table.marks.marks.Gone`", 1),
     ],
 )
 def test_modules_in_documents(text: str, found: int) -> None:
-    sources = [Source("table/lakefold_table/marks.py", "class Marks: ...\n")]
+    sources = [Source("table/lakefold_table/marks/marks.py", "class Marks: ...\n")]
     assert len(list(documents.named_modules(Source("README.md", text), sources))) == found
 
 

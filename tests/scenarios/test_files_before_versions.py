@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.stored import read_state
+from lakefold_committer.recovery.stored_versions import read_state
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import DamagedError, RetryError
 from lakefold_table.lance.rows.deletions import decode_deletions, deletion_path
 from lakefold_table.lance.state import LanceState
 from lakefold_table.storage.memory import Hold, LoseAnswer, MemoryStorage, Refuse
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.changing import MemoryRows
 from tests.folding import FORMAT, entries, opened, versions_at
 from tests.foreign import commit

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from lakefold_committer.owned import OwnedTable
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_table.entry import Committed
 from lakefold_table.lance.rows.deletions import deletion_path
-from lakefold_table.refs import Refs
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.syncs import Doubts
-from lakefold_table.versions import HINT, Versions
+from lakefold_table.versions.refs import Refs
+from lakefold_table.versions.versions import HINT, Versions
 from tests.contracts.crash_states import CrashingDisk, Died, Tree, distinct, lay
 from tests.folding import FORMAT, append, versions_at
 from tests.foreign import commit

@@ -10,21 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.proving import beginning
-from lakefold_committer.witness import LastCommitted, Reported
-from lakefold_log.anchor import Anchor
-from lakefold_log.questions import Watermarks
+from lakefold_committer.recovery.outcome_index import LastCommitted, Reported
+from lakefold_committer.recovery.start_offset import beginning
+from lakefold_log.client.questions import Watermarks
+from lakefold_log.read.anchor import Anchor
 from lakefold_table.errors import FencedError, GapError, RetryError
-from lakefold_table.owner import Owner
+from lakefold_table.marks.owner import Owner
 from tests.simulation.runtime import START_S, Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakefold_committer.proofs import Told
-    from lakefold_committer.proving import Beginning
-    from lakefold_log.dead_letters import DeadLetter
-    from lakefold_log.stamp import Stamp
+    from lakefold_committer.recovery.recovery_context import Told
+    from lakefold_committer.recovery.start_offset import Beginning
+    from lakefold_log.read.dead_letters import DeadLetter
+    from lakefold_log.read.offset_metadata import Stamp
     from lakefold_table.entry import LogId, Outcome
     from tests.simulation.runtime import Hub, Process
 

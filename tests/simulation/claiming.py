@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lakefold_log.claims import path_of, put_claim
-from lakefold_log.envelope import encode
+from lakefold_log.codec.claims import path_of, put_claim
+from lakefold_log.codec.envelope import encode
 from lakefold_table.storage.memory import MemoryStorage
 from tests.simulation.runtime import START_S
 

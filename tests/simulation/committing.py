@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.backoff import Backoff
-from lakefold_committer.binding import Acceptance
-from lakefold_committer.lines import root_of
-from lakefold_committer.metrics import Metrics
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.partition import PartitionCommitter
-from lakefold_committer.parts import Tables
-from lakefold_committer.proofs import Proofs
-from lakefold_committer.redeeming import Claims
+from lakefold_committer.claims.claim_check import Claims
+from lakefold_committer.fold.binding import Acceptance
+from lakefold_committer.loop.backoff import Backoff
+from lakefold_committer.loop.partition import PartitionCommitter
+from lakefold_committer.loop.ports import Tables
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.tables.branches import root_of
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_table.errors import FencedError, OutnumberedError, RetryError, StopError
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT
 from tests.simulation.broker import TOPIC, Reader, Reporter, Witness
 from tests.simulation.runtime import Event, Process, Tasks
@@ -24,7 +24,7 @@ from tests.simulation.runtime import Event, Process, Tasks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold_committer.parts import Pace
+    from lakefold_committer.loop.ports import Pace
     from tests.simulation.partition import Partition
     from tests.simulation.store import Store
 

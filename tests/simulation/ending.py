@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.opening import open_table
-from lakefold_log.claims import FOLDER
+from lakefold_committer.recovery.open_table import open_table
+from lakefold_log.codec.claims import FOLDER
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import GapError
 from lakefold_table.lance.invariants import Step, faults

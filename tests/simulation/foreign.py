@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.stored import read_state
+from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_table.lance.manifests.features import Flag, set_flag
 from lakefold_table.lance.rows.bitmaps import Bitmap

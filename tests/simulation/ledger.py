@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.stored import own_marks
-from lakefold_log.record import decode_record, is_own
+from lakefold_committer.recovery.stored_versions import own_marks
 from lakefold_table.entry import Committed, Duplicate, Outcome, Result
 from lakefold_table.lance.invariants import Step, faults
+from lakefold_table.marks.record import decode_record, is_own
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT
 from tests.simulation.model import BRANCHES, OUTSIDE, Sent
@@ -22,11 +22,11 @@ from tests.simulation.runtime import BrokenError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lakefold_log.record import Record
     from lakefold_table.entry import LogId
     from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.marks import Marks
+    from lakefold_table.marks.marks import Marks
+    from lakefold_table.marks.record import Record
     from tests.simulation.broker import Report
     from tests.simulation.runtime import Process
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lakefold_log.claims import path_of
+from lakefold_log.codec.claims import path_of
 from lakefold_table.entry import Committed, Duplicate
 from tests.simulation.claiming import LATE, NOTHING
 from tests.simulation.rows import Live, Rows, added, new_fragments, without

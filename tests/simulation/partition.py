@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.lines import root_of
+from lakefold_committer.tables.branches import root_of
 from lakefold_table.entry import LogId
 from lakefold_table.errors import GapError
 from tests.simulation.broker import Broker

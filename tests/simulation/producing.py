@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.lines import root_of
-from lakefold_log.envelope import encode
+from lakefold_committer.tables.branches import root_of
+from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap

@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import structlog
 from greenlet import GreenletExit, getcurrent, greenlet
 
-import lakefold_committer.fold
-import lakefold_committer.opening
-import lakefold_committer.owned
-import lakefold_committer.redeeming
-from lakefold_table.marks import RULES
+import lakefold_committer.claims.claim_check
+import lakefold_committer.fold.fold
+import lakefold_committer.recovery.open_table
+import lakefold_committer.tables.table_writer
+from lakefold_table.marks.marks import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
-    from lakefold_committer.parts import Stop
+    from lakefold_committer.loop.ports import Stop
 
 T = TypeVar("T")
 Killed = GreenletExit
@@ -344,14 +344,14 @@ class _Clock:
 
 def know_rules(rules: int) -> None:
     """Have the code that runs next be of the release that knows these rules."""
-    for module in (lakefold_committer.fold, lakefold_committer.opening):
+    for module in (lakefold_committer.fold.fold, lakefold_committer.recovery.open_table):
         module.RULES = rules  # type: ignore[attr-defined]
 
 
 @contextmanager
 def simulated(hub: Hub) -> Iterator[None]:
     """Within it production goes by the simulated clock, and what it logs is told in the transcript."""
-    modules: Sequence[Any] = (lakefold_committer.owned, lakefold_committer.redeeming)
+    modules: Sequence[Any] = (lakefold_committer.tables.table_writer, lakefold_committer.claims.claim_check)
     times = [module.time for module in modules]
     processors = structlog.get_config()["processors"]
     before = list(processors)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lakefold_committer.grouping import Limits
-from lakefold_committer.parts import Pace
-from lakefold_table import dropped
+from lakefold_committer.fold.grouping import Limits
+from lakefold_committer.loop.ports import Pace
 from lakefold_table.lance.refs.names import TREE
-from lakefold_table.marks import RULES
+from lakefold_table.marks.marks import RULES
 from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.versions import dropped
 from tests.simulation.claiming import Claimer
 from tests.simulation.committing import Running
 from tests.simulation.ending import Ending

@@ -5,10 +5,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.proofs import Proofs
+from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.dropped import (
+from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Outcome, Position
+from lakefold_table.errors import DamagedError, NotATableError, RetryError, StopError
+from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.versions.dropped import (
     INSIDE,
     Dropped,
     Line,
@@ -19,9 +22,6 @@ from lakefold_table.dropped import (
     was_dropped,
     write_dropped,
 )
-from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Outcome, Position
-from lakefold_table.errors import DamagedError, NotATableError, RetryError, StopError
-from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, fold_at, versions_at
 from tests.foreign import commit
 from tests.reported import Outcomes

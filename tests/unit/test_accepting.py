@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.binding import Acceptance
-from lakefold_committer.fold import Terms, fold
-from lakefold_committer.opening import open_table
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.proofs import Proofs
-from lakefold_committer.replayed import Verdict
+from lakefold_committer.fold.binding import Acceptance
+from lakefold_committer.fold.fold import Terms, fold
+from lakefold_committer.recovery.open_table import open_table
+from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.replay.version_replay import Verdict
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Position, Rejected, Result
 from lakefold_table.errors import GapError
 from lakefold_table.format import Observed
-from lakefold_table.marks import MAX_MOVES, Marks, Move, Why, decode_marks
+from lakefold_table.marks.marks import MAX_MOVES, Marks, Move, Why, decode_marks
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import (
     FORMAT,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.bringing import Bringer
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.replayed import Verdict
+from lakefold_committer.replay.version_replay import Verdict
+from lakefold_committer.tables.prefetcher import Bringer
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.format import Observed

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakefold_reader.catching_up import MOST_AT_ONCE, FirstRead, Following
-from lakefold_reader.source import Step, source_on
-from lakefold_reader.tail import Pace, tail_of
+from lakefold_reader.tail.tail import Pace, tail_of
+from lakefold_reader.versions.prefetch import MOST_AT_ONCE, FirstRead, Following
+from lakefold_reader.versions.source import Step, source_on
 from lakefold_table.errors import RetryError, VersionExpiredError
-from lakefold_table.heads import HEAD_BYTES
 from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.versions.heads import HEAD_BYTES
 from tests.tables import Folded, fragments_only
 from tests.waiting import until
 

@@ -15,15 +15,15 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
-from lakefold_committer.filefold import fold_file
-from lakefold_committer.grouping import Limits, groups_of
-from lakefold_committer.metrics import Metrics
-from lakefold_committer.partition import PartitionCommitter
-from lakefold_committer.parts import Pace, Tables
-from lakefold_committer.redeeming import Claims
-from lakefold_log.claims import FOLDER, MAX_ENVELOPE_BYTES, claim_fault, path_of, put_claim
-from lakefold_log.envelope import encode
-from lakefold_log.filelog import FileLog, framed
+from lakefold_committer.claims.claim_check import Claims
+from lakefold_committer.fold.grouping import Limits, groups_of
+from lakefold_committer.loop.partition import PartitionCommitter
+from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_committer.replay.file_fold import fold_file
+from lakefold_log.codec.claims import FOLDER, MAX_ENVELOPE_BYTES, claim_fault, path_of, put_claim
+from lakefold_log.codec.envelope import encode
+from lakefold_log.read.file_log import FileLog, framed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome
 from lakefold_table.errors import InvalidError, PlaceError, RetryError, StopError
@@ -36,8 +36,8 @@ from tests.unit.test_partition import Log, Message, Reports, at, opened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lakefold_log.dead_letters import DeadLetter
-    from lakefold_log.stamp import Stamp
+    from lakefold_log.read.dead_letters import DeadLetter
+    from lakefold_log.read.offset_metadata import Stamp
     from lakefold_table.entry import Result
 
 NOW_US = 1_700_000_000_000_000

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from lakefold_committer.redeeming import KEPT_US, Claims
+from lakefold_committer.claims.claim_check import KEPT_US, Claims
 from lakefold_table.entry import Committed, Outcome, Rejected
 from lakefold_table.uri import canonical
 from tests.folding import append, creation, entry

@@ -278,7 +278,7 @@ def test_a_reader_that_goes_away_is_no_fault() -> None:
     assert told.returncode in {0, 1}
 
 
-@pytest.mark.parametrize("loading", ["lakefold.verbs.committer", "lakefold_committer.daemon"])
+@pytest.mark.parametrize("loading", ["lakefold.verbs.committer", "lakefold_committer.process.daemon"])
 def test_a_committer_that_is_told_to_stop_while_it_is_loaded_has_done_what_it_was_told(loading: str) -> None:
     """Whatever becomes of an exception there."""
     code = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefold_protos.lance.table_pb2 import DataFile
-from lakefold_reader.columns import Source, columns_of, is_direct, sources
+from lakefold_reader.scan.columns import Source, columns_of, is_direct, sources
 from lakefold_table.lance.schemas.arrow import schema_from_arrow
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_log.answers import outcome_message, outcome_value
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid, Rejected
-from lakefold_table.marks import MARK
+from lakefold_table.marks.marks import MARK
+from lakefold_table.marks.outcome_messages import outcome_message, outcome_value
 from tests.folding import URI, append, changed, created, creation
 
 if TYPE_CHECKING:

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_reader.consumers import FOLDER, TAG, Consumers, UnknownConsumerError, lags
-from lakefold_reader.cursor import Cursor
-from lakefold_reader.scan import Dataset
-from lakefold_reader.source import source_on
-from lakefold_reader.tail import tail_of
+from lakefold_reader.consumers.consumers import FOLDER, TAG, Consumers, UnknownConsumerError, lags
+from lakefold_reader.scan.scan import Dataset
+from lakefold_reader.tail.tail import tail_of
+from lakefold_reader.versions.cursor import Cursor
+from lakefold_reader.versions.source import source_on
 from lakefold_table.errors import DamagedError, InvalidError, RetryError, StopError, VersionExpiredError
-from lakefold_table.refs import Refs
 from lakefold_table.storage.base import DoubtfulPutError
 from lakefold_table.storage.memory import LoseAnswer, MemoryStorage
+from lakefold_table.versions.refs import Refs
 from tests.tables import Folded, Recording, fragments_only
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakefold_reader.source import Source
-    from lakefold_reader.tail import Tail
+    from lakefold_reader.tail.tail import Tail
+    from lakefold_reader.versions.source import Source
     from lakefold_table.storage.base import Buffer, Put
 
 COUNTER = itertools.count()

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.fold import Table, fold
-from lakefold_log.envelope import encode, parsed_packed
+from lakefold_committer.fold.fold import Table, fold
+from lakefold_log.codec.envelope import encode, parsed_packed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_table.entry import Committed
@@ -27,7 +27,7 @@ from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deletions import ARRAY, encode_deletions
 from lakefold_table.lance.state import LanceState
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, TERMS, URI, append, created, entry
 from tests.properties.hostile import forget_peak, peak
 from tests.tables import Recording

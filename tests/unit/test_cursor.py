@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefold_reader.cursor import Cursor
+from lakefold_reader.versions.cursor import Cursor
 from lakefold_table.errors import InvalidError
 
 

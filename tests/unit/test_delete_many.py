@@ -9,7 +9,7 @@ from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.format import Observed
 from lakefold_table.lance.manifests.fragments import PORTION
 from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
-from lakefold_table.lance.working import Working
+from lakefold_table.lance.version_builder import Working
 from tests.folding import FORMAT, URI, MemoryTable, append, created, entries, results
 
 COUNT = 2 * PORTION + 3

@@ -19,16 +19,16 @@ from lakefold import dropping
 from lakefold.cli import run
 from lakefold.dropping import condemn
 from lakefold.moving import Consent, There, move_lines
-from lakefold_committer.lines import open_line
-from lakefold_table.dropped import Dropped, Line, read_dropped, write_dropped
+from lakefold_committer.tables.branches import open_line
 from lakefold_table.entry import Committed, Invalid, Position
 from lakefold_table.errors import PreconditionError, RetryError
 from lakefold_table.lance.manifests.naming import VERSIONS, detect
-from lakefold_table.marks import Why
-from lakefold_table.removing import remove_line, remove_rest
+from lakefold_table.marks.marks import Why
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical
-from lakefold_table.versions import Versions
+from lakefold_table.versions.dropped import Dropped, Line, read_dropped, write_dropped
+from lakefold_table.versions.removal import remove_line, remove_rest
+from lakefold_table.versions.versions import Versions
 from tests.contracts.manifest_stores import Kept
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, opened, versions_at
 from tests.foreign import commit

@@ -20,7 +20,7 @@ SIZE = 10_000_000
 CHILD = """
 # Decodes the bytes of its standard input, as what its argument says, and prints what that took.
 import json, sys, time
-from lakefold_log.envelope import decode
+from lakefold_log.codec.envelope import decode
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import DamagedError

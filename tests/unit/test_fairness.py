@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from lakefold_committer.line import Line, Load, Waiting
-from lakefold_committer.lines import seems_there
-from lakefold_committer.metrics import Metrics
-from lakefold_committer.partition import PartitionCommitter
-from lakefold_committer.parts import Pace, Tables
-from lakefold_committer.slots import Slots
-from lakefold_committer.strangers import Strangers
-from lakefold_log.envelope import address_of, encode
+from lakefold_committer.loop.partition import PartitionCommitter
+from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.loop.slots import Slots
+from lakefold_committer.loop.table_queue import Line, Load, Waiting
+from lakefold_committer.loop.unopened_tables import Strangers
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_committer.tables.branches import seems_there
+from lakefold_log.codec.envelope import address_of, encode
 from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.uri import canonical, place
 from tests.folding import FORMAT, append, creation, entries
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakefold_committer.owned import OwnedTable
+    from lakefold_committer.tables.table_writer import OwnedTable
 
 FLOOD, FIRST_LOOKS = 1_000, 100
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakefold_reader.faults import meaning, told
+from lakefold_reader.scan.scan_errors import meaning, told
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 
 LANCE = "/ci/lance/rust"

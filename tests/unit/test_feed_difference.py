@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.feed_difference import Difference, Rows, Side, difference
-from lakefold_reader.feed_sides import unlike
+from lakefold_reader.feed.difference import Difference, Rows, Side, difference
+from lakefold_reader.feed.sides import unlike
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.operations import Kind

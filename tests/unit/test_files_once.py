@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.fold import fold
-from lakefold_log.envelope import encode, parsed_packed
+from lakefold_committer.fold.fold import fold
+from lakefold_log.codec.envelope import encode, parsed_packed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.format import Observed
@@ -22,7 +22,7 @@ from lakefold_table.lance.invariants import INVARIANTS, Step, broken
 from lakefold_table.lance.manifests import live_files
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.manifests.live_files import LiveFiles, hashes_of, level_of
-from lakefold_table.marks import MAX_UUIDS
+from lakefold_table.marks.marks import MAX_UUIDS
 from tests.folding import FORMAT, TERMS, URI, MemoryTable, append, created, entry, results
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.fold import LATEST_US, Table, Terms, fold
-from lakefold_log.record import decode_record
+from lakefold_committer.fold.fold import LATEST_US, Table, Terms, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.batches import MAX_INTERVALS
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.format import Observed
-from lakefold_table.marks import MARK, RULES, table_id_of
+from lakefold_table.marks.batches import MAX_INTERVALS
+from lakefold_table.marks.marks import MARK, RULES, table_id_of
+from lakefold_table.marks.record import decode_record
 from tests.folding import (
     FORMAT,
     LOG,

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from lakefold_committer.fold import Terms
-from lakefold_committer.owned import OwnedTable
-from lakefold_log.record import RECORD
+from lakefold_committer.fold.fold import Terms
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Outcome, Rejected
+from lakefold_table.marks.record import RECORD
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import (
     FILE,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefold_committer.fold import Terms
+from lakefold_committer.fold.fold import Terms
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from tests.folding import MemoryTable, append, changed, creation, reserve
 

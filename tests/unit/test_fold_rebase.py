@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.fold import Table
+from lakefold_committer.fold.fold import Table
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.entry import Committed, Conflict, Invalid, Rejected

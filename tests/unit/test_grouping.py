@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.grouping import Limits, first_group, groups_of
+from lakefold_committer.fold.grouping import Limits, first_group, groups_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import IndexMetadata, IndexSection
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.indexing.indices import MEM_WAL
 from lakefold_table.lance.state import LanceState
-from lakefold_table.lance.table import LanceFormat
 from tests.folding import append, changed, created, creation, entries, reserve
 
 MANY = Limits(1000, 10**9)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold.verbs.status import parked_tables
-from lakefold_committer.health import MAX_CONNECTIONS, HealthServer
-from lakefold_committer.metrics import Metrics, ParkedTable, Standing
+from lakefold_committer.observability.health import MAX_CONNECTIONS, HealthServer
+from lakefold_committer.observability.metrics import Metrics, ParkedTable, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.row_versions import one_version
 from lakefold_table.lance.rows.rowids import row_id_range
-from lakefold_table.marks import MARK, Marks, Move, Why
+from lakefold_table.marks.marks import MARK, Marks, Move, Why
 from tests.folding import append, column, created
 
 if TYPE_CHECKING:

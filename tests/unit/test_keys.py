@@ -5,12 +5,12 @@ Promises: keyless-repeats, batches-remembered (docs/operations.md).
 
 import pytest
 
-from lakefold_committer.fold import LATEST_US
-from lakefold_committer.keys import Keys
+from lakefold_committer.fold.fold import LATEST_US
+from lakefold_committer.fold.keys import Keys
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.batches import MAX_INTERVALS, AppMark
 from lakefold_table.entry import Duplicate, Invalid
-from lakefold_table.marks import KEPT_APPS, MAX_APPS, MAX_UUIDS, SILENT_APP_US, Marks
+from lakefold_table.marks.batches import MAX_INTERVALS, AppMark
+from lakefold_table.marks.marks import KEPT_APPS, MAX_APPS, MAX_UUIDS, SILENT_APP_US, Marks
 from tests.folding import DAY, START_US, append, entry
 
 

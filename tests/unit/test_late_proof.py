@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from structlog.testing import capture_logs
 
-from lakefold_committer.grouping import Limits
-from lakefold_committer.metrics import Metrics
-from lakefold_committer.partition import PartitionCommitter
-from lakefold_committer.parts import Pace, Tables
-from lakefold_log.guard import LateProof, TopicGuard
+from lakefold_committer.fold.grouping import Limits
+from lakefold_committer.loop.partition import PartitionCommitter
+from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_log.client.topic_identity import LateProof, TopicGuard
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import GapError, RetryError
 from lakefold_table.uri import canonical, local_path

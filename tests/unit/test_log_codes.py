@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from lakefold_log.admin import KafkaConfig, error_of
-from lakefold_log.codes import Local
+from lakefold_log.client.admin import KafkaConfig, error_of
+from lakefold_log.client.error_codes import Local
 from lakefold_table.errors import FencedError, InvalidError, LakefoldError, RetryError, StopError
 
 

@@ -7,8 +7,7 @@ import json
 
 import pytest
 
-from lakefold_log.answers import MAX_EVIDENCE
-from lakefold_log.envelope import (
+from lakefold_log.codec.envelope import (
     MAX_TABLE,
     UnknownKind,
     decode,
@@ -32,6 +31,7 @@ from lakefold_table.entry import (
     Undecodable,
 )
 from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.marks.outcome_messages import MAX_EVIDENCE
 
 TABLE = "s3://lake/flights"
 KEY = TABLE.encode()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_log.envelope import encode
-from lakefold_log.filelog import FileLog, framed, read_file_log
+from lakefold_log.codec.envelope import encode
+from lakefold_log.read.file_log import FileLog, framed, read_file_log
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.entry import Entry, LogId, Position, Undecodable
 from lakefold_table.errors import InvalidError

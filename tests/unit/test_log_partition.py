@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefold_log.partition import home_of, murmur2, partition_of
+from lakefold_log.codec.partitioner import home_of, murmur2, partition_of
 
 # From the tests of Kafka's Java client (Utils.murmur2, signed there) and of librdkafka.
 PUBLISHED = [

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.binding import Acceptance
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.proofs import Proofs
-from lakefold_committer.proving import beginning
-from lakefold_committer.relog import EntriesGoneError, proven
-from lakefold_committer.stored import own_properties
-from lakefold_log.anchor import Anchor, contradiction
-from lakefold_log.envelope import decode, encode
-from lakefold_log.questions import Watermarks
-from lakefold_log.record import decode_record
-from lakefold_log.stamp import Stamp
+from lakefold_committer.fold.binding import Acceptance
+from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.recovery.start_offset import beginning
+from lakefold_committer.recovery.stored_versions import own_properties
+from lakefold_committer.replay.log_reader import EntriesGoneError, proven
+from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_log.client.questions import Watermarks
+from lakefold_log.codec.envelope import decode, encode
+from lakefold_log.read.anchor import Anchor, contradiction
+from lakefold_log.read.offset_metadata import Stamp
 from lakefold_table.entry import Committed, Duplicate, Entry, Position, Result
 from lakefold_table.errors import GapError
-from lakefold_table.marks import Why
+from lakefold_table.marks.marks import Why
+from lakefold_table.marks.record import decode_record
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, LOG, START_US, append, creation, versions_at
 from tests.replaying import HERE, NAME, here

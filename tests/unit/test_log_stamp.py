@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lakefold_log.stamp import Stamp
+from lakefold_log.read.offset_metadata import Stamp
 
 STAMP = Stamp("cluster", "topic-id", 17, 42)
 WHOLE = json.loads(STAMP.metadata(20))

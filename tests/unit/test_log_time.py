@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefold_committer.fold import LATEST_US, MAX_AHEAD_US, Terms, fold
-from lakefold_committer.replayed import Case
-from lakefold_log.record import CLOCK, decode_record
+from lakefold_committer.fold.fold import LATEST_US, MAX_AHEAD_US, Terms, fold
+from lakefold_committer.replay.version_replay import Case
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.format import Observed
+from lakefold_table.marks.record import CLOCK, decode_record
 from tests.folding import (
     DAY,
     FORMAT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefold_log.producer import transaction_uuid
+from lakefold_log.write.producer import transaction_uuid
 
 TABLE = "s3://lake/flights"
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_table.batches import MAX_INTERVALS, MAX_RECENT_BATCHES, AppMark
 from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import DamagedError
-from lakefold_table.marks import (
+from lakefold_table.marks.batches import MAX_INTERVALS, MAX_RECENT_BATCHES, AppMark
+from lakefold_table.marks.marks import (
     APP,
     FILE_LOGS,
     MARK,

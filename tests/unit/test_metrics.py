@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lakefold_committer.metrics import BROKERS, STORE, Metrics, Standing, operation_of
+from lakefold_committer.observability.metrics import BROKERS, STORE, Metrics, Standing, operation_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance import transaction_pb2
 from lakefold_table.entry import (

@@ -8,24 +8,24 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.fold import Table
-from lakefold_committer.moving import Moved, publish_move
-from lakefold_committer.opening import open_table
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.replayed import Verdict
-from lakefold_committer.stored import own_properties, read_state
-from lakefold_log.record import OUTCOMES
+from lakefold_committer.fold.fold import Table
+from lakefold_committer.recovery.open_table import open_table
+from lakefold_committer.recovery.stored_versions import own_properties, read_state
+from lakefold_committer.replay.version_replay import Verdict
+from lakefold_committer.tables.rebinding import Moved, publish_move
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_reader.history import history_of
-from lakefold_reader.plain import plain_history, plain_marks
-from lakefold_reader.source import Source
+from lakefold_reader.as_json import plain_history, plain_marks
+from lakefold_reader.snapshot.history import history_of
+from lakefold_reader.versions.source import Source
 from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Position, Result
 from lakefold_table.errors import FencedError, NotATableError, RetryError, StopError
 from lakefold_table.format import Publication
 from lakefold_table.lance.state import LanceState
-from lakefold_table.marks import Marks, Move, Why
+from lakefold_table.marks.marks import Marks, Move, Why
+from lakefold_table.marks.record import OUTCOMES
 from lakefold_table.storage.memory import MemoryStorage
-from lakefold_table.versions import Published, Versions
+from lakefold_table.versions.versions import Published, Versions
 from tests.folding import (
     FORMAT,
     LOG,

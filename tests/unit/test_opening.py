@@ -4,18 +4,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
-from lakefold_committer.fold import Table
-from lakefold_committer.opening import open_table
-from lakefold_committer.stored import own_marks, read_state
+from lakefold_committer.fold.fold import Table
+from lakefold_committer.recovery.open_table import open_table
+from lakefold_committer.recovery.stored_versions import own_marks, read_state
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, StopError
 from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.operations import Kind
 from lakefold_table.lance.state import LanceState
-from lakefold_table.marks import MARK, RULES, Marks
+from lakefold_table.marks.marks import MARK, RULES, Marks
 from lakefold_table.storage.memory import MemoryStorage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, opened, told, versions_at
 from tests.foreign import commit, roll_back, wipe
 

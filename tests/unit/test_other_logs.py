@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.proofs import Proofs
+from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid, LogId, Position, Result
 from lakefold_table.errors import FencedError, GapError

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.fold import outcome_of
-from lakefold_log.answers import is_answer_to
+from lakefold_committer.fold.fold import outcome_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, LogId, Outcome, Position, Result
+from lakefold_table.marks.outcome_messages import is_answer_to
 
 POSITION = Position(LogId("cluster", "topic", 0), 7)
 COMMITTED = Committed(7)

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from lakefold_committer import partition
-from lakefold_committer.grouping import Limits
-from lakefold_committer.line import Line, Waiting
-from lakefold_committer.metrics import Metrics
-from lakefold_committer.moving import publish_move
-from lakefold_committer.offsets import Offsets
-from lakefold_committer.partition import PartitionCommitter
-from lakefold_committer.parts import Pace, Tables
-from lakefold_committer.reporting import MOST_CHECKPOINTS, Checkpoints
-from lakefold_committer.threads import Threads
-from lakefold_log.envelope import encode
+from lakefold_committer.fold.grouping import Limits
+from lakefold_committer.loop import partition
+from lakefold_committer.loop.partition import PartitionCommitter
+from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.loop.reporting import MOST_CHECKPOINTS, Checkpoints
+from lakefold_committer.loop.table_queue import Line, Waiting
+from lakefold_committer.loop.threads import Threads
+from lakefold_committer.loop.waiting_offsets import Offsets
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_committer.tables.rebinding import publish_move
+from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid, Outcome
 from lakefold_table.errors import DamagedError, FencedError, RetryError, StopError
-from lakefold_table.marks import Move, Why
+from lakefold_table.marks.marks import Move, Why
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, place
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, append, creation, entries
 from tests.unit.test_partition import Log, Message, Reports, at, messages, opened
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from lakefold_committer.owned import OwnedTable
-    from lakefold_log.dead_letters import DeadLetter
-    from lakefold_log.stamp import Stamp
+    from lakefold_committer.tables.table_writer import OwnedTable
+    from lakefold_log.read.dead_letters import DeadLetter
+    from lakefold_log.read.offset_metadata import Stamp
     from lakefold_table.errors import LakefoldError
 
 LIMITS = Limits(100, 1 << 20)

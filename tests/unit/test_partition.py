@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from lakefold_committer.grouping import Limits
-from lakefold_committer.metrics import Metrics
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.partition import PartitionCommitter
-from lakefold_committer.parts import Pace, Tables
-from lakefold_log.envelope import encode
+from lakefold_committer.fold.grouping import Limits
+from lakefold_committer.loop.partition import PartitionCommitter
+from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_log.codec.envelope import encode
 from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Outcome
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, place
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, append, changed, creation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from lakefold_log.dead_letters import DeadLetter
-    from lakefold_log.stamp import Stamp
+    from lakefold_log.read.dead_letters import DeadLetter
+    from lakefold_log.read.offset_metadata import Stamp
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.owner import Owner
+    from lakefold_table.marks.owner import Owner
 
 LOG = LogId("cluster", "topic-id", 0)
 

@@ -8,7 +8,7 @@ from lakefold.cli import run
 from lakefold.errors import SettingError
 from lakefold.placing import fixed, shares
 from lakefold.settings import read_settings
-from lakefold_committer.turns import Turn
+from lakefold_committer.process.ordinals import Turn
 
 
 def test_lists_and_all_stay_what_they_are() -> None:

@@ -10,23 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.binding import Acceptance
-from lakefold_committer.moving import publish_move
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.proofs import Proofs
-from lakefold_committer.stored import read_state
-from lakefold_log.answers import outcome_message
+from lakefold_committer.fold.binding import Acceptance
+from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.recovery.stored_versions import read_state
+from lakefold_committer.tables.rebinding import publish_move
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_reader.history import history_of
-from lakefold_reader.plain import plain_history, plain_position
-from lakefold_reader.position_versions import version_at_position
-from lakefold_reader.positions import asked_of
-from lakefold_reader.snapshot import open_table
-from lakefold_reader.source import open_source, source_on
-from lakefold_reader.tail import tail
+from lakefold_reader.as_json import plain_history, plain_position
+from lakefold_reader.snapshot.history import history_of
+from lakefold_reader.snapshot.snapshot import open_table
+from lakefold_reader.tail.tail import tail
+from lakefold_reader.versions.at_position import version_at_position
+from lakefold_reader.versions.positions import asked_of
+from lakefold_reader.versions.source import open_source, source_on
 from lakefold_table.entry import LogId, Outcome, Position
 from lakefold_table.errors import InvalidError, NotFoldedYetError, RetryError, VersionExpiredError
-from lakefold_table.marks import Move, Why, place_text
+from lakefold_table.marks.marks import Move, Why, place_text
+from lakefold_table.marks.outcome_messages import outcome_message
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FILE, FORMAT, LOG, START_US, append, changed, creation, fold_at, opened, versions_at
 from tests.foreign import commit, roll_back, wipe

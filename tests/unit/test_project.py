@@ -9,7 +9,7 @@ from lakefold_table.entry import Committed, Invalid
 from lakefold_table.format import Observed
 from lakefold_table.lance.operations import project
 from lakefold_table.lance.operations.change import Change, Proposal
-from lakefold_table.lance.working import Working
+from lakefold_table.lance.version_builder import Working
 from tests.folding import URI, MemoryTable, append, changed, column, created
 
 Edit = Callable[[Envelope], object]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakefold_ingest.proposals import CREATION, append, creation
-from lakefold_log.producer import transaction_uuid
+from lakefold_log.write.producer import transaction_uuid
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.errors import InvalidError

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.fold import Table
-from lakefold_committer.opening import open_table
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.proofs import Proofs
-from lakefold_committer.stored import read_state
+from lakefold_committer.fold.fold import Table
+from lakefold_committer.recovery.open_table import open_table
+from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.recovery.stored_versions import read_state
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import StopError

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_log.record import TIME
-from lakefold_reader.snapshot import table_of
-from lakefold_reader.source import read_step, source_on
-from lakefold_reader.tail import tail_of
+from lakefold_reader.snapshot.snapshot import table_of
+from lakefold_reader.tail.tail import tail_of
+from lakefold_reader.versions.source import read_step, source_on
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.codec import decode_file, encode_file
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
+from lakefold_table.marks.record import TIME
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, column
 from tests.foreign import commit
@@ -22,7 +22,7 @@ from tests.tables import Folded, fragments_only
 
 if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import Manifest
-    from lakefold_reader.source import Source
+    from lakefold_reader.versions.source import Source
 
 COUNTER = itertools.count()
 

@@ -17,13 +17,13 @@ import lance
 import pytest
 
 import lakefold
-from lakefold_committer.owned import OwnedTable
-from lakefold_reader.source import numbers_of, open_source, read_step, source_on, time_of
-from lakefold_reader.strays import in_line
-from lakefold_reader.tail import Pace, tail_of
+from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_reader.tail.tail import Pace, tail_of
+from lakefold_reader.versions.source import numbers_of, open_source, read_step, source_on, time_of
+from lakefold_reader.versions.stray_files import in_line
 from lakefold_table.errors import RetryError, VersionExpiredError
 from lakefold_table.storage import open_storage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, entries
 from tests.proposals import append, creation, rows
 from tests.tables import Recording

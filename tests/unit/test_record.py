@@ -5,16 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_log.record import (
-    RECORD,
-    VERSION,
-    Batches,
-    Record,
-    decode_record,
-    encode_record,
-    is_own,
-    position_at,
-)
 from lakefold_protos.lakefold.record_pb2 import FoldRecord
 from lakefold_table.entry import (
     Committed,
@@ -28,6 +18,16 @@ from lakefold_table.entry import (
     Result,
 )
 from lakefold_table.errors import DamagedError
+from lakefold_table.marks.record import (
+    RECORD,
+    VERSION,
+    Batches,
+    Record,
+    decode_record,
+    encode_record,
+    is_own,
+    position_at,
+)
 
 LOG = LogId("cluster", "topic-id", 3)
 

@@ -6,7 +6,7 @@ import pytest
 
 from lakefold.errors import SettingError
 from lakefold.redriving import SentAgain, pick
-from lakefold_log.dead_letters import Letter
+from lakefold_log.read.dead_letters import Letter
 from lakefold_table.entry import (
     Committed,
     Conflict,

@@ -27,8 +27,8 @@ from lakefold_table.lance.refs.names import (
     ref_name,
     tag_path,
 )
-from lakefold_table.refs import Refs, Target, UnknownRefError
 from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.versions.refs import Refs, Target, UnknownRefError
 
 SECOND = 1_000_000_000
 MOMENT = 1_795_289_420 * SECOND

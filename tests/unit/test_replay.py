@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.replay import replay
-from lakefold_committer.replayed import Verdict
-from lakefold_committer.stored import read_state
+from lakefold_committer.recovery.stored_versions import read_state
+from lakefold_committer.replay.replay import replay
+from lakefold_committer.replay.version_replay import Verdict
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import InvalidError, NotATableError
 from lakefold_table.lance.state import LanceState
-from lakefold_table.marks import RULES
+from lakefold_table.marks.marks import RULES
 from lakefold_table.storage.memory import MemoryStorage
 from tests import foreign
 from tests.folding import (
@@ -163,8 +163,8 @@ def test_a_refusal_that_the_fold_would_not_give_is_a_difference() -> None:
 
 def test_versions_under_other_rules_are_told_and_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     fold_all(2, 1, 5)
-    monkeypatch.setattr("lakefold_committer.replay.OLDEST_RULES", RULES + 1)
-    monkeypatch.setattr("lakefold_committer.replay.RULES", RULES + 1)
+    monkeypatch.setattr("lakefold_committer.replay.replay.OLDEST_RULES", RULES + 1)
+    monkeypatch.setattr("lakefold_committer.replay.replay.RULES", RULES + 1)
     told = replayed()
     assert [one.verdict for one in told] == [Verdict.OTHER_RULES] * 3
     assert told[0].notes == (f"made under rules {RULES}, these are {RULES + 1}",)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.redeeming import Claims
-from lakefold_committer.replay import CLAIM_NOTE
-from lakefold_committer.replayed import Verdict
-from lakefold_log.claims import path_of, put_claim
-from lakefold_log.envelope import encode
+from lakefold_committer.claims.claim_check import Claims
+from lakefold_committer.replay.replay import CLAIM_NOTE
+from lakefold_committer.replay.version_replay import Verdict
+from lakefold_log.codec.claims import path_of, put_claim
+from lakefold_log.codec.envelope import encode
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import append, creation, entries, opened

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.differences import differences
-from lakefold_committer.replay import replay
-from lakefold_committer.replayed import Verdict
-from lakefold_committer.stored import read_state
-from lakefold_log.record import RECORD
+from lakefold_committer.recovery.stored_versions import read_state
+from lakefold_committer.replay.differences import differences
+from lakefold_committer.replay.replay import replay
+from lakefold_committer.replay.version_replay import Verdict
 from lakefold_table.lance.manifests.codec import decode_file, encode_file
 from lakefold_table.lance.manifests.fragments import Fragments
+from lakefold_table.marks.record import RECORD
 from lakefold_table.storage.memory import MemoryStorage
 from tests.changing import MemoryRows
 from tests.folding import (

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakefold import cli
-from lakefold_committer.relog import EntriesGoneError, KafkaEntries
-from lakefold_log.envelope import encode
-from lakefold_log.filelog import framed
+from lakefold_committer.replay.log_reader import EntriesGoneError, KafkaEntries
+from lakefold_log.codec.envelope import encode
+from lakefold_log.read.file_log import framed
 from lakefold_table.entry import LogId
 from lakefold_table.errors import GapError
 from lakefold_table.uri import canonical

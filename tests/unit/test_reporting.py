@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from lakefold_committer.metrics import Metrics
-from lakefold_committer.reporting import Checkpoints, Reporting
-from lakefold_committer.threads import Threads
-from lakefold_committer.tracing import UNTOLD
+from lakefold_committer.loop.reporting import Checkpoints, Reporting
+from lakefold_committer.loop.threads import Threads
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_committer.observability.tracing import UNTOLD
 from lakefold_table.entry import Committed, Outcome
 from lakefold_table.errors import RetryError
 from tests.folding import URI, append, entry
@@ -21,8 +21,8 @@ from tests.unit.test_partition import Log, Message, Reports
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakefold_log.dead_letters import DeadLetter
-    from lakefold_log.stamp import Stamp
+    from lakefold_log.read.dead_letters import DeadLetter
+    from lakefold_log.read.offset_metadata import Stamp
 
 
 @dataclass

@@ -10,7 +10,7 @@ from lakefold_table.entry import Committed, Invalid
 from lakefold_table.format import Needs, Observed
 from lakefold_table.lance.operations import restore
 from lakefold_table.lance.state import LanceState
-from lakefold_table.marks import UUIDS_ROLLED_BACK
+from lakefold_table.marks.marks import UUIDS_ROLLED_BACK
 from tests.folding import TERMS, URI, MemoryTable, append, changed, created, entries
 
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.keys import Keys
+from lakefold_committer.fold.keys import Keys
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.batches import MAX_RECENT_BATCHES, MAX_ROLLED_BACK, AppMark, less
-from lakefold_table.contents import UNKNOWN, content_of, differs
 from lakefold_table.entry import Duplicate, Entry
 from lakefold_table.format import Observed
 from lakefold_table.lance.manifests.packed import packed_transaction
-from lakefold_table.marks import Marks, decode_marks
-from lakefold_table.rollbacks import rolled_back
+from lakefold_table.marks.batches import MAX_RECENT_BATCHES, MAX_ROLLED_BACK, AppMark, less
+from lakefold_table.marks.content_digest import UNKNOWN, content_of, differs
+from lakefold_table.marks.marks import Marks, decode_marks
+from lakefold_table.marks.rollbacks import rolled_back
 from tests.folding import TERMS, URI, MemoryTable, append, changed, created, entries, entry, results
 
 if TYPE_CHECKING:

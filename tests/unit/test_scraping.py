@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.health import HealthServer
-from lakefold_committer.metrics import Metrics, Standing
+from lakefold_committer.observability.health import HealthServer
+from lakefold_committer.observability.metrics import Metrics, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

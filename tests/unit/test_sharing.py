@@ -1,4 +1,4 @@
-"""What a committer does with the partitions that its group gives and takes (`lakefold_committer.sharing`)."""
+"""What a committer does as its group gives it partitions and takes them (`process.group_assignment`)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from lakefold_committer.sharing import Sharing
+from lakefold_committer.process.group_assignment import Sharing
 from lakefold_table.errors import FencedError, GapError
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakefold_committer.holding import Holding
+    from lakefold_committer.process.partition_thread import Holding
 
 
 @pytest.fixture(autouse=True)

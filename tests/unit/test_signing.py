@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakefold_log.signing import SIGNATURE, OutcomesKey
-from lakefold_log.stamp import Stamp
+from lakefold_log.codec.signing import SIGNATURE, OutcomesKey
+from lakefold_log.read.offset_metadata import Stamp
 
 KEY = OutcomesKey.make(10)
 VALUE = b"an outcome"

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from lakefold_reader.spark_options import OPTIONS, Use, read_options
+from lakefold_reader.spark.options import OPTIONS, Use, read_options
 from lakefold_table.errors import InvalidError
 
 PATH = {"path": "/lake/t"}

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from lakefold_reader.spark_types import arrow_schema, fitted, readable, spark_schema, unchanged
+from lakefold_reader.spark.types import arrow_schema, fitted, readable, spark_schema, unchanged
 from lakefold_table.errors import InvalidError
 
 NESTED = pa.struct(

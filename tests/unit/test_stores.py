@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from lakefold_committer import stores
-from lakefold_committer.stores import Roots
+from lakefold_committer.process import store_check as stores
+from lakefold_committer.process.store_check import Roots
 from lakefold_table.errors import InvalidError, PlaceError
 from lakefold_table.uri import canonical
 from tests.waiting import until

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.moving import publish_move
+from lakefold_committer.tables.rebinding import publish_move
 from lakefold_table.errors import StopError
-from lakefold_table.marks import Move, Why
-from lakefold_table.refs import Refs
+from lakefold_table.marks.marks import Move, Why
 from lakefold_table.storage.memory import MemoryStorage
-from lakefold_table.versions import Versions
+from lakefold_table.versions.refs import Refs
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, append, changed, creation, entries, fold_at, opened, versions_at
 from tests.foreign import commit, wipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lakefold_committer.owned import OwnedTable
+    from lakefold_committer.tables.table_writer import OwnedTable
     from lakefold_table.storage.base import Buffer, Put
 
 NAME = "strays"

@@ -5,7 +5,7 @@ Promise: late-files (docs/operations.md).
 
 import pytest
 
-from lakefold_table.succession import Link, Succession, succession
+from lakefold_table.versions.succession import Link, Succession, succession
 
 MARKS = {"lakefold.version": "3"}
 OTHERS = {"lakefold.version": "2"}

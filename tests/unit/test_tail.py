@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_reader.cursor import Cursor
-from lakefold_reader.source import read_step, source_on
-from lakefold_reader.tail import Pace, tail_of
+from lakefold_reader.tail.tail import Pace, tail_of
+from lakefold_reader.versions.cursor import Cursor
+from lakefold_reader.versions.source import read_step, source_on
 from lakefold_table.entry import Position
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, VersionExpiredError
-from lakefold_table.heads import HEAD_BYTES
 from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.versions.heads import HEAD_BYTES
 from tests.tables import LOG, START_US, TOPIC, Folded, Recording, fragments_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakefold_reader.changes import Change
-    from lakefold_reader.source import Source
-    from lakefold_reader.tail import Tail
+    from lakefold_reader.tail.change import Change
+    from lakefold_reader.tail.tail import Tail
+    from lakefold_reader.versions.source import Source
 
 COUNTER = itertools.count()
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_log.record import RECORD
 from lakefold_protos.lance.table_pb2 import Manifest
-from lakefold_reader.limits import LONGEST, NOTHING, Limits, Weight, weight_of
-from lakefold_reader.source import read_state, read_step, source_on
-from lakefold_reader.tail import Pace, tail_of
+from lakefold_reader.tail.limits import LONGEST, NOTHING, Limits, Weight, weight_of
+from lakefold_reader.tail.tail import Pace, tail_of
+from lakefold_reader.versions.source import read_state, read_step, source_on
 from lakefold_table.errors import DamagedError, InvalidError, RetryError
+from lakefold_table.marks.record import RECORD
 from lakefold_table.storage.memory import MemoryStorage
 from tests.foreign import file_as_others_write
 from tests.tables import Folded, Recording, fragments_only
@@ -20,9 +20,9 @@ from tests.tables import Folded, Recording, fragments_only
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold_reader.changes import Change
-    from lakefold_reader.source import Source
-    from lakefold_reader.tail import Tail
+    from lakefold_reader.tail.change import Change
+    from lakefold_reader.tail.tail import Tail
+    from lakefold_reader.versions.source import Source
 
 COUNTER = itertools.count()
 ROWS = (1, 2, 3, 10, 1, 1)

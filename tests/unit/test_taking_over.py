@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.proofs import Proofs
+from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_table.entry import Committed
 from lakefold_table.errors import FencedError
-from lakefold_table.owner import Owner
+from lakefold_table.marks.owner import Owner
 from tests.folding import FORMAT, LOG, creation, versions_at
 from tests.unit.test_owned import HERE, begun, fold_one, here, named, rows, store
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from lakefold_committer.telling import MOST_LINES, tell_outcomes
+from lakefold_committer.loop.outcome_log_lines import MOST_LINES, tell_outcomes
 from lakefold_table.entry import Committed, Conflict, Duplicate, Invalid, LogId, Outcome, Position, Rejected
 
 LOG = LogId("cluster", "topic-id", 2)

@@ -15,9 +15,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from lakefold_committer.spans import MOST_KEPT, MOST_LINKS, Exporting, PartitionSpans
-from lakefold_committer.tracing import UNTOLD, exporters_wanted, tracing_from
-from lakefold_log.tracing import headers_from, sending
+from lakefold_committer.observability.spans import MOST_KEPT, MOST_LINKS, Exporting, PartitionSpans
+from lakefold_committer.observability.tracing import UNTOLD, exporters_wanted, tracing_from
+from lakefold_log.write.tracing import headers_from, sending
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import (
     Committed,
@@ -36,7 +36,7 @@ from lakefold_table.errors import InvalidError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakefold_log.consumer import Headers
+    from lakefold_log.read.consumer import Headers
     from lakefold_table.entry import Result
 
 LOG = LogId("cluster", "topic-id", 2)
@@ -267,7 +267,7 @@ def test_without_the_extra_the_error_says_what_to_install() -> None:
     program = (
         "import sys\n"
         "sys.modules['opentelemetry.sdk'] = None\n"
-        "from lakefold_committer.tracing import tracing_from\n"
+        "from lakefold_committer.observability.tracing import tracing_from\n"
         "from lakefold_table.errors import InvalidError\n"
         "try:\n    tracing_from({'OTEL_TRACES_EXPORTER': 'otlp'})\n"
         "except InvalidError as error:\n    print(error.exit_code, error.hint)\n"
@@ -278,8 +278,8 @@ def test_without_the_extra_the_error_says_what_to_install() -> None:
 def test_nothing_of_opentelemetry_is_loaded_unless_it_is_asked_for() -> None:
     program = (
         "import sys\n"
-        "import lakefold.verbs.committer, lakefold_committer.daemon, lakefold_log.producer\n"
-        "from lakefold_committer.tracing import tracing_from\n"
+        "import lakefold.verbs.committer, lakefold_committer.process.daemon, lakefold_log.write.producer\n"
+        "from lakefold_committer.observability.tracing import tracing_from\n"
         "tracing_from({})\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])\n"
     )

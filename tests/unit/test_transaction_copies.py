@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold.settings import read_settings
-from lakefold_committer.replay import replay
-from lakefold_committer.replayed import Verdict
+from lakefold_committer.replay.replay import replay
+from lakefold_committer.replay.version_replay import Verdict
 from lakefold_table.entry import Committed
 from lakefold_table.errors import RetryError
+from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.codec import decode_head
 from lakefold_table.lance.manifests.naming import TRANSACTIONS, VERSIONS, detect
-from lakefold_table.lance.table import LanceFormat
+from lakefold_table.storage.concurrently import begun
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import MemoryStorage
-from lakefold_table.storage.together import begun
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.folding import append, creation, entries, opened, versions_at
 from tests.replaying import HERE, NAME, Listed, here
 from tests.tables import Folded, fragments_only

@@ -17,7 +17,7 @@ from lakefold_table.format import Publication
 from lakefold_table.lance.manifests.naming import Scheme, detect
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import Hold, MemoryStorage
-from lakefold_table.versions import (
+from lakefold_table.versions.versions import (
     HINT,
     LOOK_SECONDS,
     PROVEN_SECONDS,

@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakefold_ingest.view import look, newest
-from lakefold_table.batches import AppMark
 from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import NotATableError
+from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.naming import Scheme
-from lakefold_table.lance.table import LanceFormat
-from lakefold_table.marks import Marks
+from lakefold_table.marks.batches import AppMark
+from lakefold_table.marks.marks import Marks
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 
 POSITION = Position(LogId("cluster", "topic-id", 3), 41, "transactions")
 

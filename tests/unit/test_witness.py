@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefold_committer.fold import Table
-from lakefold_committer.opening import open_table
-from lakefold_committer.owned import OwnedTable
-from lakefold_committer.proofs import Proofs
-from lakefold_committer.stored import own_properties
-from lakefold_committer.witness import ANYBODY, Reported
-from lakefold_log.record import OUTCOMES
+from lakefold_committer.fold.fold import Table
+from lakefold_committer.recovery.open_table import open_table
+from lakefold_committer.recovery.outcome_index import ANYBODY, Reported
+from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.recovery.stored_versions import own_properties
+from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_table.entry import Committed, Invalid, Outcome, Position
 from lakefold_table.errors import StopError
+from lakefold_table.marks.record import OUTCOMES
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, versions_at
 from tests.foreign import commit, wipe

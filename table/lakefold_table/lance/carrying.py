@@ -1,4 +1,4 @@
-"""What the file of a version tells of how it came from the version before (`lakefold_table.succession`)."""
+"""From which version a version's file was made, as the file says (`lakefold_table.versions.succession`)."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.format import ALONE, Accepted, CopyFile, Observed, Publication, Stamps
 from lakefold_table.lance.carrying import restored_by
+from lakefold_table.lance.combine_transactions import APPEND, did, merged, sharing_beside
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
 from lakefold_table.lance.conflicts.footprint import RowsTouched
 from lakefold_table.lance.conflicts.matrix import DETAILED
@@ -21,22 +22,26 @@ from lakefold_table.lance.conflicts.reading import PLAIN, footprint_of
 from lakefold_table.lance.conflicts.verdicts import COMPATIBLE
 from lakefold_table.lance.creation import creation_fault, first_head, version_to_create
 from lakefold_table.lance.invariants import check
-from lakefold_table.lance.judged import affected_rows, known_version, proposed_footprint, published_footprint
 from lakefold_table.lance.manifests.codec import assemble_file, encode_transaction
 from lakefold_table.lance.manifests.features import Flag, flags_of, set_flag
 from lakefold_table.lance.manifests.naming import Scheme, transaction_name, transaction_path
 from lakefold_table.lance.manifests.packed import unpacked
-from lakefold_table.lance.merging import APPEND, did, merged, sharing_beside
 from lakefold_table.lance.new_files import new_places
 from lakefold_table.lance.old_releases import note_data_format
 from lakefold_table.lance.operations import Kind, clone, kind_of, overwrite
 from lakefold_table.lance.operations.change import NOTHING, Change, Proposal
 from lakefold_table.lance.operations.rules import RULES
+from lakefold_table.lance.proposal_footprint import (
+    affected_rows,
+    known_version,
+    proposed_footprint,
+    published_footprint,
+)
 from lakefold_table.lance.schemas.identity import NONE, Meanings
 from lakefold_table.lance.state import MICROS, LanceState
 from lakefold_table.lance.validity import envelope_fault, named_fragments_fault, read_version_fault
-from lakefold_table.lance.working import Working
-from lakefold_table.marks import PREFIX
+from lakefold_table.lance.version_builder import Working
+from lakefold_table.marks.marks import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

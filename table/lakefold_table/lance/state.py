@@ -16,7 +16,7 @@ from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.lance.schemas.columns import Columns, columns_of
 from lakefold_table.lance.schemas.data_files import FILE_VERSIONS
 from lakefold_table.lance.schemas.schema import depth
-from lakefold_table.marks import decode_marks
+from lakefold_table.marks.marks import decode_marks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ from lakefold_table.lance.manifests.plain import MAX_ROWS, MAX_UUID_LENGTH
 from lakefold_table.lance.operations import FOLDED, Kind
 from lakefold_table.lance.operations.data_overlay import REFUSED
 from lakefold_table.lance.schemas.columns import some
-from lakefold_table.marks import PREFIX
+from lakefold_table.marks.marks import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -20,10 +20,10 @@ from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, Ret
 from lakefold_table.lance.manifests.naming import DETACHED_BIT
 from lakefold_table.storage.aws import NEVER_SENT, aws_options, dynamodb_client, failure
 from lakefold_table.storage.base import DoubtfulPutError, Put
+from lakefold_table.storage.concurrently import together
 from lakefold_table.storage.external import ExternalManifests
 from lakefold_table.storage.manifest_stores import Recorded
 from lakefold_table.storage.s3 import AT_ONE_TIME, S3Storage
-from lakefold_table.storage.together import together
 from lakefold_table.uri import canonical, place
 
 if TYPE_CHECKING:

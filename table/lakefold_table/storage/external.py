@@ -37,7 +37,7 @@ from lakefold_table.storage.base import (
 )
 from lakefold_table.storage.manifest_stores import Recorded
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path
-from lakefold_table.storage.staged import Finishing, Leftovers
+from lakefold_table.storage.staged_manifests import Finishing, Leftovers
 from lakefold_table.uri import place
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from lakefold_table.storage.base import Buffer, Listed, Storage
     from lakefold_table.storage.manifest_stores import ManifestStore
-    from lakefold_table.storage.staged import Slot
+    from lakefold_table.storage.staged_manifests import Slot
 
 Answer = TypeVar("Answer")
 

@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lakefold_table.errors import PlaceError
+from lakefold_table.storage.concurrently import together
 from lakefold_table.storage.paths import joined
 from lakefold_table.storage.syncs import CAN_SYNC_FILE_SYSTEMS, sync_file_system
-from lakefold_table.storage.together import together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

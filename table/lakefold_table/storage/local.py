@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from lakefold_table.errors import PlaceError
 from lakefold_table.storage.base import Listed, Put
-from lakefold_table.storage.content import mark_of
+from lakefold_table.storage.content_mark import mark_of
 from lakefold_table.storage.durable import DurableFiles, UnsyncedError, platform_has_unnamed
-from lakefold_table.storage.failures import failure
 from lakefold_table.storage.files_of_others import FilesOfOthers
 from lakefold_table.storage.folders import Folders, LinkError, is_link
+from lakefold_table.storage.os_errors import failure
 from lakefold_table.storage.paths import (
     TEMPORARY,
     by_folder,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
-from lakefold_table.storage.content import mark_of
+from lakefold_table.storage.content_mark import mark_of
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
 from lakefold_table.uri import canonical, place
 

@@ -25,12 +25,12 @@ from obstore import exceptions as said
 from obstore.store import AzureStore, GCSStore
 
 from lakefold_table.errors import InvalidError, PlaceError, RetryError
-from lakefold_table.storage.answers import code_of, in_words, status_of, without_key
 from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
-from lakefold_table.storage.bucket import bucket_of, number_in
+from lakefold_table.storage.bucket_uri import bucket_of, number_in
+from lakefold_table.storage.concurrently import begun, together
 from lakefold_table.storage.conditions import check_once, check_puts
+from lakefold_table.storage.object_errors import code_of, in_words, status_of, without_key
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
-from lakefold_table.storage.together import begun, together
 from lakefold_table.uri import canonical, place
 
 if TYPE_CHECKING:

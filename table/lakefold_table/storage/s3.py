@@ -23,10 +23,10 @@ from botocore import exceptions as aws
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage.aws import NEVER_SENT, aws_options, failure, s3_clients, status_of, told
 from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
+from lakefold_table.storage.concurrently import begun, together
 from lakefold_table.storage.conditions import check_once, check_puts
-from lakefold_table.storage.parts import PartsUpload
+from lakefold_table.storage.multipart import PartsUpload
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
-from lakefold_table.storage.together import begun, together
 from lakefold_table.uri import canonical, place
 
 if TYPE_CHECKING:

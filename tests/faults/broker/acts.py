@@ -16,20 +16,20 @@ import lance
 import pytest
 from lance.fragment import write_fragments
 
-from lakefold_committer.daemon import Committer, Options
-from lakefold_committer.metrics import Metrics
-from lakefold_log.admin import KafkaConfig
-from lakefold_log.envelope import encode
-from lakefold_log.record import decode_record
-from lakefold_log.reporter import Reporter
-from lakefold_log.topics import Topics
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_committer.process.daemon import Committer, Options
+from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.client.topics import Topics
+from lakefold_log.codec.envelope import encode
+from lakefold_log.write.reporter import Reporter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.errors import FencedError, LakefoldError, StopError
-from lakefold_table.lance.table import LanceFormat
+from lakefold_table.lance.format import LanceFormat
+from lakefold_table.marks.record import decode_record
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
-from lakefold_table.versions import Versions
+from lakefold_table.versions.versions import Versions
 from tests.integration.own_log import OwnLog
 from tests.integration.stage import Stage, folding
 from tests.proposals import creation, ids_in, remove_files_of, rows

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
-from lakefold_log import stamp as stamps
-from lakefold_log.admin import Admin, KafkaConfig
-from lakefold_log.committed import settled
-from lakefold_log.consumer import PartitionReader
-from lakefold_log.guard import TopicGuard
-from lakefold_log.lookup import Lookup
-from lakefold_log.overview import overview
-from lakefold_log.questions import Watermarks, offset_ranges, settings_of
-from lakefold_log.topics import describe, watermarks
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.committed_offsets import settled
+from lakefold_log.client.overview import overview
+from lakefold_log.client.questions import Watermarks, offset_ranges, settings_of
+from lakefold_log.client.topic_identity import TopicGuard
+from lakefold_log.client.topics import describe, watermarks
+from lakefold_log.read import offset_metadata as stamps
+from lakefold_log.read.consumer import PartitionReader
+from lakefold_log.read.lookup import Lookup
 from lakefold_table.errors import GapError, RetryError
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, take
 from tests.integration.raw import delete_up_to

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import IndexFile, IndexMetadata
     from lakefold_table.lance.rows.bitmaps import Bitmap
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 UUID_BYTES = 16
 RESERVED = "__lance_"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails, IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.indexing.indices import Indices
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 TELL = "tell of the fragments of the same transaction, old and new, with their reserved ids"
 

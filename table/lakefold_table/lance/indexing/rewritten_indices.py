@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.indexing.indices import Indices
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 Moves = list[tuple[Bitmap, Bitmap]]
 

@@ -8,7 +8,7 @@ from lakefold_table.lance.manifests.features import Flag, flags_of, has_stable_r
 from lakefold_table.lance.rows.bitmaps import decode_bitmap
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.schema import check_structure
-from lakefold_table.marks import decode_marks
+from lakefold_table.marks.marks import decode_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

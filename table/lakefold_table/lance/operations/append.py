@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 
 def needs(_state: LanceState | None, envelope: Envelope) -> Needs:

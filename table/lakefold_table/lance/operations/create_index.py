@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 OWN = frozenset({FRAGMENT_REUSE, MEM_WAL})
 

@@ -9,7 +9,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.rows.deleted_rows import needs_of
-from lakefold_table.lance.rows.joining import Deletions, deletions_of, same_files_fault
+from lakefold_table.lance.rows.merge_deletions import Deletions, deletions_of, same_files_fault
 from lakefold_table.lance.schemas.fragment_files import of_columns
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakefold_table.format import Needs
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Needs:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lakefold_table.format import Needs
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 Pair = tuple["DataFragment", "DataFragment"]
 """A fragment as the table has it, and as the proposal lists it."""

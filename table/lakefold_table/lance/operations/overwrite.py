@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.schemas.data_files import FileVersion
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Needs:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.indexing.indices import Indices
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 Group: TypeAlias = Transaction.Rewrite.RewriteGroup
 READ_ANEW = "take the fragments from the version that was read"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakefold_table.format import Needs
     from lakefold_table.lance.operations.change import Change, Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 NeedsOf = Callable[["LanceState | None", "Envelope"], "Needs"]
 ChangeOf = Callable[["Working", "Proposal"], "Change | Rejected | Invalid"]

@@ -20,7 +20,7 @@ from lakefold_table.lance.operations.append import sizes_of
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.operations.mem_wal import advanced
 from lakefold_table.lance.rows.deleted_rows import needs_of
-from lakefold_table.lance.rows.joining import Deletions, deletions_of
+from lakefold_table.lance.rows.merge_deletions import Deletions, deletions_of
 from lakefold_table.lance.rows.moved_rows import Moved, moved, origin_of
 from lakefold_table.lance.rows.rewritten_columns import (
     changed_offsets,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.indexing.indices import Indices
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Needs:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 MOST_BASES = 10_000
 """So many bases a proposal may bring: where each lies has to be looked at."""

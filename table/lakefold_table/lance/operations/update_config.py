@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.operations.key_values import ConfigUpdates, MapUpdate
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 EXTENSION_NAME = "ARROW:extension:name"
 PRIMARY_KEYS = frozenset({PRIMARY_KEY, f"{PRIMARY_KEY}:position"})

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile, Manifest
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 CONTAINER_ROWS, CONTAINER_BYTES = 2**16, 2**13 + 64
 ARRAY_ROW_BYTES, SPARE_BYTES = 5, 2**16

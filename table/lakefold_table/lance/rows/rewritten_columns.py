@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 
 def columns_fault(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 FIRST_VERSION = 1
 """What a row's version is taken for where a fragment doesn't tell it (format facts, section 6)."""

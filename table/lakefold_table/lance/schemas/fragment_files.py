@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lakefold_table.lance.schemas.columns import Columns
-    from lakefold_table.lance.working import Working
+    from lakefold_table.lance.version_builder import Working
 
 STRUCK = -2
 """What a file lists in place of a field that lies in another file now."""

@@ -1,0 +1,1 @@
+"""Envelopes too large for a message: fetched within a bound of memory, and removed after their answer."""

@@ -1,0 +1,189 @@
+"""Claims: brings the envelopes that they stand for, and removes those that nobody will ask for again.
+
+What a claim's file isn't, missing or other bytes, is an observation about the entry: the fold answers it
+Invalid, after it has looked whether the table knows the position or the key already. Only a store that can't
+be reached raises, and a lack of memory. The path comes from the claim's hash and the table's own root, so a
+message can't make a committer read elsewhere.
+
+A few megabytes may take a hundred times as much once they are decoded. How much that is follows from the
+bytes (`lakefold_table.lance.manifests.expansion`), so it is known before. More than a claim may take is
+refused for good; more than the process has left just now is tried again later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from google.protobuf.message import DecodeError
+
+from lakefold_committer.claims.memory_budget import memory_left
+from lakefold_log.codec.claims import FOLDER, is_claims_envelope, path_of
+from lakefold_log.codec.envelope import UnknownKind, classify, parsed_packed
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Undecodable
+from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
+from lakefold_table.storage import open_canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lakefold_protos.lakefold.log_pb2 import Claim
+    from lakefold_table.entry import Outcome
+    from lakefold_table.storage.base import Storage
+
+LOG = structlog.get_logger("lakefold.committer")
+KEPT_US: Final = 7 * 24 * 3600 * 1_000_000
+"""How much older than the last answered message a file is that is removed, whatever became of its entry."""
+SWEEP_SECONDS: Final = 24 * 3600.0
+CLAIM_BYTES: Final = 512 << 20
+"""How much memory folding one claim may take, unless a setting says otherwise."""
+_AGAIN: Final = "send the proposal again: nothing of it was folded"
+
+
+class Claims:
+    """The claims of one partition, or of one file. Several threads may bring and clean up at once.
+
+    `store`: opens the store of a table by its URI; without it, by `storage_options`. `most_bytes`: how much
+    memory folding one claim may take (None: any). `left`: how much this process may still take (None: the
+    system doesn't say).
+    """
+
+    def __init__(
+        self,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        store: Callable[[str], Storage] | None = None,
+        most_bytes: int | None = CLAIM_BYTES,
+        left: Callable[[], int | None] = memory_left,
+    ) -> None:
+        self._store = store or partial(open_canonical, storage_options=storage_options)
+        self._most_bytes = most_bytes
+        self._left = left
+        self._redeemed: set[int] = set()
+        self._swept: dict[str, float] = {}
+
+    def bring(self, group: Sequence[Entry]) -> Sequence[Entry]:
+        """The group with the envelope that its claim stands for: an entry with a claim is alone in its group.
+
+        Raises `RetryError` if the store can't be reached or too little memory is left, `PlaceError` where no
+        table can lie, `StopError` where the envelope holds a proposal of a kind that this release doesn't
+        know.
+        """
+        return [self._brought(one) for one in group] if group[0].envelope.HasField("claim") else group
+
+    def clean_up(self, reads: Sequence[Entry | Undecodable], outcomes: Sequence[Outcome]) -> None:
+        """Remove the files of these entries, whose outcomes were reported; now and then older ones too.
+
+        What was refused keeps its file for a week, so that it can be sent again as it is. Nothing hangs on
+        the removal: where it fails, a later one comes by.
+        """
+        tables: set[str] = set()
+        for read, outcome in zip(reads, outcomes, strict=True):
+            redeemed = read.position.offset in self._redeemed
+            # Other lines bring theirs meanwhile.
+            self._redeemed.discard(read.position.offset)
+            if isinstance(outcome.result, Committed | Duplicate):
+                tables.add(outcome.table)
+                if redeemed and isinstance(read, Entry):
+                    self._remove(read.envelope.table, path_of(read.envelope.claim))
+        now = time.monotonic()
+        for table in tables:
+            if now - self._swept.get(table, -SWEEP_SECONDS) >= SWEEP_SECONDS:
+                self._swept[table] = now
+                self._sweep(table, min(reads[-1].time_us, time.time_ns() // 1000) - KEPT_US)
+
+    def _brought(self, entry: Entry) -> Entry:
+        storage = self._store(entry.envelope.table)
+        found = _redeemed(entry, storage, partial(self._allow, entry))
+        if isinstance(found, Invalid):
+            return replace(entry, fault=found)
+        self._redeemed.add(entry.position.offset)
+        # What stands in the log is the claim, not what it stands for.
+        return replace(found, data=entry.data)
+
+    def _allow(self, entry: Entry, needed: int, held: int = 0) -> None:
+        """Raises `InvalidError` if a claim may not take so many bytes, `RetryError` if they aren't left.
+
+        `held`: how many of them it has taken already.
+        """
+        most, left = self._most_bytes, self._left()
+        if most is not None and needed > most:
+            raise InvalidError(
+                f"folding the claimed envelope takes about {needed} bytes of memory, "
+                f"more than the {most} of claim_memory",
+                hint="split the transaction, or set the committer's claim_memory higher and send it again",
+            )
+        if left is not None and needed - held > left:
+            raise RetryError(
+                f"folding a claim takes about {needed} bytes of memory, and {left + held} are left",
+                where=str(entry.position),
+                hint="give the committer more memory, or set its claim_memory lower to have it refused",
+            )
+
+    def _remove(self, table: str, path: str) -> None:
+        try:
+            self._store(table).delete(path)
+        except LakefoldError as error:
+            LOG.warning("a claim's file stays for a later clean-up", table=table, path=path, error=str(error))
+
+    def _sweep(self, table: str, before_us: int) -> None:
+        """Remove files stored before this time: crashes left them, or their entries were refused.
+
+        Messages are sent within minutes of their files, and all messages up to a week after were answered.
+        """
+        try:
+            storage = self._store(table)
+            for one in list(storage.list(FOLDER)):
+                stored_us = storage.stored_at(one.path)
+                if stored_us is not None and stored_us < before_us:
+                    storage.delete(one.path)
+        except LakefoldError as error:
+            LOG.warning("claims are not cleaned up", table=table, error=str(error))
+
+
+def _redeemed(entry: Entry, storage: Storage, allow: Callable[..., None]) -> Entry | Invalid:
+    """The entry that the claim stands for, or why it stands for none."""
+    try:
+        data = _bytes_of(entry.envelope.claim, storage, allow)
+        envelope, packed = parsed_packed(data, partial(allow, held=len(data)))
+    except InvalidError as error:
+        return Invalid(error.message, error.hint)
+    except DecodeError as error:
+        return Invalid(f"the claimed file is no Envelope: {error}", "write lakefold.log.v1.Envelope")
+    if envelope.HasField("claim"):
+        return Invalid("the claimed envelope holds a claim itself", "write the whole proposal there")
+    if not is_claims_envelope(entry.envelope, envelope):
+        message = "the claimed envelope has another table, key or branch than the message"
+        return Invalid(message, "give both the same table, app_id, batch_id and branch")
+    found = classify(envelope, envelope.table.encode(), entry.position, entry.time_us, len(data))
+    if isinstance(found, UnknownKind):
+        raise StopError(found.message, where=str(found.position), hint=found.hint)
+    return (
+        Invalid(found.message, found.hint)
+        if isinstance(found, Undecodable)
+        else replace(found, packed=packed)
+    )
+
+
+def _bytes_of(claim: Claim, storage: Storage, allow: Callable[[int], None]) -> bytes:
+    """The claimed bytes, never more than the claim says. Raises `InvalidError` if they can't be had."""
+    path = path_of(claim)
+    allow(claim.size)
+    try:
+        size = storage.size(path)
+        is_other = size is not None and size != claim.size
+        data = b"" if is_other else storage.get_range(path, 0, claim.size)
+    except FileNotFoundError:
+        hint = f"a claim is written first; {_AGAIN}"
+        raise InvalidError(f"the claimed file is not there: {path}", hint=hint) from None
+    except InvalidError as error:
+        raise InvalidError(f"the claimed file can't be read: {error.message}", hint=error.hint) from error
+    if is_other:
+        raise InvalidError(f"the claimed file has {size} bytes, the claim says {claim.size}", hint=_AGAIN)
+    if hashlib.sha256(data).digest() != claim.sha256:
+        raise InvalidError(f"the claimed file has other bytes than its hash: {path}", hint=_AGAIN)
+    return data

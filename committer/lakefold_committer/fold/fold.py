@@ -1,0 +1,363 @@
+"""The fold: (table, entries) -> (next table, outcomes, publication). A function of nothing but these.
+
+It reads no clock, makes no ids and does no IO: a version's time is the log's, its uuid a hash of what it is
+made of. So the same entries on the same table give the same bytes, whoever folds them and when
+(fold-is-a-function).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lakefold_committer.fold.binding import misplaced
+from lakefold_committer.fold.keys import REPEATS_TOLD, Keys
+from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Result
+from lakefold_table.format import Accepted, Observed, Stamps
+from lakefold_table.marks import record as names
+from lakefold_table.marks.marks import RULES, Marks, Move, table_id_of, uuid_form
+from lakefold_table.marks.record import Batches, Record, encode_record
+from lakefold_table.marks.rollbacks import rolled_back
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from lakefold_table.entry import Entry, Position
+    from lakefold_table.format import AnyFormat, Draft, Publication, State
+    from lakefold_table.marks.owner import Owner
+
+
+LATEST_US = 253_402_300_799_999_999
+"""The last microsecond of the year 9999, where protobuf's timestamps end."""
+MAX_AHEAD_US = 5 * 60 * 1_000_000
+"""How far the log's time may be ahead of the committer's clock. Brokers' clocks differ by less."""
+MOST_ROWS = 2**64 - 1
+MAX_TEXT = 500
+"""How many characters of a message, or of what an entry calls itself, an outcome carries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as the fold sees it: its newest version (None: no table) and what that remembers of the log.
+
+    `pending`: refusals given since that version and not reported yet. The next version records them, since
+    its marks will cover their positions. `move`: the last move of the marks, where no version says so yet.
+    """
+
+    uri: str
+    state: State | None = None
+    marks: Marks = field(default_factory=Marks)
+    pending: tuple[Outcome, ...] = ()
+    move: Move | None = None
+
+    @property
+    def version(self) -> int:
+        """The newest version, 0 where there is none."""
+        return 0 if self.state is None else self.state.version
+
+    def moving(self, move: Move) -> Table:
+        """As it is folded next, after a move; the next version says so."""
+        return replace(self, marks=self.marks.moved(move), move=move)
+
+    def reported(self) -> Table:
+        """After all outcomes so far have been reported."""
+        return replace(self, pending=())
+
+    def reported_below(self, offset: int) -> Table:
+        """After the outcomes below this offset have been reported."""
+        left = tuple(one for one in self.pending if one.position.offset >= offset)
+        return self if len(left) == len(self.pending) else replace(self, pending=left)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Under what the folding happens.
+
+    `epoch` is the owner's, `owner` says who that is (None: nobody counts). `must_publish`: the owner hasn't
+    published under its epoch yet, so a version is made even if every entry is refused. `answers`: what was
+    answered to positions folded before, by offset. `outcomes_offset`: how far the outcomes are known, so that
+    those of later versions stand behind it. `names_parent`: the version names the one that it is made from;
+    those of older releases didn't. `clock_us`: the committer's own clock, in microseconds since 1970 (None:
+    nobody's clock bounds the log's time). `rules`: the version of the rules; older ones are for replays.
+    """
+
+    epoch: int
+    must_publish: bool = False
+    answers: Mapping[int, Result] = field(default_factory=dict)
+    outcomes_offset: int | None = None
+    owner: Owner | None = None
+    names_parent: bool = True
+    clock_us: int | None = None
+    rules: int = RULES
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The next table, outcomes for the entries in order, and the file to publish (None: nothing changed).
+
+    `ahead`: how many entries have a log time that is too far ahead of the committer's clock to be used.
+    """
+
+    table: Table
+    outcomes: tuple[Outcome, ...]
+    publication: Publication | None
+    ahead: int = 0
+
+
+def fold(
+    table_format: AnyFormat, table: Table, group: Sequence[Entry], observed: Observed, terms: Terms
+) -> Folded:
+    """Folds one group of one table's entries, all from one log and in its order.
+
+    The accepted entries become one version. The outcomes hold once the publication has succeeded (where there
+    is one). Every entry gets its outcome, unless the group was cut on another state of the table and one of
+    them can't share a version with those before it: then there are outcomes for those before it, and it is
+    folded with what comes after them.
+    """
+    covered = table.marks.offset_of(group[0].position.log)
+    folding = _Folding(table_format.draft(table.state, observed, group), table, terms, covered)
+    elsewhere = misplaced(table.marks, group[0].position)
+    if elsewhere is not None:
+        results = [
+            elsewhere if folding.is_new(one.position) else folding.answered_before(one) for one in group
+        ]
+        return Folded(table, _outcomes(group, results, table.marks.table_id), None)
+    results = list(folding.answers(group))
+    group = group[: len(results)]
+    must_publish = terms.must_publish or table.move is not None
+    if folding.changes or (must_publish and table.state is not None):
+        return folding.publish(group, results)
+    outcomes = _outcomes(group, results, table.marks.table_id)
+    refused = tuple(outcome for outcome in outcomes if folding.is_new(outcome.position))
+    return Folded(replace(table, pending=(*table.pending, *refused)), outcomes, None, folding.ahead)
+
+
+class _Folding:
+    """One group on its way. `covered`: the last offset of its log that the table's marks cover."""
+
+    def __init__(self, draft: Draft, table: Table, terms: Terms, covered: int) -> None:
+        self._draft = draft
+        self._table = table
+        self._terms = terms
+        self._keys = Keys(table.marks, terms.rules)
+        self._covered = covered
+        self._deeds: dict[int, str] = {}
+        self._ahead = 0
+        clock = terms.clock_us
+        self._latest_us = LATEST_US if clock is None else min(max(clock, 0) + MAX_AHEAD_US, LATEST_US)
+
+    @property
+    def _version(self) -> int:
+        """The version in the making."""
+        return self._draft.version
+
+    @property
+    def ahead(self) -> int:
+        """How many entries so far have a log time that is too far ahead to be used."""
+        return self._ahead
+
+    @property
+    def changes(self) -> bool:
+        """Whether any entry so far became part of the version in the making."""
+        return bool(self._deeds)
+
+    def is_new(self, position: Position) -> bool:
+        """Whether this position lies beyond what the table's marks cover."""
+        return position.offset > self._covered
+
+    def answers(self, group: Sequence[Entry]) -> Iterator[Result]:
+        """What becomes of the entries, up to the first that can't share a version with those before it."""
+        for entry in group:
+            result = self._answer(entry)
+            if result is None:
+                return
+            yield result
+
+    def _answer(self, entry: Entry) -> Result | None:
+        """What becomes of one entry; None where that is for the next version to say."""
+        if not self.is_new(entry.position):
+            return self.answered_before(entry)
+        if entry.time_us > self._latest_us:
+            self._ahead += 1
+        seen = self._keys.seen(entry)
+        verdict = seen or entry.fault or self._draft.add(entry)
+        if isinstance(verdict, Invalid):
+            return Invalid(cut(verdict.message), cut(verdict.hint))
+        if not isinstance(verdict, Accepted):
+            return verdict
+        if not self._deeds:
+            self._roll_back(self._draft.restored)
+        self._keys.add(entry, self._version, self._time(entry))
+        self._deeds[entry.position.offset] = verdict.did
+        return Committed(
+            self._version,
+            verdict.rebased,
+            _rows(verdict.rows_added),
+            _rows(verdict.rows_deleted),
+            verdict.first_fragment_id,
+            verdict.num_fragment_ids,
+        )
+
+    def _roll_back(self, version: int) -> None:
+        """Notes which keys a Restore of this version leaves out; it shares its own version with no entry."""
+        if version and self._terms.rules >= REPEATS_TOLD:
+            marks = rolled_back(self._table.marks, self._version, version, self._draft.metadata)
+            self._keys = Keys(marks)
+
+    def publish(self, group: Sequence[Entry], results: Sequence[Result]) -> Folded:
+        """The version of this group, and the table after it."""
+        base, marks = self._table, self._table.marks
+        new_entries = [entry for entry in group if self.is_new(entry.position)]
+        first, last = (new_entries[0], new_entries[-1]) if new_entries else (group[0], group[-1])
+        table_id = marks.table_id or table_id_of(first.position)
+        time_us = max(self._time(last), base.state.time_us + 1 if base.state else 0)
+        since, operations = self._draft.operations
+        marks = replace(
+            self._keys.marks(self._time(last)),
+            table_id=table_id,
+            branch=first.envelope.branch,
+            version=self._version,
+            epoch=self._terms.epoch,
+            owner=self._terms.owner,
+            rules=self._terms.rules,
+            operations_since=since,
+            operations=operations,
+        )
+        if base.move is not None:
+            marks = marks.dated(self._time(first))
+        if new_entries:
+            marks = marks.at(last.position, last.fingerprint)
+        outcomes = _outcomes(group, results, table_id)
+        news = [one for one in outcomes if self.is_new(one.position)]
+        record = self._record(news, first, last)
+        if new_entries and last.fingerprint is not None and not last.position.log.is_file:
+            record = replace(record, last_digest=last.fingerprint.digest)
+        stamps = Stamps(
+            marks.encode(),
+            {**self._properties(record, table_id, time_us), **self._asides(marks, record.log.partition)},
+            _version_uuid(table_id, record),
+            time_us,
+        )
+        state, publication = self._draft.finish(stamps)
+        return Folded(Table(base.uri, state, marks), outcomes, publication, self._ahead)
+
+    def answered_before(self, entry: Entry) -> Result:
+        """The answer given when this position was folded; a file log says Duplicate for Committed."""
+        answer = self._terms.answers.get(entry.position.offset)
+        if entry.position.log.is_file and (answer is None or isinstance(answer, Committed)):
+            return Duplicate(answer.version if answer else 0)
+        if answer is not None:
+            return answer
+        return self._keys.seen(entry) or Invalid(
+            "this position was answered before, and no version that is left records the answer",
+            "look for its rows in the table before you send it again",
+        )
+
+    def _record(self, news: Sequence[Outcome], first: Entry, last: Entry) -> Record:
+        refused = [one for one in (*self._table.pending, *news) if not isinstance(one.result, Committed)]
+        committed = {one.position.offset: one.result for one in news if isinstance(one.result, Committed)}
+        position = first.position
+        offsets = [*(one.position.offset for one in refused), *committed]
+        return Record(
+            log=position.log,
+            topic=position.topic,
+            first_offset=min(offsets, default=position.offset),
+            last_offset=max(offsets, default=position.offset - 1),
+            committed=committed,
+            refused={one.position.offset: one for one in refused},
+            base_version=self._table.version,
+            first_time_us=_log_time(first),
+            last_time_us=_log_time(last),
+            apps=_batches(one for one in news if isinstance(one.result, Committed)),
+            epoch=self._terms.epoch,
+            rules=self._terms.rules,
+            deeds=self._deeds if len(set(self._deeds.values())) > 1 else {},
+        )
+
+    def _properties(self, record: Record, table_id: str, time_us: int) -> dict[str, str]:
+        first_fragment_id, first_row_id = self._draft.first_ids
+        return {
+            names.VERSION: str(self._version),
+            names.TABLE_ID: table_id,
+            names.TIME: str(time_us),
+            names.FIRST_FRAGMENT_ID: str(first_fragment_id),
+            names.FIRST_ROW_ID: str(first_row_id),
+            names.POSITIONS: _range_text(record),
+            names.RECORD: encode_record(record),
+        }
+
+    def _asides(self, marks: Marks, partition: int) -> dict[str, str]:
+        """What the version tells beside its entries: inputs that a replay takes from here."""
+        told = {} if self._table.move is None else {names.MOVE: marks.moves[-1].encode()}
+        if self._terms.outcomes_offset is not None:
+            told[names.OUTCOMES] = f"{partition}@{self._terms.outcomes_offset}"
+        if self._terms.owner is not None:
+            told[names.OWNER] = self._terms.owner.encode()
+        if self._terms.names_parent and self._table.state is not None and self._table.state.uuid:
+            told[names.PARENT] = self._table.state.uuid
+        if self._ahead:
+            told[names.CLOCK] = str(self._terms.clock_us)
+        return told
+
+    def _time(self, entry: Entry) -> int:
+        """The time that counts for an entry: the log's, or the committer's if that is far ahead of it.
+
+        A broker's clock may jump. What is dated years ahead would make each later version seem as late, and
+        batch ids seem old enough to be forgotten.
+        """
+        time_us, clock = _log_time(entry), self._terms.clock_us
+        return time_us if clock is None or time_us <= self._latest_us else max(clock, 0)
+
+
+def _log_time(entry: Entry) -> int:
+    """The entry's log time, within what a timestamp can say: a topic may hold whatever writers claimed."""
+    return min(max(entry.time_us, 0), LATEST_US)
+
+
+def _rows(count: int) -> int:
+    """A number of rows as far as an outcome can tell it: others' versions may say anything of fragments."""
+    return min(max(count, 0), MOST_ROWS)
+
+
+def cut(text: str) -> str:
+    """A text that every version may carry, however long a name somebody sent."""
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+
+
+def _range_text(record: Record) -> str:
+    log = f"{record.topic or record.log.topic_id}/{record.log.partition}"
+    return (
+        f"{log}@{record.first_offset}-{record.last_offset}"
+        if record.last_offset >= record.first_offset
+        else ""
+    )
+
+
+def _version_uuid(table_id: str, record: Record) -> str:
+    """Names a version's transaction by what it is made of, so that no other version bears the same name."""
+    offsets = f"{record.first_offset}-{record.last_offset}"
+    made_of = f"{table_id} {record.base_version} {record.log} {offsets} {record.epoch}"
+    return uuid_form(hashlib.sha256(f"version {made_of}".encode()).hexdigest())
+
+
+def outcome_of(entry: Entry, result: Result, table_id: str = "") -> Outcome:
+    """The outcome of an entry, with what it calls itself cut to what every version may carry."""
+    envelope = entry.envelope
+    uuid, app_id, branch = envelope.lance.uuid, envelope.app_id, envelope.branch
+    if max(len(uuid), len(app_id), len(branch)) > MAX_TEXT:
+        uuid, app_id, branch = cut(uuid), cut(app_id), cut(branch)
+    return Outcome(entry.position, envelope.table, result, uuid, app_id, entry.batch_id, table_id, branch)
+
+
+def _outcomes(entries: Sequence[Entry], results: Sequence[Result], table_id: str) -> tuple[Outcome, ...]:
+    return tuple(outcome_of(entry, result, table_id) for entry, result in zip(entries, results, strict=True))
+
+
+def _batches(outcomes: Iterable[Outcome]) -> tuple[Batches, ...]:
+    """The batch ids of each app among the entries, for people who read the table's log."""
+    found: dict[str, list[int]] = {}
+    for one in outcomes:
+        if one.app_id and one.batch_id is not None:
+            found.setdefault(one.app_id, []).append(one.batch_id)
+    return tuple(Batches(app_id, min(ids), max(ids), len(ids)) for app_id, ids in sorted(found.items()))

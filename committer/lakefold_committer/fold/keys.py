@@ -1,0 +1,107 @@
+"""Which keys were folded before: an app's batch ids, else an entry's uuid (at-most-once-per-key)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakefold_table.entry import Duplicate, Invalid
+from lakefold_table.marks.batches import AppMark, GrowingMark
+from lakefold_table.marks.content_digest import UNKNOWN, differs, digests
+from lakefold_table.marks.marks import KEPT_APPS, MAX_APP_ID, MAX_APPS, MAX_UUIDS, RULES, SILENT_APP_US
+from lakefold_table.marks.rollbacks import without_repeats
+
+if TYPE_CHECKING:
+    from lakefold_table.entry import Entry
+    from lakefold_table.marks.marks import Marks
+
+
+REPEATS_TOLD = 4
+"""The first rules by which a Duplicate tells more than its version."""
+
+
+class Keys:
+    """The keys of a table while a group is folded under `rules`."""
+
+    def __init__(self, marks: Marks, rules: int = RULES) -> None:
+        self._tells = rules >= REPEATS_TOLD
+        self._marks = marks = marks if self._tells else without_repeats(marks)
+        self._apps = dict(marks.apps)
+        self._growing: dict[str, GrowingMark] = {}
+        self._uuids = dict(marks.uuids)
+        names = [uuid for uuid, _ in marks.uuids] if marks.uuid_contents else []
+        self._contents: dict[str, str | Entry] = dict(zip(names, marks.uuid_contents, strict=True))
+
+    def seen(self, entry: Entry) -> Duplicate | Invalid | None:
+        """What to answer an entry whose key was folded before or can't be kept; None for a new key."""
+        app_id, batch_id = entry.app_id, entry.batch_id
+        if len(app_id) > MAX_APP_ID:
+            return Invalid(
+                f"the app id has {len(app_id)} characters",
+                f"use at most {MAX_APP_ID}: every version keeps it",
+            )
+        if not app_id or batch_id is None:
+            version = self._uuids.get(entry.uuid) if entry.uuid else None
+            return None if version is None else self._uuid_again(entry, version)
+        mark = self._growing.get(app_id) or self._apps.get(app_id)
+        if mark is None:
+            return self._full()
+        if mark.has(batch_id):
+            different = self._tells and differs(mark.content_of(batch_id), entry)
+            return Duplicate(mark.version_of(batch_id), mark.rolled_back_by(batch_id), different)
+        if batch_id < mark.forgotten_below:
+            return Invalid(
+                f"batch {batch_id} of app {app_id!r} is too old to tell whether it was folded",
+                f"batches from {mark.forgotten_below} on can be told; look for its rows, or use a new app id",
+            )
+        return None
+
+    def _uuid_again(self, entry: Entry, version: int) -> Duplicate:
+        known = digests([self._contents.get(entry.uuid)]) or (UNKNOWN,)
+        rolled_back_by = self._marks.uuids_rolled_back.get(entry.uuid, 0)
+        return Duplicate(version, rolled_back_by, self._tells and differs(known[0], entry))
+
+    def _full(self) -> Invalid | None:
+        if len(self._apps) < MAX_APPS:
+            return None
+        return Invalid(
+            f"the table keeps the batch ids of {len(self._apps)} apps, there is no room for another",
+            "go on under an app id that it knows, or send without one: then the uuid tells a repetition",
+        )
+
+    def add(self, entry: Entry, version: int, time_us: int) -> None:
+        """Remembers the key of an entry that became part of `version`. `time_us`: the entry's log time."""
+        app_id, batch_id = entry.app_id, entry.batch_id
+        if app_id and batch_id is not None:
+            growing = self._growing.get(app_id)
+            if growing is None:
+                known = self._apps.setdefault(app_id, AppMark())
+                growing = self._growing[app_id] = GrowingMark(known)
+            growing.add(batch_id, version, time_us, entry if self._tells else None)
+        elif entry.uuid:
+            self._uuids[entry.uuid] = version
+            if self._tells:
+                self._contents[entry.uuid] = entry
+
+    def marks(self, time_us: int) -> Marks:
+        """The marks with these keys, bounded.
+
+        Apps that have been silent for 90 days are forgotten, but never one of the `KEPT_APPS` whose last
+        batch lies in the newest versions: whatever a clock says, a table of few apps forgets none.
+        """
+        apps = self._apps | {name: growing.mark() for name, growing in self._growing.items()}
+        spare = len(apps) - KEPT_APPS
+        if spare > 0:
+            silent = [name for name, mark in apps.items() if mark.time_us <= time_us - SILENT_APP_US]
+            silent.sort(key=lambda name: apps[name].last_version)
+            for name in silent[:spare]:
+                del apps[name]
+        uuids = tuple(self._uuids.items())[-MAX_UUIDS:]
+        kept, gone = dict(uuids), self._marks.uuids_rolled_back
+        return replace(
+            self._marks,
+            apps=apps,
+            uuids=uuids,
+            uuid_contents=digests(self._contents.get(uuid) for uuid in kept),
+            uuids_rolled_back={uuid: by for uuid, by in gone.items() if uuid in kept},
+        )

@@ -1,0 +1,197 @@
+"""Outcomes on their way out: gathered from all lines, reported with the offset below which all is answered.
+
+Lines go on at their own pace, so entries above that offset may be answered already. A successor reads those
+answers back from the outcomes topic; the stamp tells it where to begin, so it is kept in mind how far the
+answers had come at each report.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from lakefold_committer.loop.backoff import Backoff
+from lakefold_committer.loop.outcome_log_lines import tell_outcomes
+from lakefold_committer.loop.refusals import dead_letters
+from lakefold_committer.observability.metrics import BROKERS
+from lakefold_log.read.anchor import Anchor
+from lakefold_log.read.offset_metadata import Stamp
+from lakefold_table.errors import RetryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakefold_committer.loop.ports import LogReader, OutcomeReporter, Runtime, Stop
+    from lakefold_committer.observability.metrics import Metrics
+    from lakefold_committer.observability.tracing import Answer, Traces
+    from lakefold_log.read.consumer import Message
+    from lakefold_table.entry import Entry, Outcome, Undecodable
+
+LOG = structlog.get_logger("lakefold.committer")
+MOST_CHECKPOINTS = 1024
+
+
+class Checkpoints:
+    """How far the answers had come, and where the outcomes topic then ended.
+
+    `outcomes_offset`: all answers to entries that may be asked about stand from there on; `highest_offset`:
+    the last entry that is answered already.
+    """
+
+    def __init__(self, outcomes_offset: int, highest_offset: int = -1) -> None:
+        self._reports: deque[tuple[int, int]] = deque([(-1, outcomes_offset)])
+        self._highest_offset = highest_offset
+
+    def reported(self, highest_offset: int, outcomes_offset: int) -> None:
+        """Answers up to that entry were reported, and the outcomes topic ends at `outcomes_offset`."""
+        self._highest_offset = max(highest_offset, self._highest_offset)
+        self._reports.append((self._highest_offset, outcomes_offset))
+        if len(self._reports) > MOST_CHECKPOINTS:
+            # Fewer of them only mean that more is read back than needed.
+            self._reports = deque([*self._reports][::2])
+
+    def before(self, low_watermark: int) -> int:
+        """From where on all answers to entries at or above this offset stand; lower ones are forgotten."""
+        while len(self._reports) > 1 and self._reports[1][0] < low_watermark:
+            self._reports.popleft()
+        return self._reports[0][1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """A report that was begun at this time, by the runtime's clock: what it answers, and the call."""
+
+    answers: Sequence[Answer]
+    begun_at: float
+    call: Callable[[], int]
+
+
+class Reporting:
+    """The answers of one partition that are not reported yet, and the report of them.
+
+    `anchor`: the last entry that was read by those before; `last_read`: the last one since.
+    """
+
+    def __init__(
+        self,
+        reporter: OutcomeReporter,
+        reader: LogReader,
+        runtime: Runtime,
+        metrics: Metrics,
+        checkpoints: Checkpoints,
+        traces: Traces,
+        anchor: Anchor | None = None,
+    ) -> None:
+        self._reporter = reporter
+        self._reader = reader
+        self._runtime = runtime
+        self._metrics = metrics
+        self._traces = traces
+        self._checkpoints = checkpoints
+        self._waiting: list[Answer] = []
+        self._begun: _Report | None = None
+        self.reported_at = runtime.now()
+        self.trouble = ""
+        self._anchor = anchor
+        self.last_read: Message | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many outcomes are not reported yet."""
+        return len(self._waiting)
+
+    @property
+    def claims_place(self) -> bool:
+        """Whether others can tell by its reports who comes after whom: then the first one is made at once."""
+        return self._reporter.owner is not None
+
+    def add(self, message: Message, read: Entry | Undecodable, outcome: Outcome) -> None:
+        """One more outcome that holds."""
+        self._waiting.append((message, read, outcome))
+
+    def report(
+        self, low_watermark: int, stop: Stop
+    ) -> tuple[Sequence[Entry | Undecodable], Sequence[Outcome]] | None:
+        """Reports all that waits; every entry below `low_watermark` is answered then.
+
+        Returns what was reported, in the log's order; None if told to stop while no broker was reachable.
+        Raises `FencedError` where another process reports about this partition now. A report that was begun
+        and whose end isn't known is made again as it was, before any other: it may be there already.
+        """
+        answers: list[Answer] = []
+        if self._begun is not None:
+            if not self._made(self._begun, stop):
+                return None
+            answers += self._settled(self._begun)
+        if self._waiting or not answers:
+            self._begun = self._begin(low_watermark)
+            if not self._made(self._begun, stop):
+                return None
+            answers += self._settled(self._begun)
+        return [read for _, read, _ in answers], [outcome for _, _, outcome in answers]
+
+    def _begin(self, low_watermark: int) -> _Report:
+        """The report of all that waits."""
+        answers = sorted(self._waiting, key=_offset)
+        outcomes = [outcome for _, _, outcome in answers]
+        letters = dead_letters([message for message, _, _ in answers], outcomes)
+        from_offset = self._checkpoints.before(low_watermark)
+        log = self._reader.log
+        anchor, owner = self._last_anchor(), self._reporter.owner
+        stamp = Stamp(log.cluster_id, log.topic_id, low_watermark, from_offset, owner, anchor)
+        call = partial(self._reporter.report, outcomes, letters, low_watermark, stamp)
+        return _Report(answers, self._runtime.now(), call)
+
+    def _last_anchor(self) -> Anchor | None:
+        """The last entry that was read, by which whoever comes next proves that the log is the same."""
+        last = self.last_read
+        if last is not None and (self._anchor is None or last.offset > self._anchor.offset):
+            self._anchor = Anchor.of(last)
+        return self._anchor
+
+    def _made(self, report: _Report, stop: Stop) -> bool:
+        """Makes it; False if told to stop while no broker was reachable."""
+        end = self._sent(report.call, stop)
+        if end is None:
+            return False
+        self.trouble = ""
+        last = report.answers[-1][2].position.offset if report.answers else -1
+        self._checkpoints.reported(last, end)
+        return True
+
+    def _settled(self, report: _Report) -> Sequence[Answer]:
+        """Notes that a report was made; what it answered."""
+        self._begun = None
+        # What came since stands behind.
+        del self._waiting[: len(report.answers)]
+        self.reported_at = self._runtime.now()
+        seconds = self.reported_at - report.begun_at
+        outcomes = [outcome for _, _, outcome in report.answers]
+        self._metrics.report_seconds.observe(seconds)
+        self._metrics.answered((read, outcome) for _, read, outcome in report.answers)
+        self._traces.answered(report.answers, seconds)
+        tell_outcomes(outcomes)
+        return report.answers
+
+    def _sent(self, report: Callable[[], int], stop: Stop) -> int | None:
+        """Makes the same report again until the brokers take it; None if told to stop meanwhile."""
+        backoff = Backoff()
+        while True:
+            try:
+                self._reader.prove()
+                return report()
+            except RetryError as error:
+                self.trouble = f"the brokers don't take a report: {error}"
+                self._metrics.retries.labels(BROKERS).inc()
+                LOG.warning("not reported, trying again", error=str(error), pause_s=backoff.next_pause)
+            if stop.is_set():
+                return None
+            self._runtime.pause(backoff.pause(), stop)
+
+
+def _offset(answer: Answer) -> int:
+    return answer[1].position.offset

@@ -1,0 +1,97 @@
+"""Time, and tasks on threads: what the partition's loop is given in a real process.
+
+The loop is one thread. Whatever may take long, on the store or on the processor, it hands over as a task and
+learns of its end when it waits. A simulation stands in the same place with a clock and an order of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold_committer.loop.ports import Stop
+
+T = TypeVar("T")
+
+MOST_THREADS = 32
+"""So many tasks of one partition are at work at once; more wait. A slow store keeps its threads busy."""
+
+
+class Threads:
+    """Tasks on threads of their own, made when they are needed. A thread doesn't keep the process alive."""
+
+    def __init__(self) -> None:
+        self._tasks: SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]]] = SimpleQueue()
+        self._ended: SimpleQueue[tuple[Callable[[Any], None], object]] = SimpleQueue()
+        self._threads = 0
+        self.running = 0
+
+    def now(self) -> float:
+        """Seconds of a clock that never goes back."""
+        return time.monotonic()
+
+    def wall(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def pause(self, seconds: float, stop: Stop) -> None:
+        """Waits so long, or until told to stop."""
+        stop.wait(seconds)
+
+    def start(self, work: Callable[[], T], ended: Callable[[T | BaseException], None]) -> None:
+        """Has `work` done; a later `wait` calls `ended` with what it returned or raised."""
+        self.running += 1
+        if self.running > self._threads and self._threads < MOST_THREADS:
+            self._threads += 1
+            name = f"{threading.current_thread().name}-task-{self._threads}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._tasks.put((work, ended))
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until a task has ended, at most so long; tells of all that have. Whether any had."""
+        if not self.running:
+            return False
+        ready: deque[tuple[Callable[[Any], None], object]] = deque()
+        try:
+            ready.append(self._ended.get(timeout=timeout_s) if timeout_s > 0 else self._ended.get_nowait())
+            while True:
+                ready.append(self._ended.get_nowait())
+        except Empty:
+            pass
+        self.running -= len(ready)
+        for ended, result in ready:
+            ended(result)
+        return bool(ready)
+
+    def close(self) -> None:
+        """Lets the threads go once they have ended what they are at."""
+        for _ in range(self._threads):
+            self._tasks.put((_leave, _nothing))
+        self._threads = 0
+
+    def _work(self) -> None:
+        while True:
+            work, ended = self._tasks.get()
+            if work is _leave:
+                return
+            try:
+                result: object = work()
+            except BaseException as error:  # noqa: BLE001 - handed to the loop, which knows what it means
+                result = error
+            self._ended.put((ended, result))
+            # Until the next task comes this thread keeps nothing of this one: it may be large.
+            del work, ended, result
+
+
+def _leave() -> None:
+    """A task that ends its thread."""
+
+
+def _nothing(_: object) -> None:
+    """Nobody asks how that task ended."""

@@ -1,0 +1,1 @@
+"""What a committer shows of itself: metrics, health over HTTP, and traces."""

@@ -1,0 +1,174 @@
+"""The committer's HTTP port: `/livez`, `/readyz`, `/metrics` and `/parked`, and nothing else.
+
+Whoever reaches the port may ask badly or not at all, and must not keep a probe from its answer: there is a
+bound on the connections, and a new one takes the place of the oldest.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import asdict
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Final, Self
+
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from lakefold_committer.observability.metrics import Metrics
+
+LOG = structlog.get_logger("lakefold.committer")
+PLAIN = "text/plain; charset=utf-8"
+JSON = "application/json"
+MAX_CONNECTIONS: Final = 32
+SILENT_SECONDS: Final = 5.0
+"""So long a client may say nothing, or take nothing."""
+
+
+class HealthServer:
+    """Serves health and metrics on `port` (0: any free one, see `port`) until closed.
+
+    `trouble` says why the committer isn't ready, or nothing where it is; `role` what it does then.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        metrics: Metrics,
+        trouble: Callable[[], str],
+        role: Callable[[], str],
+    ) -> None:
+        pages: dict[str, Callable[[], tuple[HTTPStatus, str, bytes]]] = {
+            "/livez": lambda: (HTTPStatus.OK, PLAIN, b"alive\n"),
+            "/readyz": lambda: _readiness(trouble(), role()),
+            "/parked": lambda: (HTTPStatus.OK, JSON, _parked(metrics)),
+            "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, self._scraped(metrics)),
+        }
+        self._seen: threading.Event | None = None
+        self._server = _Server((host, port), _handler(pages))
+        self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port that is served."""
+        return int(self._server.server_address[1])
+
+    def tell_once_seen(self, seen: threading.Event) -> None:
+        """Set `seen` when the metrics were served after this call."""
+        self._seen = seen
+
+    def _scraped(self, metrics: Metrics) -> bytes:
+        seen, page = self._seen, generate_latest(metrics.registry)
+        if seen is not None:
+            seen.set()
+        return page
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _readiness(reason: str, role: str) -> tuple[HTTPStatus, str, bytes]:
+    if reason:
+        return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, f"{reason}\n".encode()
+    return HTTPStatus.OK, PLAIN, f"{role}\n".encode()
+
+
+def _parked(metrics: Metrics) -> bytes:
+    """The parked tables, with the reason of each, for `lakefold status`."""
+    return json.dumps({"parked": [asdict(table) for table in metrics.parked()]}).encode()
+
+
+class _Server(ThreadingHTTPServer):
+    """A thread for each connection, of which there are so many at most."""
+
+    request_queue_size = 2 * MAX_CONNECTIONS
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: socket.socket, client_address: tuple[str, int]) -> None:  # type: ignore[override] # the port is TCP's
+        """Has a thread answer, once the oldest connection has made way for it."""
+        with self._lock:
+            if len(self._open) >= MAX_CONNECTIONS:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: socket.socket) -> None:  # type: ignore[override] # as above
+        """The end of a connection."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that is gone is no error; of all else the log is told, not stderr."""
+        del request
+        error = sys.exception()
+        if not isinstance(error, ConnectionError | TimeoutError):
+            LOG.error("a request ended in an error", client=str(client_address), error=repr(error))
+
+
+def _handler(
+    pages: dict[str, Callable[[], tuple[HTTPStatus, str, bytes]]],
+) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = SILENT_SECONDS
+        server_version = "lakefold"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            self._answer(with_body=True)
+
+        def do_HEAD(self) -> None:
+            self._answer(with_body=False)
+
+        def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+            """What is no request of ours: without a word of what was asked."""
+            del message, explain
+            refused = HTTPStatus(code)
+            if refused is HTTPStatus.NOT_IMPLEMENTED:
+                refused = HTTPStatus.METHOD_NOT_ALLOWED
+            self.close_connection = True
+            self._send(refused, PLAIN, f"{refused.phrase.lower()}\n".encode(), with_body=True)
+
+        def _answer(self, *, with_body: bool) -> None:
+            page = pages.get(self.path.partition("?")[0])
+            status, kind, body = page() if page else (HTTPStatus.NOT_FOUND, PLAIN, b"not found\n")
+            self._send(status, kind, body, with_body=with_body)
+
+        def _send(self, status: HTTPStatus, kind: str, body: bytes, *, with_body: bool) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            if status is HTTPStatus.METHOD_NOT_ALLOWED:
+                self.send_header("Allow", "GET, HEAD")
+            self.end_headers()
+            if with_body:
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Probes come every few seconds: they are not logged."""
+
+    return Handler

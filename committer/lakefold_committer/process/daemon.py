@@ -1,0 +1,461 @@
+"""The committer process: one thread a partition, from the proven offset on, until it is told to stop.
+
+The only module here that knows where tables lie, which brokers there are and what the settings said; the
+parts are made in it and passed on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import structlog
+
+from lakefold_committer.claims.claim_check import CLAIM_BYTES, Claims
+from lakefold_committer.fold.grouping import Limits
+from lakefold_committer.loop.backoff import Backoff
+from lakefold_committer.loop.partition import PartitionCommitter
+from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.observability.tracing import UNTOLD
+from lakefold_committer.process.group_assignment import Sharing
+from lakefold_committer.process.ordinals import Turn
+from lakefold_committer.process.partition_thread import STARTING, Holding
+from lakefold_committer.process.store_check import Roots
+from lakefold_committer.process.topic_settings_watch import EVERY_SECONDS, PolicyWatch
+from lakefold_committer.recovery.outcome_index import OutcomesWitness
+from lakefold_committer.recovery.start_offset import prove
+from lakefold_committer.tables.branches import open_line, seems_there
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.members import Membership, session_seconds
+from lakefold_log.client.topics import Topics, describe, ensure_topics
+from lakefold_log.read.anchor import LogContent
+from lakefold_log.read.answered import answered_offsets
+from lakefold_log.read.reread import RepeatingReader, end_at_hole
+from lakefold_log.write.reporter import Reporter
+from lakefold_table.entry import Invalid, LogId
+from lakefold_table.errors import FencedError, GapError, LakefoldError, OutnumberedError, RetryError
+from lakefold_table.lance.format import LanceFormat
+from lakefold_table.marks.marks import place_text
+from lakefold_table.uri import is_under
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lakefold_committer.observability.metrics import Metrics
+    from lakefold_committer.observability.tracing import Tracing
+    from lakefold_committer.recovery.recovery_context import Proofs
+    from lakefold_committer.tables.table_writer import OwnedTable
+    from lakefold_log.client.topics import TopicDescription
+
+T = TypeVar("T")
+
+LOG = structlog.get_logger("lakefold.committer")
+JOIN_SECONDS = 0.2
+PATIENCE_SECONDS = 20.0
+"""How long what is in flight may take when the process is told to stop; then it leaves as it is."""
+PATIENT_SESSIONS = 1.5
+"""For so many sessions a fenced partition is left alone: by then the group has dropped who is silent."""
+REPORT_SECONDS = 10.0
+"""How long one report may take before it is tried again: well within the time that a stop is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a committer process is told. Bytes and seconds.
+
+    `partitions`: which it folds, None for all. `share`: those that the group's members share out instead.
+    `accept_new_log`: go on where a log is another one than the proven one, or lost entries.
+    `claim_bytes`: how much memory folding one claim may take.
+    `policies_every_s`: how often the topics' settings are proven.
+    `give_up_after_s`: how long work that has an end may stand still because brokers or stores don't answer.
+    `transaction_files`: write each version's transaction to a file of its own as well.
+    """
+
+    kafka: KafkaConfig
+    topics: Topics
+    roots: tuple[str, ...]
+    partitions: tuple[int, ...] | Turn | None = None
+    share: bool = False
+    group: str = "lakefold"
+    accept_new_log: bool = False
+    topic_partitions: int = 1
+    topic_replication: int = 1
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    group_max_entries: int = 4096
+    group_max_bytes: int = 4 * 1024 * 1024
+    group_max_wait_s: float = 0.005
+    table_bytes: int = 256 << 20
+    claim_bytes: int = CLAIM_BYTES
+    give_up_after_s: float = 60.0
+    policies_every_s: float = EVERY_SECONDS
+    transaction_files: bool = True
+
+    @property
+    def pace(self) -> Pace:
+        """How much is taken at once."""
+        limits = Limits(self.group_max_entries, self.group_max_bytes)
+        return Pace(limits, self.group_max_wait_s, self.table_bytes)
+
+
+def _accept_hole(gap: GapError) -> None:
+    LOG.warning("accepting a hole in the log", gap=str(gap))
+
+
+class Committer:
+    """The process's work. `run` returns when all has stopped; any thread may ask for the rest."""
+
+    def __init__(self, options: Options, metrics: Metrics, tracing: Tracing = UNTOLD) -> None:
+        self._options = options
+        self._tracing = tracing
+        self._metrics = metrics
+        self._stop = threading.Event()
+        self._holdings: list[Holding] = []
+        self._sharing: Sharing | None = None
+        self._roots: Roots | None = None
+        self._starting = "starting"
+        metrics.ready.set_function(lambda: 0 if self.trouble else 1)
+
+    @property
+    def trouble(self) -> str:
+        """Why the committer isn't folding just now; empty while every partition of its own is folded.
+
+        A root that can't be used is told too, though what lies below the others is folded.
+        """
+        return self._starting or self._trouble() or ("" if self._roots is None else self._roots.trouble)
+
+    @property
+    def role(self) -> str:
+        """What it does while there is no trouble: `ready`, or `standby` where others have every partition."""
+        held = self._sharing.partitions if self._sharing else self._holdings
+        return "ready" if held or self._starting else "standby"
+
+    def stop(self) -> None:
+        """Finishes the groups in flight and leaves. May be called from a signal handler."""
+        self._stop.set()
+
+    def run(self, *, until_caught_up: bool = False) -> None:
+        """Folds until stopped, or until every partition has reached the end it had at the start.
+
+        Looks at the roots' stores, once. Where one can't be used, that is raised if the work has an end, else
+        told until it can.
+
+        Raises the first error that ended a partition; where partitions are shared, one that is fenced ends
+        nothing else. With `until_caught_up` raises `RetryError` if brokers or stores don't answer for
+        `give_up_after_s`; without it they are waited for.
+        """
+        self._roots = roots = Roots(self._options.roots, self._options.storage_options)
+        if until_caught_up:
+            roots.look()
+        with roots.looked_after():
+            self._run(until_caught_up=until_caught_up)
+
+    def _run(self, *, until_caught_up: bool) -> None:
+        give_up = self._options.give_up_after_s if until_caught_up else None
+        described = self._persist(self._describe, self._stop, self._say, give_up)
+        if described is None:
+            return
+        admin, topic = described
+        work = partial(self._guarded, admin, topic, until_caught_up)
+        options = self._options
+        watch = PolicyWatch(admin, options.topics, self._stop.set, every_s=options.policies_every_s)
+        try:
+            with watch.watching():
+                if options.share:
+                    self._run_shared(topic, work)
+                else:
+                    self._run_fixed(self._numbers(topic), work, until_caught_up=until_caught_up)
+            if watch.failure is not None:
+                raise watch.failure
+        except LakefoldError as error:
+            self._say(str(error))
+            raise
+
+    def _numbers(self, topic: TopicDescription) -> Sequence[int]:
+        wanted = self._options.partitions
+        if wanted is None:
+            return range(topic.partitions)
+        if isinstance(wanted, Turn):
+            return wanted.of(topic.partitions)
+        for number in wanted:
+            topic.log_id(number)
+        return wanted
+
+    def _run_fixed(
+        self, numbers: Sequence[int], work: Callable[[Holding], None], *, until_caught_up: bool
+    ) -> None:
+        """Folds these; what ends one early ends the process: no partition may lie idle unseen."""
+        self._holdings = [Holding(number, work, self._stop) for number in numbers]
+        self._starting = ""
+        if not numbers and not until_caught_up:
+            LOG.info("no partition is this process's", turn=str(self._options.partitions))
+            self._stop.wait()
+        standstill = Standstill(self._options.give_up_after_s) if until_caught_up else None
+        while running := [one for one in self._holdings if not one.over]:
+            if self._error() is not None or (
+                standstill is not None and standstill.is_too_long(self._trouble())
+            ):
+                self._stop.set()
+            running[0].ended(JOIN_SECONDS)
+        if (error := self._error()) is not None:
+            raise error
+        if standstill is not None and standstill.error is not None:
+            raise standstill.error
+
+    def _error(self) -> BaseException | None:
+        return next((one.error for one in self._holdings if one.error is not None), None)
+
+    def _run_shared(self, topic: TopicDescription, work: Callable[[Holding], None]) -> None:
+        """Folds what the group gives, for as long as it gives it."""
+        options = self._options
+        self._sharing = sharing = Sharing(work, PATIENT_SESSIONS * session_seconds(options.kafka))
+        self._starting = "joining the others"
+        log, name = topic.log_id(0), options.topics.transactions
+        with Membership(options.kafka, options.group, name, log, sharing) as membership:
+            try:
+                while not self._stop.is_set():
+                    membership.step(JOIN_SECONDS)
+                    sharing.step()
+                    self._starting = _standing_trouble(membership)
+                    self._metrics.group_member.set(membership.joined)
+                    self._metrics.rebalances.inc(sharing.changes())
+            finally:
+                sharing.end(PATIENCE_SECONDS)
+                self._metrics.group_member.set(0)
+
+    def _trouble(self) -> str:
+        if self._sharing is not None:
+            return self._sharing.trouble
+        return next((one.trouble for one in self._holdings if one.trouble), "")
+
+    def _say(self, trouble: str) -> None:
+        self._starting = trouble
+
+    def _describe(self) -> tuple[Admin, TopicDescription]:
+        options = self._options
+        admin = Admin(options.kafka)
+        topic = ensure_topics(
+            admin, options.topics, partitions=options.topic_partitions, replication=options.topic_replication
+        )
+        return admin, topic
+
+    def _guarded(
+        self,
+        admin: Admin,
+        topic: TopicDescription,
+        until_caught_up: bool,  # noqa: FBT001 - a thread's argument
+        holding: Holding,
+    ) -> None:
+        """Folds one partition; counts and tells what ends it."""
+        try:
+            self._fold(admin, topic, holding, until_caught_up=until_caught_up)
+        except LakefoldError as error:
+            event = "stopped"
+            if isinstance(error, FencedError):
+                event = "fenced"
+                # What the group took away is no surprise.
+                self._metrics.fenced.inc(0 if holding.lost.is_set() else 1)
+            elif isinstance(error, GapError):
+                event = "gap"
+                self._metrics.gap.labels(str(holding.partition)).set(1)
+            if event != "fenced" or not self._options.share:
+                # Where partitions are shared, who shares them says what comes of it.
+                LOG.warning(event, partition=holding.partition, error=str(error))
+            raise
+
+    def _fold(
+        self, admin: Admin, topic: TopicDescription, holding: Holding, *, until_caught_up: bool
+    ) -> None:
+        """One partition, from the takeover to its end."""
+        # Not the description's own: a topic may have got more partitions since.
+        log = LogId(topic.cluster_id, topic.topic_id, holding.partition)
+        retry = partial(self._persist, stop=holding.stop, say=lambda text: holding.tell(lambda: text))
+        above = 0
+        while (reporter := retry(partial(self._reporter, admin, log, holding, above))) is not None:
+            with reporter:
+                try:
+                    self._fold_on(admin, log, holding, reporter, until_caught_up=until_caught_up)
+                except OutnumberedError as error:
+                    # The brokers took its report after that: they were set back, and this number with them.
+                    above = error.generation
+                    LOG.warning("numbered anew", partition=log.partition, above=above, error=str(error))
+                    continue
+            return
+
+    def _fold_on(
+        self, admin: Admin, log: LogId, holding: Holding, reporter: Reporter, *, until_caught_up: bool
+    ) -> None:
+        """One partition, from what is proven to its end."""
+        options, partition = self._options, log.partition
+        retry = partial(self._persist, stop=holding.stop, say=lambda text: holding.tell(lambda: text))
+        begun = retry(partial(self._begin, admin, log, reporter))
+        if begun is None:
+            return
+        reader, proofs, answered, content = begun
+        with reader, content:
+            end = retry(reader.end_offset) if until_caught_up else None
+            committer = PartitionCommitter(
+                reader,
+                reporter,
+                self._tables(proofs),
+                options.pace,
+                self._metrics,
+                answered=answered,
+                read_back_from=proofs.read_back_from,
+                anchor=proofs.anchor,
+                traces=self._tracing.partition(log, options.topics.transactions),
+            )
+            holding.tell(lambda: committer.trouble)
+            self._metrics.watch(partition, committer.standing, lambda: reader.known_end)
+            LOG.info(
+                "folding", partition=partition, topic=options.topics.transactions, offset=reader.position
+            )
+            try:
+                committer.run(holding.stop, end)
+            finally:
+                self._metrics.forget(partition)
+
+    def _reporter(self, admin: Admin, log: LogId, holding: Holding, above: int) -> Reporter:
+        options = self._options
+        outcomes = describe(admin, options.topics.outcomes)
+        if outcomes.partitions <= log.partition:
+            message = (
+                f"it has {outcomes.partitions} partitions, the outcomes of {log.partition} have no place"
+            )
+            hint = f"kafka-topics.sh --alter --topic {outcomes.name} --partitions {log.partition + 1} or more"
+            raise RetryError(message, where=outcomes.name, hint=hint)
+        held = _holds(holding)
+        return Reporter(
+            options.kafka,
+            options.group,
+            log,
+            options.topics,
+            timeout_s=REPORT_SECONDS,
+            held=held,
+            above=above,
+            passed_over=partial(self._metrics.passed_over, log.partition),
+        )
+
+    def _begin(
+        self, admin: Admin, log: LogId, reporter: Reporter
+    ) -> tuple[RepeatingReader, Proofs, Sequence[int], LogContent]:
+        """A reader at the offset that is proven, what proves tables from there on, what is answered there.
+
+        And what is asked for single entries of the log.
+        """
+        options = self._options
+        content = LogContent(options.kafka, options.topics.transactions, log)
+        try:
+            return *self._proven(admin, log, reporter, content), content
+        except BaseException:
+            content.close()
+            raise
+
+    def _proven(
+        self, admin: Admin, log: LogId, reporter: Reporter, content: LogContent
+    ) -> tuple[RepeatingReader, Proofs, Sequence[int]]:
+        options = self._options
+        topic, accept = options.topics.transactions, options.accept_new_log
+        proofs = prove(admin, options.group, topic, log, content, accept_new_log=accept)
+        witness = OutcomesWitness(options.kafka, admin, options.topics, log.partition, reporter.trust)
+        known = replace(proofs, witness=witness, owner=reporter.owner)
+        proofs = replace(known, outcomes_offset=lambda: reporter.outcomes_offset)
+        start = proofs.answered
+        answered: Sequence[int] = ()
+        if proofs.read_back_from is not None:
+            begin = proofs.read_back_from
+            answered = answered_offsets(options.kafka, options.topics, log, start, begin, reporter.trust)
+        on_hole = _accept_hole if accept else end_at_hole
+        reader = RepeatingReader(options.kafka, topic, log, start, on_hole=on_hole)
+        return reader, proofs, answered
+
+    def _tables(self, proofs: Proofs) -> Tables:
+        claims = Claims(self._options.storage_options, most_bytes=self._options.claim_bytes)
+        return Tables(LanceFormat(), self._refusal, partial(self._open, proofs), claims, seems_there)
+
+    def _refusal(self, uri: str) -> Invalid | None:
+        if is_under(uri, self._options.roots):
+            return None
+        return Invalid(
+            f"table {uri} does not lie under the roots that this committer folds",
+            "send it to another committer, or start this one with a --root that covers it",
+        )
+
+    def _open(self, proofs: Proofs, uri: str, branch: str) -> OwnedTable:
+        options = self._options
+        table = open_line(
+            uri,
+            branch,
+            options.storage_options,
+            options.roots,
+            proofs,
+            transaction_files=options.transaction_files,
+        )
+        LOG.info(
+            "opened",
+            table=uri,
+            branch=branch or None,
+            version=table.table.version,
+            table_id=table.table.marks.table_id,
+        )
+        if table.table.move is not None:
+            move = table.table.move
+            before, after = place_text(move.before), place_text(move.after)
+            LOG.warning("accepted", table=uri, why=move.why, before=before, after=after)
+        return table
+
+    def _persist(
+        self,
+        attempt: Callable[[], T],
+        stop: threading.Event,
+        say: Callable[[str], None],
+        give_up_after_s: float | None = None,
+    ) -> T | None:
+        """Makes the attempt again while the brokers are not reachable; None if told to stop meanwhile.
+
+        Raises the attempt's `RetryError` once `give_up_after_s` seconds have gone by (None: never).
+        """
+        backoff, began = Backoff(), time.monotonic()
+        while not stop.is_set():
+            try:
+                return attempt()
+            except RetryError as error:
+                if give_up_after_s is not None and time.monotonic() - began > give_up_after_s:
+                    raise
+                say(str(error))
+                LOG.warning("not reachable, trying again", error=str(error), pause_s=backoff.next_pause)
+                stop.wait(backoff.pause())
+        return None
+
+
+class Standstill:
+    """How long a committer has not been folding because something doesn't answer."""
+
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
+        self._since: float | None = None
+        self.error: RetryError | None = None
+
+    def is_too_long(self, trouble: str) -> bool:
+        """Whether there has been trouble of any kind for longer than is allowed; `error` says which."""
+        if not trouble or trouble == STARTING:
+            self._since = None
+            return False
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since > self._longest_s and self.error is None:
+            hint = "try again later; without --until-caught-up the committer waits"
+            self.error = RetryError(f"nothing was folded for {self._longest_s:g} s: {trouble}", hint=hint)
+        return self.error is not None
+
+
+def _holds(holding: Holding) -> Callable[[], bool]:
+    return lambda: not holding.lost.is_set()
+
+
+def _standing_trouble(membership: Membership) -> str:
+    if not membership.connected:
+        return "the broker is not reachable"
+    return "" if membership.joined else "joining the others"

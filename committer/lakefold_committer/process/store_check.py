@@ -1,0 +1,142 @@
+"""Looks at the stores that the roots name when a committer starts, so that a typo is seen at once.
+
+A root that can't be used never ends a committer that goes on for ever: it may be a bucket that is still to
+be made, or a store that is away for a minute, and the tables below the other roots are folded meanwhile. A
+root that was found well is not looked at again; what happens to its tables then is told by parking them.
+Settings of which no store can be made are another thing: no waiting mends them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from lakefold_committer.loop.backoff import Backoff
+from lakefold_table.errors import InvalidError, LakefoldError
+from lakefold_table.storage import open_storage
+from lakefold_table.storage.base import ChecksConditions
+from lakefold_table.storage.os_errors import failure
+from lakefold_table.uri import FILE, local_path, place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from lakefold_table.storage.base import Storage
+
+LOG: Final = structlog.get_logger("lakefold.committer")
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 30.0
+_EXTERNAL: Final = "s3+ddb"
+_EFFECTIVE: Final = os.access in os.supports_effective_ids
+
+
+class _Look(Protocol):
+    def __call__(self) -> None:
+        """Raises the `LakefoldError` that says why tables can't lie there."""
+
+
+class Roots:
+    """The roots of one process. `trouble` may be asked by any thread.
+
+    Raises `InvalidError` where no store can be made of a root and the options.
+    """
+
+    def __init__(self, roots: Iterable[str], storage_options: Mapping[str, str] | None = None) -> None:
+        self._looks = {root: _look_of(root, storage_options) for root in roots}
+        self._pending = dict.fromkeys(self._looks, "it is being looked at")
+
+    @property
+    def trouble(self) -> str:
+        """Which root can't be used, and why; empty where all were found well."""
+        return next((f"root {root}: {why}" for root, why in list(self._pending.items())), "")
+
+    def look(self) -> None:
+        """Looks at each, once. Raises for the first one that can't be used."""
+        for root, look in self._looks.items():
+            look()
+            del self._pending[root]
+
+    @contextmanager
+    def looked_after(self) -> Iterator[None]:
+        """Meanwhile, those that weren't found well yet are looked at again and again, side by side."""
+        over = threading.Event()
+        for root in list(self._pending):
+            # No store may keep the process alive.
+            threading.Thread(target=self._keep_looking, args=(root, over), name="root", daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
+
+    def _keep_looking(self, root: str, over: threading.Event) -> None:
+        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        failed = False
+        while not over.is_set():
+            try:
+                self._looks[root]()
+            except LakefoldError as error:
+                failed = True
+                self._pending[root] = str(error)
+                LOG.warning("root", root=root, error=str(error), pause_s=backoff.next_pause)
+                over.wait(backoff.pause())
+            else:
+                del self._pending[root]
+                if failed:
+                    LOG.info("root", root=root, error=None)
+                return
+
+
+def _look_of(root: str, storage_options: Mapping[str, str] | None) -> _Look:
+    found = place(root)
+    if found.scheme == FILE:
+        return _Folder(local_path(root))
+    if found.scheme == _EXTERNAL:
+        # Which manifest store it is, each table says for itself.
+        bucket = f"s3://{found.authority}/{root.partition('?')[0].partition('://')[2].partition('/')[2]}"
+        return _Bucket(open_storage(bucket, storage_options), commits_there=False)
+    return _Bucket(open_storage(root, storage_options))
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A root on a local disk. One that isn't there is made with its first table."""
+
+    path: str
+
+    def __call__(self) -> None:
+        try:
+            folders = self._folders()
+        except OSError as error:
+            raise failure(error, self.path) from error
+        if not any(os.access(one, os.W_OK, effective_ids=_EFFECTIVE) for one in folders):
+            message = "this process may write neither here nor in a folder below"
+            hint = "give this user write permission there; is it mounted read-only?"
+            raise InvalidError(message, where=self.path, hint=hint)
+
+    def _folders(self) -> list[str]:
+        """Where tables or their folders may be made."""
+        try:
+            with os.scandir(self.path) as found:
+                return [self.path, *(one.path for one in found if one.is_dir())]
+        except FileNotFoundError:
+            LOG.warning("root", root=self.path, error="it isn't there yet: its first table makes it")
+        return [next(str(above) for above in Path(self.path).parents if os.path.lexists(above))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """A root in a bucket. `commits_there`: whether its puts are what makes a version."""
+
+    storage: Storage
+    commits_there: bool = True
+
+    def __call__(self) -> None:
+        self.storage.anything_at_root()
+        if self.commits_there and isinstance(self.storage, ChecksConditions):
+            self.storage.check_conditions()

@@ -1,0 +1,94 @@
+"""Versions as they are stored: whole, what they did, and what a committer wrote into its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_table.errors import DamagedError, PlaceError, RetryError
+from lakefold_table.lance.manifests.codec import head_transaction
+from lakefold_table.marks.marks import PREFIX, Marks, decode_marks
+from lakefold_table.marks.record import PARENT, is_own
+from lakefold_table.versions.heads import read_head
+from lakefold_table.versions.succession import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakefold_table.format import AnyFormat, Deed, State
+    from lakefold_table.versions.versions import Versions
+
+
+def read_state(table_format: AnyFormat, versions: Versions, version: int) -> State:
+    """One version, whole."""
+    path, data, uri = versions.path(version), versions.read(version), versions.storage.uri
+    state: State = table_format.decode(path, data, uri)
+    if state.told_in:
+        state = table_format.decode(path, data, uri, _content(versions, state.told_in))
+    return state
+
+
+def read_deed(table_format: AnyFormat, versions: Versions, version: int) -> Deed:
+    """What one version did."""
+    path, data, uri = versions.path(version), versions.read(version), versions.storage.uri
+    deed = table_format.deed(path, data, uri)
+    if deed.told_in:
+        deed = table_format.deed(path, data, uri, _content(versions, deed.told_in))
+    return deed
+
+
+def _content(versions: Versions, path: str) -> bytes | None:
+    """A file beside the versions; None where it is gone, or the store takes no such path."""
+    try:
+        return versions.storage.get(path)
+    except (FileNotFoundError, PlaceError):
+        return None
+
+
+def read_newest(table_format: AnyFormat, versions: Versions, version: int) -> State:
+    """The newest version, which others are built on and told of: no power cut may take it away any more.
+
+    Raises `RetryError` where it is removed while it is read: then it isn't the newest any more.
+    """
+    state = read_state(table_format, versions, version)
+    try:
+        versions.storage.make_durable([versions.path(version)])
+    except FileNotFoundError as error:
+        message = f"version {version} was removed while it was read"
+        raise RetryError(message, where=versions.storage.uri, hint="read the newest again") from error
+    return state
+
+
+def own_properties(versions: Versions, version: int) -> Mapping[str, str] | None:
+    """The properties of a version a committer made, from the head of its file; None for a foreign one."""
+    try:
+        start, _ = read_head(versions.storage, versions.path(version))
+    except FileNotFoundError as error:
+        raise versions.missing(version) from error
+    transaction = head_transaction(start)
+    if transaction is None or not is_own(transaction.transaction_properties, version):
+        return None
+    return transaction.transaction_properties
+
+
+def link_of(state: State) -> Link:
+    """What a version tells of itself and of the one that it was made from."""
+    made_here = is_own(state.properties, state.version)
+    return Link(
+        uuid=state.uuid,
+        parent=state.properties.get(PARENT, "") if made_here else "",
+        marks={key: value for key, value in state.metadata.items() if key.startswith(PREFIX)},
+        is_own=made_here,
+        keeps_marks=state.keeps_metadata,
+    )
+
+
+def own_marks(state: State, uri: str) -> Marks:
+    """The marks of a version that a committer made. Raises `DamagedError` where they are not there."""
+    marks = decode_marks(state.metadata, uri)
+    if marks is None or marks.version != state.version:
+        raise DamagedError(
+            f"version {state.version} was made by a committer, but has no marks of its own",
+            where=uri,
+            hint="its file was changed: restore it",
+        )
+    return marks

@@ -1,0 +1,104 @@
+"""Folding a file of envelopes into one table, without Kafka: the same fold, in the order of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from lakefold_committer.claims.claim_check import Claims
+from lakefold_committer.fold.fold import outcome_of
+from lakefold_committer.fold.grouping import first_group
+from lakefold_committer.tables.branches import line_of
+from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_log.codec.envelope import UnknownKind
+from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
+from lakefold_table.errors import InvalidError, StopError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lakefold_committer.fold.grouping import Limits
+    from lakefold_log.codec.envelope import Decoded
+    from lakefold_table.format import AnyFormat
+
+Lines = Callable[[str], OwnedTable]
+
+
+def fold_file(
+    lines: Lines,
+    uri: str,
+    table_format: AnyFormat,
+    log: Iterable[Decoded],
+    limits: Limits,
+    *,
+    dry_run: bool,
+    claims: Claims | None = None,
+) -> Iterator[Outcome]:
+    """Folds a file log into the table at `uri` and yields an outcome for each position in order.
+
+    `lines` opens one line of the table by its branch's name, empty for the main line. `claims` brings what
+    large entries stand for; their files stay where they are, as the file log does.
+
+    Refusals are recorded in the table too, so that folding the file again gives them again. `dry_run` writes
+    nothing and yields the same outcomes. Raises `InvalidError` for a table that a Kafka log is bound to
+    (except for a dry run), `StopError` before anything is folded where a proposal is of an unknown kind.
+    """
+    opened = {"": _unbound(lines(""), dry_run=dry_run)}
+    refused, entries = _sorted_out(log, uri)
+    claims = claims or Claims()
+    done = 0
+    while done < len(entries):
+        branch = entries[done].envelope.branch
+        if branch not in opened:
+            opened[branch] = _unbound(lines(branch), dry_run=dry_run)
+        line = opened[branch]
+        # Neighbours on different lines share no version; only one claimed envelope is held in memory.
+        waiting = entries[done : done + limits.max_entries]
+        run = list(takewhile(partial(_is_on, branch), waiting))
+        group = claims.bring(first_group(run, table_format, limits, line.table.state))
+        step = line.preview(group) if dry_run else line.fold(group)
+        done += len(step.outcomes)
+        last = step.outcomes[-1].position.offset
+        before = [outcome for outcome in refused if outcome.position.offset < last]
+        refused = refused[len(before) :]
+        yield from sorted([*before, *step.outcomes], key=lambda outcome: outcome.position.offset)
+    yield from refused
+
+
+def _is_on(branch: str, entry: Entry) -> bool:
+    return entry.envelope.branch == branch
+
+
+def _unbound(table: OwnedTable, *, dry_run: bool) -> OwnedTable:
+    """The line, where no log of Kafka's is bound to it; a dry run may look at any. Raises `InvalidError`."""
+    bound = table.table.marks.position
+    if bound is not None and not dry_run:
+        raise InvalidError(
+            f"the table is bound to the log {bound}: a file can't be folded into it",
+            where=table.table.uri,
+            hint="send the proposals to that log, or use --dry-run to see what would become of them",
+        )
+    return table
+
+
+def _sorted_out(log: Iterable[Decoded], uri: str) -> tuple[list[Outcome], list[Entry]]:
+    """What can be refused without the table, and the entries for it."""
+    refused: list[Outcome] = []
+    entries: list[Entry] = []
+    for read in log:
+        if isinstance(read, UnknownKind):
+            raise StopError(read.message, where=str(read.position), hint=read.hint)
+        if isinstance(read, Undecodable):
+            refused.append(Outcome(read.position, read.table, Invalid(read.message, read.hint)))
+        elif read.envelope.table != uri:
+            other = Invalid(
+                f"the envelope is for {read.envelope.table}, not for {uri}", "fold each table's file alone"
+            )
+            refused.append(outcome_of(read, other))
+        elif isinstance(line := line_of(uri, read.envelope.branch), Invalid):
+            refused.append(outcome_of(read, line))
+        else:
+            entries.append(read)
+    return refused, entries

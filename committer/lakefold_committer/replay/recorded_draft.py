@@ -1,0 +1,192 @@
+"""A draft that knows what was answered before: for folding again what was folded long ago.
+
+The fold looks at the sizes of new files, and no version records what it saw. An entry that is in the table
+passed, so its files are not looked at: they may have been cleaned up since. What it left out and the version
+took from the store (sizes, the files and the kind of an index) is taken from the version. For one that was
+refused it is tried what gives the same refusal: the file not there, as it is now, or not looked at; and, of
+the bases that it brings, one that the refusal names outside of the roots, which no version records either.
+Where nothing does, the refusal is taken from the record and told in `untold`, or, where no file can have been
+the cause, in `unlike`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from lakefold_committer.fold.fold import cut
+from lakefold_protos.lance.table_pb2 import IndexSection
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
+from lakefold_table.format import Accepted, Observed
+from lakefold_table.lance.draft import LanceDraft
+from lakefold_table.lance.format import LanceFormat
+from lakefold_table.lance.manifests.packed import unpacked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from lakefold_protos.lance.table_pb2 import IndexMetadata
+    from lakefold_table.entry import Entry, Position, Result
+    from lakefold_table.lance.state import LanceState
+
+
+class Recalling(LanceFormat):
+    """Lance's rules for one group whose `answers`, by offset, are known.
+
+    `found` gives the sizes of files as they are now, `stored` the version as it is stored, None if it can't
+    be decoded. Offsets `given` are not judged again. After the fold `untold` and `unlike` hold the offsets
+    whose refusal the fold doesn't give: where the cause can't be told any more, and where it is a difference;
+    `accepted` those among them that it took in. Then fold once more with these given.
+    """
+
+    def __init__(
+        self,
+        answers: Mapping[int, Result],
+        found: Callable[[Collection[str]], Mapping[str, int | None]],
+        given: Collection[int] = (),
+        *,
+        stored: Callable[[], LanceState | None],
+        transaction_files: bool = True,
+    ) -> None:
+        super().__init__(transaction_files=transaction_files)
+        self.answers = answers
+        self.found = found
+        self._stored = stored
+        self.given = given
+        self.untold: set[int] = set()
+        self.unlike: set[int] = set()
+        self.accepted: set[int] = set()
+
+    @cached_property
+    def sizes_in_version(self) -> Mapping[str, int]:
+        """The sizes of data files as the version says them, by path."""
+        state = self._stored()
+        return {} if state is None else state.file_sizes()
+
+    @cached_property
+    def indices_in_version(self) -> Mapping[bytes, IndexMetadata]:
+        """The indices as the version has them, by uuid."""
+        state = self._stored()
+        indices = () if state is None else IndexSection.FromString(state.index_section).indices
+        return {one.uuid.uuid: one for one in indices}
+
+    def draft(
+        self, state: LanceState | None, observed: Observed, entries: Sequence[Entry] = ()
+    ) -> LanceDraft:
+        """Begins the version after `state`."""
+        del entries
+        sizes: dict[str, int | None] = {}
+        outside: set[str] = set()
+        listed: dict[Position, array[int]] = {}
+        seen = Observed(sizes, observed.contents, observed.schemas, observed.states, listed, outside)
+        return _Draft(self, state, seen, _Seen(sizes, listed, outside))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Parts of what a draft observed; they change from entry to entry."""
+
+    sizes: dict[str, int | None]
+    listed: dict[Position, array[int]]
+    outside: set[str]
+
+
+class _Draft(LanceDraft):
+    """`seen`: what `observed` holds."""
+
+    def __init__(
+        self,
+        recalling: Recalling,
+        state: LanceState | None,
+        observed: Observed,
+        seen: _Seen,
+    ) -> None:
+        super().__init__(state, observed, transaction_file=recalling.transaction_files)
+        self._recalling, self._before, self._seen = recalling, state, seen
+
+    def _may_join(self, entry: Entry) -> bool:
+        """What is recorded as one version was folded as one."""
+        del entry
+        return True
+
+    def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
+        """As the fold judges it, on what it saw then as far as that can be told."""
+        offset = entry.position.offset
+        answer = self._recalling.answers.get(offset)
+        # Releases before this rule folded files that fragments had.
+        self._table.keeps_files_apart = not isinstance(answer, Committed)
+        if answer is None or isinstance(answer, Committed | Duplicate):
+            self._see(self._stored_sizes(entry))
+            return super().add(self._with_stored_indices(entry))
+        if offset in self._recalling.given:
+            return answer
+        return self._refused(unpacked(entry), answer)
+
+    def _refused(self, entry: Entry, answer: Rejected | Invalid) -> Accepted | Rejected | Invalid | None:
+        needs = self._recalling.needs(self._before, [entry])
+        ways: list[Mapping[str, int | None]] = [{}]
+        if needs.sizes:
+            ways = [dict.fromkeys(needs.sizes), self._recalling.found(needs.sizes), {}]
+        named = [one for one in needs.bases if isinstance(answer, Invalid) and one in answer.message]
+        verdict: Accepted | Rejected | Invalid | None = answer
+        for sizes, outside in [*(({}, [one]) for one in named), *((sizes, ()) for sizes in ways)]:
+            self._see(sizes, outside)
+            verdict = super().add(entry)
+            if _shortened(verdict) == answer:
+                return verdict
+            if isinstance(verdict, Accepted):
+                self._recalling.accepted.add(entry.position.offset)
+                break
+        names_a_file = isinstance(answer, Invalid) and any(
+            path in answer.message or path.rpartition("/")[2] in answer.message for path in needs.sizes
+        )
+        elsewhere = bool(needs.contents or needs.states or needs.bases) and isinstance(answer, Invalid)
+        where = self._recalling.untold if names_a_file or elsewhere else self._recalling.unlike
+        where.add(entry.position.offset)
+        return verdict
+
+    def _stored_sizes(self, entry: Entry) -> Mapping[str, int | None]:
+        """The sizes that an entry of the version left out, as the version says them if it does."""
+        if entry.plain is not None and entry.plain.size:
+            return {}
+        packed = entry.packed
+        if packed is not None and 0 in packed.sizes:
+            stored, paths = self._recalling.sizes_in_version, chain.from_iterable(packed.paths())
+            sizes = [said or stored.get(path, 0) for said, path in zip(packed.sizes, paths, strict=True)]
+            self._seen.listed[entry.position] = array("q", sizes)
+        unsaid = self._recalling.needs(self._before, [entry]).unsaid
+        if not unsaid:
+            return {}
+        stored = self._recalling.sizes_in_version
+        return {path: size for path in unsaid if (size := stored.get(path))}
+
+    def _with_stored_indices(self, entry: Entry) -> Entry:
+        """The entry whose new indices say what they left out and the version says of them."""
+        if not entry.envelope.lance.HasField("create_index"):
+            return entry
+        envelope = type(entry.envelope)()
+        envelope.CopyFrom(entry.envelope)
+        for index in envelope.lance.create_index.new_indices:
+            stored = self._recalling.indices_in_version.get(index.uuid.uuid)
+            if stored is None:
+                continue
+            if not index.files:
+                index.files.extend(stored.files)
+            if not index.index_details.value and stored.HasField("index_details"):
+                index.index_details.CopyFrom(stored.index_details)
+        return replace(entry, envelope=envelope)
+
+    def _see(self, sizes: Mapping[str, int | None], outside: Collection[str] = ()) -> None:
+        """What the store held, for the next entry."""
+        self._seen.sizes.clear()
+        self._seen.sizes.update(sizes)
+        self._seen.outside.clear()
+        self._seen.outside.update(outside)
+
+
+def _shortened(verdict: Accepted | Rejected | Invalid | None) -> Accepted | Rejected | Invalid | None:
+    """As the outcome tells it."""
+    return Invalid(cut(verdict.message), cut(verdict.hint)) if isinstance(verdict, Invalid) else verdict

@@ -1,0 +1,351 @@
+"""Folds the log again and compares with what is stored, byte for byte: the proof that the fold is a function.
+
+For each version that a committer made, its own record names the entries, the version they were folded on and
+the owner's epoch. They are folded once more on the version before, in memory, and must give the same files.
+Nothing is written.
+
+What isn't compared is said: versions of other clients, versions made under other rules, what is gone (a
+version, entries of the log, files that decided), and refusals that rest on what a store held at that time. A
+refusal that was reported before the next version came is in no version, so nothing here tells of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from lakefold_committer.claims.claim_check import Claims
+from lakefold_committer.fold.fold import Folded, Table, Terms, fold
+from lakefold_committer.fold.grouping import first_group
+from lakefold_committer.recovery.recover_marks import provable
+from lakefold_committer.recovery.stored_versions import own_marks, own_properties, read_deed, read_state
+from lakefold_committer.replay.differences import Difference, differences
+from lakefold_committer.replay.log_reader import EntriesGoneError, proven, redeemed
+from lakefold_committer.replay.recorded_draft import Recalling
+from lakefold_committer.replay.version_replay import Case, Replayed, Verdict, gone_of, group_of, judged
+from lakefold_committer.tables.branches import line_of
+from lakefold_committer.tables.prefetcher import Bringer, Look
+from lakefold_committer.tables.requirements import informed, observe
+from lakefold_table.errors import (
+    DamagedError,
+    InvalidError,
+    NotATableError,
+    RetryError,
+    StopError,
+    VersionExpiredError,
+)
+from lakefold_table.lance.format import LanceFormat
+from lakefold_table.marks.marks import OLDEST_RULES, RULES, decode_marks
+from lakefold_table.marks.record import decode_record
+from lakefold_table.marks.rollbacks import after_foreign
+from lakefold_table.roots import below
+from lakefold_table.uri import place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakefold_committer.replay.log_reader import Entries
+    from lakefold_table.entry import Entry
+    from lakefold_table.format import AnyFormat, Observed, Publication, State
+    from lakefold_table.lance.state import LanceState
+    from lakefold_table.versions.versions import Versions
+
+NOTE = "offset {}: refused for what the store held then, taken from the record"
+CLAIM_NOTE = "offset {}: a claim refused for its file or the memory it takes, taken from the record"
+UNREADABLE = (VersionExpiredError, NotATableError, DamagedError, InvalidError, StopError)
+
+
+def replay(
+    versions: Versions,
+    entries: Entries,
+    uri: str,
+    first: int | None = None,
+    last: int | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> Iterator[Replayed]:
+    """Each version from `first` (None: the oldest left) to `last` (None: the newest), ascending.
+
+    `uri`: the root of this line of the table; `storage_options`: how claims and other tables are reached.
+    Raises `NotATableError` where there is no table, `InvalidError` where the range is empty, at once;
+    `RetryError` where the store or the log can't be reached.
+    """
+    numbers = versions.numbers()
+    if not numbers:
+        raise NotATableError("there is no table here", where=uri, hint="name the table's root")
+    begin = numbers[0] if first is None else first
+    end = numbers[-1] if last is None else last
+    chosen = [number for number in numbers if begin <= number <= end]
+    if not chosen:
+        hint = f"the versions that are left lie between {numbers[0]} and {numbers[-1]}"
+        raise InvalidError(f"no version lies between {begin} and {end}", where=uri, hint=hint)
+    return _Replay(versions, entries, uri, storage_options).run(chosen, None if first is None else begin)
+
+
+class _Replay:
+    """On its way over the versions. `_bases`: what the version read last may have been, likeliest first.
+
+    There are two where it differs: as it is stored, and as it was folded. The next one was built on one of
+    them, and the blame must not go on to it.
+    """
+
+    def __init__(
+        self, versions: Versions, entries: Entries, uri: str, options: Mapping[str, str] | None
+    ) -> None:
+        self._versions, self._entries, self._uri = versions, entries, uri
+        self._format: AnyFormat = LanceFormat()
+        self._bringer = Bringer(self._format, versions, look=Look.NONE, options=options)
+        self._sizes = Bringer(self._format, versions).sizes
+        # Whether a claim was refused for its memory stands in the record: no limit of now decides it.
+        self._claims = Claims(options, most_bytes=None)
+        self._bases: tuple[Table, ...] = ()
+
+    def run(self, numbers: Sequence[int], wanted: int | None) -> Iterator[Replayed]:
+        """What came of each; `wanted`: the first version that was asked for, None for any."""
+        expected = wanted if wanted is not None else 1 if not self._begins(numbers[0]) else numbers[0]
+        for number in numbers:
+            if number > expected:
+                self._bases = ()
+                yield Replayed(expected, Verdict.GONE, last=number - 1)
+            yield self._one(number)
+            expected = number + 1
+
+    def _begins(self, version: int) -> bool:
+        """Whether nothing was before this version, whatever its number: a clone keeps its source's."""
+        try:
+            return version == 1 or read_deed(self._format, self._versions, version).begins_clone
+        except UNREADABLE:
+            return False
+
+    def _one(self, version: int) -> Replayed:
+        try:
+            properties = own_properties(self._versions, version)
+            if properties is None:
+                return self._foreign(version)
+            stored = self._versions.read(version)
+            record = decode_record(properties, self._uri)
+        except VersionExpiredError:
+            self._bases = ()
+            return Replayed(version, Verdict.GONE, last=version)
+        except DamagedError as error:
+            self._bases = ()
+            found = Difference("file", f"can't be read: {error.message}", "not known")
+            return Replayed(version, Verdict.DIFFERENT, differences=(found,))
+        except InvalidError as error:
+            self._bases = ()
+            return Replayed(version, Verdict.NOT_COMPARED, notes=(str(error),))
+        if record is None:
+            raise DamagedError(f"version {version} has lost its record", where=self._uri)
+        return self._own(Case.of(version, stored, record, properties))
+
+    def _foreign(self, version: int) -> Replayed:
+        """A version of another client: taken as it is."""
+        state = read_state(self._format, self._versions, version)
+        deed = read_deed(self._format, self._versions, version)
+        before = self._bases[0] if self._bases else None
+        if before is None or before.state is None or state.is_clone or not before.marks.version:
+            self._bases = self._opened(state)
+        else:
+            after = self._format.following(before.state, state)
+            self._bases = (replace(before, state=after, marks=after_foreign(before.marks, state)),)
+        marks = decode_marks(state.metadata, self._uri)
+        if marks is not None and marks.version == version and not state.is_clone:
+            lost = Difference("record", "absent", f"there: the marks were made for version {version}")
+            return Replayed(version, Verdict.DIFFERENT, operation=deed.operation, differences=(lost,))
+        return Replayed(version, Verdict.FOREIGN, operation=deed.operation)
+
+    def _own(self, case: Case) -> Replayed:
+        """A version that a committer made: folded again where that can be done."""
+        if case.move is not None and case.move.why.by_verb:
+            self._go_on(case.version)
+            return case.told(Verdict.MOVED, f"{case.move.why}: {case.move}")
+        if not OLDEST_RULES <= case.record.rules <= RULES:
+            self._go_on(case.version)
+            return case.told(Verdict.OTHER_RULES, f"made under rules {case.record.rules}, these are {RULES}")
+        bases = self._bases_of(case)
+        if not bases:
+            self._go_on(case.version)
+            return case.told(
+                Verdict.NOT_COMPARED, f"version {case.version - 1}, which it was built on, is gone"
+            )
+        try:
+            entries, taken = self._read(case)
+        except EntriesGoneError as error:
+            self._go_on(case.version)
+            return case.told(Verdict.NOT_COMPARED, f"its entries are gone: {error}")
+        strays = [one for one in entries.values() if not self._is_of_this_line(one)]
+        if strays:
+            self._go_on(case.version)
+            found = [
+                Difference(f"entry {one.position}", f"for {self._uri}", f"for {_line_text(one)}")
+                for one in strays
+            ]
+            return case.told(Verdict.DIFFERENT, found=found)
+        told, table = self._folded(case, bases[0], entries)
+        for base in (*bases[1:], None):
+            if told.verdict is not Verdict.SAME:
+                told, table = self._folded(case, base or self._knowing_more(case, bases[0]), entries)
+        told = replace(told, notes=(*told.notes, *(CLAIM_NOTE.format(offset) for offset in sorted(taken))))
+        if told.verdict is Verdict.SAME and table is not None:
+            self._bases = (table,)
+        else:
+            self._go_on(case.version)
+            self._bases += () if table is None else (table,)
+        return told
+
+    def _knowing_more(self, case: Case, base: Table) -> Table:
+        """The base knowing what all versions did that the committer knew of.
+
+        It may have looked further back than these entries need, for others that went into a later version.
+        """
+        since = case.operations_since
+        return base if since is None else informed(self._format, self._versions, base, since)
+
+    def _is_of_this_line(self, entry: Entry) -> bool:
+        return line_of(entry.envelope.table, entry.envelope.branch) == place(self._uri)
+
+    def _read(self, case: Case) -> tuple[Mapping[int, Entry], frozenset[int]]:
+        """The entries that the version answers; the one that it names where it answers none.
+
+        With the offsets of claims whose fault is taken from the record.
+        """
+        record = case.record
+        if not case.answers:
+            found = self._entries.at(record.log, record.topic, [record.first_offset])
+            return proven(record, found), frozenset()
+        found = proven(record, self._entries.at(record.log, record.topic, list(case.answers)))
+        return redeemed(found, record.refused, self._claims)
+
+    def _folded(self, case: Case, base: Table, entries: Mapping[int, Entry]) -> tuple[Replayed, Table | None]:
+        """The version made again on this base, and the table after it (None where none came of it)."""
+        pending, group = group_of(case, base, entries)
+        table = replace(base, pending=pending)
+        if case.move is not None:
+            table = table.moving(case.move)
+        committed = [one for one in group if one.position.offset in case.record.committed]
+        if len(first_group(committed, self._format, None, table.state)) < len(committed):
+            apart = Difference("entries", "in one version", "of kinds that share none")
+            return case.told(Verdict.DIFFERENT, found=[apart]), None
+        table, observed = observe(self._format, self._versions, self._bringer, table, group)
+        gone = gone_of(
+            self._format.needs(table.state, [one for one in group if one.fault is None]),
+            table.state,
+            observed,
+        )
+        try:
+            folded, recalling = self._fold(case, table, group, observed)
+        except RetryError:
+            raise
+        except (StopError, DamagedError, InvalidError) as error:
+            broken = Difference("the whole version", "there", f"can't be made: {error}")
+            return judged(case, [broken], gone, ()), None
+        notes = [NOTE.format(offset) for offset in sorted(recalling.untold)]
+        found = self._differences(case, folded.publication)
+        for offset in sorted(recalling.unlike):
+            found.append(Difference(f"answer[{offset}]", f"{case.answers[offset]!r}", "another one"))
+        return judged(case, found, gone, notes), folded.table.reported()
+
+    def _fold(
+        self, case: Case, table: Table, group: Sequence[Entry], observed: Observed
+    ) -> tuple[Folded, Recalling]:
+        """Folded once; once more without what it takes in and the record says was refused."""
+        terms = Terms(
+            case.record.epoch,
+            must_publish=True,
+            outcomes_offset=case.outcomes_offset,
+            owner=case.owner,
+            names_parent=case.names_parent,
+            clock_us=case.clock_us,
+            rules=case.record.rules,
+        )
+        answers, files = case.answers, case.names_transaction_file
+        stored = cache(partial(self._stored, case))
+        recalling = Recalling(answers, self._sizes, stored=stored, transaction_files=files)
+        folded: Folded | None = None
+        try:
+            folded = fold(recalling, table, group, observed, terms)
+        except ValueError:
+            # What was refused then may share no version with the others.
+            if not recalling.accepted:
+                raise
+        untold, unlike = recalling.untold, recalling.unlike
+        if folded is None or untold or recalling.accepted:
+            given = untold | unlike
+            recalling = Recalling(answers, self._sizes, given, stored=stored, transaction_files=files)
+            folded = fold(recalling, table, group, observed, terms)
+            recalling.untold, recalling.unlike = untold, unlike
+        return folded, recalling
+
+    def _stored(self, case: Case) -> LanceState | None:
+        """The version as it is stored. Returns None if it can't be decoded."""
+        try:
+            path = self._versions.path(case.version)
+            return LanceFormat().decode(path, case.stored, self._uri)
+        except (DamagedError, InvalidError):
+            return None
+
+    def _differences(self, case: Case, publication: Publication | None) -> list[Difference]:
+        """How the files of a version differ: the one it is, and those that must be there before it."""
+        if publication is None:
+            return [Difference("the whole version", "there", "nothing to publish")]
+        path = self._versions.path(case.version)
+        found = differences(case.stored, b"".join(publication.buffers), below(self._uri, path))
+        if publication.path != path:
+            found.append(Difference("path", path, publication.path))
+        for file in publication.before:
+            try:
+                there: bytes | None = self._versions.storage.get(file.path)
+            except FileNotFoundError:
+                there = None
+            if there != file.data:
+                text = "absent" if there is None else f"{len(there)} bytes"
+                found.append(Difference(f"file {file.path}", text, f"{len(file.data)} bytes"))
+        return found
+
+    def _bases_of(self, case: Case) -> Sequence[Table]:
+        """What the version may have been built on; empty where that is gone."""
+        if not case.record.base_version:
+            return (Table(self._uri),)
+        before = case.version - 1
+        bases = self._bases
+        try:
+            if not bases:
+                bases = self._opened(read_state(self._format, self._versions, before))
+            if bases and not bases[0].marks.version:
+                bases = (Table(self._uri, self._never_folded(case, before)),)
+        except UNREADABLE:
+            return ()
+        return bases
+
+    def _never_folded(self, case: Case, before: int) -> State:
+        """A table before its first fold: the committer may have followed it for a while until then.
+
+        How long, its marks tell: since when it knows what each version did.
+        """
+        state: State = self._format.decode(self._versions.path(case.version), case.stored, self._uri)
+        since = own_marks(state, self._uri).operations_since
+        first = min(max(since, 1), before)
+        known = read_state(self._format, self._versions, first)
+        for number in range(first + 1, before + 1):
+            known = self._format.following(known, read_state(self._format, self._versions, number))
+        return known
+
+    def _opened(self, state: State) -> tuple[Table, ...]:
+        """The table as a committer opens it at this version; empty where it can't be."""
+        try:
+            return (provable(self._format, self._versions, state, self._uri),)
+        except UNREADABLE:
+            return ()
+
+    def _go_on(self, version: int) -> None:
+        """From what is stored as this version, whatever the fold says of it."""
+        try:
+            state = read_state(self._format, self._versions, version)
+            self._bases = (Table(self._uri, state, own_marks(state, self._uri)),)
+        except UNREADABLE:
+            self._bases = ()
+
+
+def _line_text(entry: Entry) -> str:
+    return " ".join(filter(None, (entry.envelope.table, entry.envelope.branch)))

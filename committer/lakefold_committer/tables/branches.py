@@ -1,0 +1,86 @@
+"""The lines of a table: its main line and its branches, each with versions of its own.
+
+A branch is a table of Lance's under `tree/` of the main line's root (format facts, section 1). Its entries
+lie in the main line's partition, since they bear its key.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_table.entry import Invalid
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.format import LanceFormat
+from lakefold_table.lance.refs.names import branch_root, check_branch_name
+from lakefold_table.roots import below
+from lakefold_table.storage import open_canonical
+from lakefold_table.uri import FILE, place
+from lakefold_table.versions.versions import Versions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakefold_committer.recovery.recovery_context import Proofs
+    from lakefold_table.uri import Place
+
+
+def line_of(uri: str, branch: str) -> Place | Invalid:
+    """Where the versions of this line lie, the main line where `branch` is empty; why no branch is called so.
+
+    Two names of one place are one line: a branch may also be named by its own root.
+    """
+    if not branch:
+        return place(uri)
+    try:
+        check_branch_name(branch)
+    except InvalidError as error:
+        return Invalid(error.message, error.hint)
+    return place(root_of(uri, branch))
+
+
+def open_line(
+    uri: str,
+    branch: str,
+    storage_options: Mapping[str, str] | None,
+    roots: Sequence[str] | None = None,
+    proofs: Proofs | None = None,
+    *,
+    transaction_files: bool = True,
+) -> OwnedTable:
+    """One line of the table at `uri`; the main line where `branch` is empty. Raises as `OwnedTable` does."""
+    versions = versions_of(uri, branch, storage_options)
+    return OwnedTable(
+        LanceFormat(transaction_files=transaction_files),
+        versions,
+        root_of(uri, branch),
+        roots=roots,
+        proofs=proofs,
+        storage_options=storage_options,
+    )
+
+
+def versions_of(uri: str, branch: str, storage_options: Mapping[str, str] | None = None) -> Versions:
+    """The versions of one line of the table at `uri`."""
+    table_format = LanceFormat()
+    return Versions(
+        open_canonical(root_of(uri, branch), storage_options),
+        table_format.folder,
+        table_format.detect,
+        is_branch=bool(branch),
+    )
+
+
+def seems_there(uri: str, branch: str) -> bool:
+    """Whether something lies at the root of a line on the local disk; False for any other store.
+
+    Nothing is decided by it but who is looked at first.
+    """
+    found = place(root_of(uri, branch))
+    return found.scheme == FILE and os.path.lexists(f"/{found.path}")
+
+
+def root_of(uri: str, branch: str) -> str:
+    """Where the versions of this line lie."""
+    return below(uri, branch_root(branch)) if branch else uri

@@ -1,0 +1,171 @@
+"""Versions that only move a table from one log to another, or to none: what adopt, rebind and detach publish.
+
+They are ordinary versions, put as any other: a committer that holds the table loses its next put, takes the
+move in and goes by it. They change nothing but the marks, and bear the epoch that the marks had, so that they
+take the table over from nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lakefold_committer.recovery.open_table import check_rules
+from lakefold_committer.recovery.recover_marks import carried_marks, provable
+from lakefold_committer.recovery.stored_versions import read_newest
+from lakefold_committer.tables.stray_files import is_followed, remove_stray
+from lakefold_table.entry import LogId
+from lakefold_table.errors import NotATableError, RetryError, StopError
+from lakefold_table.format import Observed, Stamps
+from lakefold_table.marks import record as names
+from lakefold_table.marks.marks import RULES, Marks, uuid_form
+from lakefold_table.marks.record import Record, encode_record
+from lakefold_table.versions.versions import Published
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakefold_committer.fold.fold import Table
+    from lakefold_table.format import AnyFormat, Draft, Publication, State
+    from lakefold_table.marks.marks import Move
+    from lakefold_table.versions.versions import Versions
+
+ATTEMPTS = 20
+"""How often a version that others put first is made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A move that was published as `version` of the table `table_id`."""
+
+    version: int
+    table_id: str
+    move: Move
+
+
+def publish_move(
+    table_format: AnyFormat,
+    versions: Versions,
+    uri: str,
+    decide: Callable[[Table], Move],
+    *,
+    outcomes: str = "",
+    unproven: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> Moved:
+    """Publishes the move that `decide` gives for the newest version; it may raise to refuse.
+
+    `outcomes`: since when outcomes tell of later versions, as in `record.OUTCOMES`. `unproven`: where marks
+    can't be proven, take those that the newest version carries. Raises `NotATableError` where there is no
+    table, `StopError` where its marks can't be proven or are newer than this release, `RetryError` where the
+    store can't be reached or others are always quicker. If the file that it put arrived too late to be a
+    version, it is removed before `StopError` is raised. `storage_options`: to see whether a tag names it.
+    """
+    for _ in range(ATTEMPTS):
+        newest = versions.latest()
+        if not newest:
+            raise NotATableError("there is no table here", where=uri, hint="name the table's root")
+        table = _opened(table_format, versions, newest, uri, unproven=unproven)
+        move = _never_back(decide(table), table.marks)
+        draft = table_format.draft(table.state, Observed())
+        marks, state, publication = _version(draft, table, move, outcomes)
+        follows = partial(is_followed, table_format, versions, state)
+        try:
+            published = versions.publish(publication, follows=follows)
+        except StopError:
+            remove_stray(table_format, versions, publication, state, storage_options)
+            raise
+        if published is Published.OURS:
+            return Moved(publication.version, marks.table_id, marks.moves[-1])
+    raise RetryError(f"others were quicker {ATTEMPTS} times", where=uri, hint="call it again")
+
+
+def _never_back(move: Move, marks: Marks) -> Move:
+    """Returns the move with its new position at or behind the last one that was folded from that log.
+
+    The group's stamped offset may lie before it: a committer that died between a version and its report has
+    folded entries that were not answered. They are in the table, and their answers are in its versions. Only
+    if the log lost its last entries, and that was accepted, does a table go back.
+    """
+    after = move.after
+    if after is None or not move.why.by_verb:
+        return move
+    return replace(move, after=replace(after, offset=max(after.offset, marks.offset_of(after.log))))
+
+
+def _opened(table_format: AnyFormat, versions: Versions, newest: int, uri: str, *, unproven: bool) -> Table:
+    state = read_newest(table_format, versions, newest)
+    table_format.check_writable(state, uri)
+    try:
+        table = provable(table_format, versions, state, uri)
+    except StopError:
+        if not unproven:
+            raise
+        table = carried_marks(state, uri)
+    check_rules(table.marks, uri)
+    return table
+
+
+def _version(draft: Draft, table: Table, move: Move, outcomes: str) -> tuple[Marks, State, Publication]:
+    """The next version, which is as the one before but for the marks."""
+    base_us = 0 if table.state is None else table.state.time_us
+    time_us = max(move.time_us, base_us + 1)
+    move = replace(move, time_us=time_us)
+    since, operations = draft.operations
+    version = table.version + 1
+    marks = replace(
+        table.marks.moved(move),
+        table_id=table.marks.table_id or _table_id(table, move),
+        branch="" if table.state is None else table.state.branch,
+        version=version,
+        rules=RULES,
+        operations_since=since,
+        operations=operations,
+    )
+    record = _record(table, move, marks.epoch)
+    first_fragment_id, first_row_id = draft.first_ids
+    properties = {
+        names.VERSION: str(version),
+        names.TABLE_ID: marks.table_id,
+        names.TIME: str(time_us),
+        names.FIRST_FRAGMENT_ID: str(first_fragment_id),
+        names.FIRST_ROW_ID: str(first_row_id),
+        names.POSITIONS: "",
+        names.RECORD: encode_record(record),
+        names.MOVE: move.encode(),
+        **({names.OUTCOMES: outcomes} if outcomes else {}),
+        **({} if table.state is None else {names.PARENT: table.state.uuid}),
+    }
+    made_of = f"move {marks.table_id} {version} {move.encode()}"
+    name = uuid_form(hashlib.sha256(made_of.encode()).hexdigest())
+    state, publication = draft.finish(Stamps(marks.encode(), properties, name, time_us))
+    return marks, state, publication
+
+
+def _table_id(table: Table, move: Move) -> str:
+    """Of a table whose first fold is still to come."""
+    made_of = f"adopted {table.uri} {table.version} {move.encode()}"
+    return uuid_form(hashlib.sha256(made_of.encode()).hexdigest())
+
+
+def _record(table: Table, move: Move, epoch: int) -> Record:
+    """A record of no entry at all."""
+    place = move.after or move.before
+    log = LogId("", "", 0) if place is None else place.log
+    offset = -1 if place is None else place.offset
+    return Record(
+        log=log,
+        topic="" if place is None else place.topic,
+        first_offset=offset + 1,
+        last_offset=offset,
+        committed={},
+        refused={},
+        base_version=table.version,
+        first_time_us=0,
+        last_time_us=0,
+        apps=(),
+        epoch=epoch,
+        rules=RULES,
+    )

@@ -1,0 +1,118 @@
+"""What the fold needs but may not fetch: the shell asks the format what that is, and brings it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakefold_committer.recovery.stored_versions import own_properties, read_deed
+from lakefold_table.errors import DamagedError, NotATableError, VersionExpiredError
+from lakefold_table.format import Observed
+from lakefold_table.marks.record import decode_record
+from lakefold_table.roots import is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lakefold_committer.fold.fold import Table
+    from lakefold_committer.tables.prefetcher import Bringer
+    from lakefold_table.entry import Entry, LogId, Result
+    from lakefold_table.format import AnyFormat, Deed, Needs
+    from lakefold_table.versions.versions import Versions
+
+NOT_THERE = -1
+"""The size of a listed file that isn't there (`Observed`)."""
+
+
+def observe(
+    table_format: AnyFormat, versions: Versions, bringer: Bringer, table: Table, group: Sequence[Entry]
+) -> tuple[Table, Observed]:
+    """What the format needs to fold this group, and the table knowing what older versions did."""
+    group = [entry for entry in group if entry.fault is None]
+    needs = table_format.needs(table.state, group)
+    if needs.operations_since is not None:
+        table = informed(table_format, versions, table, needs.operations_since)
+        needs = table_format.needs(table.state, group)
+    observed = _brought(bringer, needs)
+    if table.state is not None and _lacks_anything(observed):
+        # A store that is away lacks everything; it may be back by now, so what it lacked is no observation.
+        versions.check_there(table.state.version)
+        # Asked anew: what is listed is read only once.
+        observed = _brought(bringer, table_format.needs(table.state, group))
+    return table, observed
+
+
+def informed(table_format: AnyFormat, versions: Versions, table: Table, since: int) -> Table:
+    """Returns the table knowing what its versions after `since` did, back to the first one that is gone."""
+    if table.state is None:
+        return table
+    deeds = _deeds(table_format, versions, table.state.told_since, since)
+    return replace(table, state=table_format.informed(table.state, deeds))
+
+
+def _brought(bringer: Bringer, needs: Needs) -> Observed:
+    return Observed(
+        bringer.sizes(needs.sizes, needs.unsaid),
+        bringer.contents(needs.contents),
+        bringer.schemas(needs.schemas),
+        bringer.states(needs.states),
+        bringer.listed(needs.listed),
+        bringer.outside(needs.bases),
+        bringer.folders(needs.folders),
+        bringer.tails(needs.tails),
+    )
+
+
+def files_in(observed: Observed) -> list[str]:
+    """The files of the table that were looked at and are there, but for those that are listed in portions."""
+    found = [path for path, size in observed.sizes.items() if size is not None]
+    found += [path for path, data in observed.contents.items() if data is not None and not is_whole(path)]
+    found += [f"{folder}/{name}" for folder, names in observed.folders.items() for name in names]
+    return found
+
+
+def _lacks_anything(observed: Observed) -> bool:
+    brought = (observed.sizes, observed.contents, observed.schemas, observed.states, observed.tails)
+    if any(None in found.values() for found in brought) or not all(observed.folders.values()):
+        return True
+    return any(NOT_THERE in found for found in observed.listed.values())
+
+
+def answers_before(versions: Versions, newest: int, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:
+    """The answers that the versions up to `newest` record for positions of this log.
+
+    Walks back over the versions; stops at the first one that is gone or that no longer can hold these
+    offsets. An offset without an answer in the result was folded into a version that is gone.
+    """
+    wanted, found = set(offsets), dict[int, "Result"]()
+    for version in range(newest, 0, -1):
+        try:
+            properties = own_properties(versions, version)
+        except VersionExpiredError:
+            break
+        except NotATableError as error:
+            raise versions.away() from error
+        record = decode_record(properties, versions.storage.uri) if properties is not None else None
+        if record is None or record.log != log or record.last_offset < record.first_offset:
+            continue
+        answers = {offset: record.answer(offset) for offset in wanted}
+        found.update({offset: answer for offset, answer in answers.items() if answer is not None})
+        wanted -= found.keys()
+        if record.first_offset <= min(wanted, default=record.first_offset):
+            break
+    return found
+
+
+def _deeds(table_format: AnyFormat, versions: Versions, newest: int, since: int) -> Iterator[Deed]:
+    """What the versions up to `newest` and after `since` did, newest first, back to the first gap.
+
+    A version whose file is damaged is as good as gone: an entry that was built on what lies behind it can't
+    be judged, and is told so; the table goes on.
+    """
+    for version in range(newest, since, -1):
+        try:
+            yield read_deed(table_format, versions, version)
+        except (VersionExpiredError, DamagedError):
+            return
+        except NotATableError as error:
+            raise versions.away() from error

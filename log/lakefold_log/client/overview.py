@@ -1,0 +1,121 @@
+"""What a person wants to see of a cluster at one glance: brokers, topics, how far a group has come."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from lakefold_log.client.admin import NO_GROUP, error_of, kafka_errors
+from lakefold_log.client.committed_offsets import settled
+from lakefold_log.client.error_codes import Local
+from lakefold_log.client.questions import cluster_metadata, offset_ranges
+from lakefold_log.client.rights import on_topics
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakefold_log.client.admin import Admin, Option
+
+# Enough to meet each table that is written to now and then, read in milliseconds.
+_RECENT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """A partition: what can be read goes from offset `low` up to, and without, `high`.
+
+    `committed` is the group's offset: everything below it is answered. None where the group has none.
+    """
+
+    topic: str
+    partition: int
+    low: int
+    high: int
+    committed: int | None = None
+
+    @property
+    def lag(self) -> int:
+        """How many offsets the group has still to go."""
+        return self.high - max(self.low, self.committed or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A cluster as it is now. `brokers` are addresses by node id; topics of Kafka's own are left out."""
+
+    cluster_id: str
+    brokers: dict[int, str]
+    partitions: tuple[PartitionView, ...]
+
+
+def overview(admin: Admin, group: str) -> Overview:
+    """Ask the cluster about itself and about `group`. Raises `RetryError` where no broker answers."""
+    where = admin.config.bootstrap_servers
+    cluster_id = admin.cluster_id()
+    metadata = cluster_metadata(admin)
+    places = [
+        TopicPartition(name, partition)
+        for name, topic in sorted(metadata.topics.items())
+        if not name.startswith("__")
+        for partition in sorted(topic.partitions)
+    ]
+    with kafka_errors("ask for offsets", where):
+        ranges = offset_ranges(
+            admin, [(place.topic, place.partition) for place in places], read_committed=True
+        )
+    stands = {
+        (found.topic, found.partition): found.offset
+        for found in settled(admin, group, places)
+        if found.offset >= 0
+    }
+    views = (PartitionView(*key, *reach, stands.get(key)) for key, reach in ranges.items())
+    brokers = {node.id: f"{node.host}:{node.port}" for node in metadata.brokers.values()}
+    return Overview(cluster_id, dict(sorted(brokers.items())), tuple(views))
+
+
+def recent_keys(admin: Admin, partitions: Iterable[PartitionView]) -> set[str]:
+    """Give the keys (table URIs) of the last some hundred messages of each partition.
+
+    Raises `InvalidError` if the ACLs don't allow to read them. What can't be read in time is left out.
+    """
+    keys: set[str] = set()
+    fixed: dict[str, Option] = {"group.id": NO_GROUP, "enable.auto.commit": False}
+    fixed |= {"enable.partition.eof": True, "log_level": 0}
+    with kafka_errors("read recent keys", admin.config.bootstrap_servers):
+        consumer = Consumer(admin.config.client(fixed=fixed))
+        try:
+            for view in partitions:
+                keys.update(_keys(consumer, view, admin.timeout_s))
+        finally:
+            consumer.close()
+    return keys
+
+
+def _keys(consumer: Consumer, view: PartitionView, timeout_s: float) -> set[str]:
+    consumer.assign([TopicPartition(view.topic, view.partition, max(view.low, view.high - _RECENT))])
+    keys: set[str] = set()
+    deadline = time.monotonic() + timeout_s
+    while (left := deadline - time.monotonic()) > 0 and (message := consumer.poll(left)) is not None:
+        if (error := message.error()) is not None:
+            if error.code() == Local.PARTITION_EOF:
+                break
+            _check_allowed(error, view)
+            continue
+        key, offset = message.key(), message.offset()
+        if key is not None:
+            keys.add(key.decode(errors="replace"))
+        if offset is None or offset >= view.high - 1:
+            break
+    return keys
+
+
+def _check_allowed(error: KafkaError, view: PartitionView) -> None:
+    """Raises `InvalidError` if reading is refused. That the group is refused is no matter: there is none."""
+    rights = on_topics("Read", view.topic)
+    known = error_of(error, "read recent keys", f"{view.topic}/{view.partition}", rights=rights)
+    if isinstance(known, InvalidError) and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+        raise known

@@ -1,0 +1,203 @@
+"""The three topics: their names, how the committer makes them, and what the cluster says about them.
+
+Only the committer makes topics, so that their settings are right from the first message on: the log's time is
+the broker's, and nothing is thrown away that a replay needs.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import NewTopic
+
+from lakefold_log.client.admin import error_of, kafka_error
+from lakefold_log.client.error_codes import Local
+from lakefold_log.client.questions import (
+    UnknownAnswerError,
+    Watermarks,
+    ask_for_topic,
+    cluster_metadata,
+    create_topic,
+    offset_ranges,
+    topic_answer,
+)
+from lakefold_log.client.rights import on_topics
+from lakefold_log.client.topic_policies import check_policies
+from lakefold_table.entry import LogId
+from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold_log.client.admin import Admin
+
+T = TypeVar("T")
+
+# Just after its creation a topic is not yet known to every broker, and a partition has no leader yet.
+NOT_YET = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        Local.UNKNOWN_PARTITION,
+        Local.UNKNOWN_TOPIC,
+        # No leader is found while the only broker is away.
+        Local.NOENT,
+    },
+)
+# A client that lived through a broker's restart remembers a leader that is none, and asks it for ever (tried
+# with librdkafka 2.16) until its metadata is fetched again.
+_STALE = frozenset(
+    {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, *NOT_YET},
+)
+NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, Local.UNKNOWN_TOPIC})
+_MISSING_HINT = "start a committer first, it creates topics"
+_PAUSE_S = 0.02
+_KEEP_FOREVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+_BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
+# A producer may pack a message of gigabytes into a few kB, which no reader could unpack: its partition would
+# stand still. So the broker unpacks it, and its limit holds for the message itself.
+_FULL_SIZE = {"compression.type": "uncompressed"}
+# From three replicas on, one may be away while a write still reaches two.
+_SAFE_REPLICATION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The names of the three topics. Raises `InvalidError` where two are the same."""
+
+    transactions: str = "lakefold.transactions"
+    outcomes: str = "lakefold.outcomes"
+    dead_letters: str = "lakefold.dead-letters"
+
+    def __post_init__(self) -> None:
+        names = (self.transactions, self.outcomes, self.dead_letters)
+        if len(set(names)) != len(names) or not all(names):
+            raise InvalidError(f"the three topics need names of their own, got {', '.join(names)}")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """What identifies a topic: its cluster, its UUID in Kafka's own text form, its number of partitions."""
+
+    name: str
+    cluster_id: str
+    topic_id: str
+    partitions: int
+
+    def log_id(self, partition: int) -> LogId:
+        """The log that one of its partitions is. Raises `InvalidError` where there is no such partition."""
+        if not 0 <= partition < self.partitions:
+            message = f"there is no partition {partition}: it has {self.partitions}"
+            hint = f"they are counted from 0: name one up to {self.partitions - 1}"
+            raise InvalidError(message, where=self.name, hint=hint)
+        return LogId(self.cluster_id, self.topic_id, partition)
+
+
+class MissingTopicError(InvalidError):
+    """The topic is not there."""
+
+
+def describe(admin: Admin, name: str, *, wait_s: float = 0.0) -> TopicDescription:
+    """What the cluster says about topic `name`, waiting up to `wait_s` seconds for it to be known.
+
+    Raises `MissingTopicError` where it isn't there, `RetryError` where no broker answers.
+    """
+
+    def once() -> TopicDescription:
+        answer = topic_answer(name, admin.result(ask_for_topic(admin, name), f"describe topic {name}"))
+        return TopicDescription(name, admin.cluster_id(), answer.topic_id, answer.partitions)
+
+    return _patiently(admin, once, f"describe topic {name}", name, wait_s)
+
+
+def watermarks(
+    admin: Admin, name: str, partition: int, *, read_committed: bool = True, wait_s: float = 5.0
+) -> Watermarks:
+    """Where the partition begins, and where it ends for a reader of this isolation.
+
+    Raises as `describe` does; a partition without a leader is waited for.
+    """
+    asked = (name, partition)
+
+    def once() -> Watermarks:
+        try:
+            return offset_ranges(admin, [asked], read_committed=read_committed)[asked]
+        except KafkaException as caught:
+            if kafka_error(caught).code() == Local.UNKNOWN_PARTITION:
+                # So is each one of a topic that the ACLs hide: this question is told of a refusal.
+                admin.result(ask_for_topic(admin, name), f"describe topic {name}")
+            raise
+
+    return _patiently(admin, once, f"ask for the offsets of {name}/{partition}", name, wait_s)
+
+
+def ensure_topics(
+    admin: Admin, topics: Topics, *, partitions: int = 1, replication: int = 1, wait_s: float = 30.0
+) -> TopicDescription:
+    """Make those of the topics that are missing, and prove those that are there. For the committer alone.
+
+    Messages take the broker's time, are kept for ever, and none is larger than the broker's limit once it is
+    unpacked; outcomes get as many partitions as transactions, dead letters get one. Topics that exist are
+    left as they are. Returns the description of the transactions topic.
+    Raises `StopError` naming a setting of an existing topic that would lose entries or take a client's time,
+    `InvalidError` where the cluster refuses to make one.
+    """
+    safe = {"min.insync.replicas": "2"} if replication >= _SAFE_REPLICATION else {}
+    settings = {**_BROKER_TIME, **_KEEP_FOREVER, **_FULL_SIZE, **safe}
+    _create(admin, NewTopic(topics.transactions, partitions, replication, config=settings))
+    transactions = describe(admin, topics.transactions, wait_s=wait_s)
+    _create(admin, NewTopic(topics.outcomes, transactions.partitions, replication, config=settings))
+    _create(admin, NewTopic(topics.dead_letters, 1, replication, config=settings))
+    outcomes = describe(admin, topics.outcomes, wait_s=wait_s)
+    describe(admin, topics.dead_letters, wait_s=wait_s)
+    check_policies(admin, topics)
+    if outcomes.partitions < transactions.partitions:
+        message = (
+            f"it has {outcomes.partitions} partitions, {topics.transactions} has {transactions.partitions}"
+        )
+        hint = f"kafka-topics.sh --alter --topic {topics.outcomes} --partitions {transactions.partitions}"
+        raise StopError(message, where=topics.outcomes, hint=hint)
+    return transactions
+
+
+def _create(admin: Admin, topic: NewTopic) -> None:
+    """Make the topic unless it is there; two committers may do this at once."""
+    try:
+        describe(admin, topic.topic)
+    except MissingTopicError:
+        try:
+            create_topic(admin, topic)
+        except KafkaException as caught:
+            error = kafka_error(caught)
+            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                rights = on_topics("Create", topic.topic)
+                raise error_of(error, f"create topic {topic.topic}", topic.topic, rights=rights) from caught
+
+
+def _patiently(admin: Admin, ask: Callable[[], T], doing: str, name: str, wait_s: float) -> T:
+    """Ask again for `wait_s` seconds while the cluster doesn't know topic or leader, or says nothing."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return ask()
+        except UnknownAnswerError:
+            if time.monotonic() >= deadline:
+                raise
+        except KafkaException as caught:
+            error = kafka_error(caught)
+            if error.code() not in _STALE:
+                raise error_of(error, doing, name, rights=on_topics("Describe", name)) from caught
+            if time.monotonic() >= deadline:
+                if error.code() in NO_TOPIC:
+                    raise MissingTopicError(
+                        "there is no such topic", where=name, hint=_MISSING_HINT
+                    ) from caught
+                raise RetryError(f"{doing}: {error.str()}", where=name) from caught
+        time.sleep(_PAUSE_S)
+        with suppress(LakefoldError):
+            cluster_metadata(admin)

@@ -1,0 +1,167 @@
+"""Proof that a log still holds the entries that were read from it: an anchor, and what is compared with it.
+
+Offsets alone prove nothing. Kafka doesn't sync its files, so that a power cut, or a copy that is put back,
+takes the end of a log away; then writers append, and other entries stand at the offsets of those that were
+lost. What is lost is always the end: if the entry at one offset is the same as before, so is every one below
+it. So one entry for each promise is enough, the last one that the promise speaks of. The leader's epoch
+proves less, since a broker that was set back counts its epochs again; it is only named.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from google.protobuf.message import DecodeError
+
+from lakefold_log.client.admin import Admin
+from lakefold_log.client.topics import watermarks
+from lakefold_log.codec.envelope import parsed
+from lakefold_log.read.consumer import PartitionReader, Verify
+from lakefold_table.entry import Fingerprint, Position
+from lakefold_table.errors import RetryError
+from lakefold_table.marks.compact_json import text_of, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from lakefold_log.client.admin import KafkaConfig, Option
+    from lakefold_log.client.questions import Watermarks
+    from lakefold_log.read.consumer import Message
+    from lakefold_table.entry import LogId
+
+_TIMEOUT_S: Final = 10.0
+_POLL_S: Final = 0.5
+# One message is wanted, and not those behind it.
+_FEW: Final[Mapping[str, Option]] = {
+    "queued.min.messages": 1,
+    "queued.max.messages.kbytes": 64,
+    "fetch.wait.max.ms": 5,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The entry at `offset` of a log. `leader_epoch`: of the leader that took it (None: not known)."""
+
+    offset: int
+    fingerprint: Fingerprint
+    leader_epoch: int | None = None
+
+    @classmethod
+    def of(cls, message: Message) -> Anchor:
+        """The anchor that a message is."""
+        try:
+            uuid = parsed(message.value).lance.uuid
+        except DecodeError:
+            uuid = ""
+        return cls(message.offset, Fingerprint.of(message.value, message.time_us, uuid), message.leader_epoch)
+
+    def encode(self) -> list[int | str | None]:
+        """As a list of plain values, for JSON."""
+        return [self.offset, self.fingerprint.digest, self.fingerprint.uuid, self.leader_epoch]
+
+    @classmethod
+    def decode(cls, value: Any) -> Anchor:  # noqa: ANN401 - what JSON holds
+        """The anchor whose `encode` gave this. Raises `TypeError` or `ValueError` if none did."""
+        offset, digest, uuid, epoch = value
+        fingerprint = Fingerprint(text_of(digest), text_of(uuid))
+        return cls(whole(offset), fingerprint, None if epoch is None else whole(epoch))
+
+    def __str__(self) -> str:
+        epoch = "" if self.leader_epoch is None else f", leader epoch {self.leader_epoch}"
+        return f"entry {self.offset} ({self.fingerprint}{epoch})"
+
+
+class Content(Protocol):
+    """What a partition holds now."""
+
+    def reach(self) -> Watermarks:
+        """From where to where it reaches. Raises `RetryError` if no broker answers."""
+        ...
+
+    def first(self, offset: int, below: int) -> Anchor | None:
+        """The first message from `offset` on. Returns None if there is none below offset `below`.
+
+        Raises `RetryError` if that can't be told now.
+        """
+        ...
+
+
+def contradiction(content: Content, anchor: Anchor, below: int = 0) -> str:
+    """What stands in the anchor's place now. Returns "" if the log still holds what it held.
+
+    `below`: nor may any message stand between the anchor and this offset. An anchor that retention has
+    removed contradicts nothing. Raises `RetryError` if that can't be told now.
+    """
+    start, end = content.reach()
+    if anchor.offset < start:
+        return ""
+    if anchor.offset >= end:
+        return f"the log ends before offset {end}"
+    found = content.first(anchor.offset, anchor.offset + 1)
+    if found is None:
+        return f"no entry stands at offset {anchor.offset}"
+    if found.fingerprint != anchor.fingerprint:
+        return f"{found} stands there"
+    behind = content.first(anchor.offset + 1, min(below, end)) if below > anchor.offset + 1 else None
+    return "" if behind is None else f"{behind} stands behind it, where there was none"
+
+
+class LogContent:
+    """What partition `log.partition` of `topic` holds now; for any thread.
+
+    Raises `GapError` if the topic is not the one that `log` names, `RetryError` if no broker answers in time.
+    """
+
+    def __init__(self, config: KafkaConfig, topic: str, log: LogId) -> None:
+        self._config = replace(config, options={**_FEW, **config.options})
+        self._admin = Admin(config)
+        self._topic, self._log = topic, log
+        self._reader: PartitionReader | None = None
+        self._in_use = threading.Lock()
+
+    def reach(self) -> Watermarks:
+        """See `Content`."""
+        return watermarks(self._admin, self._topic, self._log.partition, read_committed=False)
+
+    def first(self, offset: int, below: int) -> Anchor | None:
+        """See `Content`."""
+        with self._in_use:
+            reader = self._at(offset)
+            deadline = time.monotonic() + _TIMEOUT_S
+            while reader.position < below:
+                messages = reader.poll(1, _POLL_S)
+                if messages:
+                    return Anchor.of(messages[0]) if messages[0].offset < below else None
+                if time.monotonic() > deadline:
+                    where = str(Position(self._log, offset, self._topic))
+                    raise RetryError(f"the log gave nothing within {_TIMEOUT_S:g} s", where=where)
+        return None
+
+    def close(self) -> None:
+        """Leave the broker."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _at(self, offset: int) -> PartitionReader:
+        reader = self._reader
+        if reader is None:
+            reader = self._reader = PartitionReader(
+                self._config, self._topic, self._log, offset, verify=Verify.FIRST
+            )
+        elif reader.position != offset:
+            reader.seek(offset)
+        return reader

@@ -1,0 +1,170 @@
+"""A log in a file: the same entries without Kafka, for `lakefold fold`, tests and other languages.
+
+The file is a run of envelopes, each behind its length as a varint (protobuf's delimited form). A cut or
+flipped byte in a length shifts everything behind it, so the whole framing is checked before the first entry
+is handed out: a damaged file folds nothing, instead of half.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from google.protobuf.message import DecodeError
+
+from lakefold_log.codec.claims import MAX_ENVELOPE_BYTES
+from lakefold_log.codec.envelope import classify, decode, encode, parsed
+from lakefold_table.entry import LogId, Position, Undecodable
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lakefold_log.codec.envelope import Decoded
+    from lakefold_protos.lakefold import log_pb2
+
+MAX_FILE_BYTES: Final = 4 << 30
+STDIN: Final = "-"
+_CHUNK: Final = 1 << 20
+
+# A 64 bit number takes ten bytes of seven bits at most.
+_MAX_VARINT_BYTES: Final = 10
+_MORE: Final = 0x80
+# The years that a google.protobuf.Timestamp may name, from 1970 on.
+_MAX_SECONDS: Final = 253_402_300_799
+_NANOS: Final = 1_000_000_000
+
+
+class FileLog:
+    """A file of envelopes as partition 0 of a log, from offset 0 on.
+
+    `log_id` is a UUID; without it the log is known by its content (SHA-256), so that the same file is the
+    same log wherever it lies. `where` is the file's name, for messages. Raises `InvalidError` with the byte
+    offset where the framing is broken or an envelope is larger than `max_envelope_bytes`, and where `log_id`
+    is no UUID.
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        log_id: str | None = None,
+        *,
+        where: str = "",
+        max_envelope_bytes: int = MAX_ENVELOPE_BYTES,
+    ) -> None:
+        self.log = LogId(LogId.FILE_CLUSTER, _uuid_of(data) if log_id is None else _checked(log_id), 0)
+        self._data = data
+        self._frames = list(_frames(data, where, max_envelope_bytes))
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def __iter__(self) -> Iterator[Decoded]:
+        """What stands at each position, in order; the time is `proposed_at`, 0 where there is none."""
+        for offset, (start, end) in enumerate(self._frames):
+            yield self._at(Position(self.log, offset), self._data[start:end])
+
+    def _at(self, position: Position, data: bytes) -> Decoded:
+        try:
+            envelope = parsed(data)
+        except DecodeError:
+            return decode(data, None, position, 0)
+        seconds, nanos = envelope.proposed_at.seconds, envelope.proposed_at.nanos
+        if not (0 <= seconds <= _MAX_SECONDS and 0 <= nanos < _NANOS):
+            text = f"proposed_at is no time since 1970: {seconds} s, {nanos} ns"
+            return Undecodable(position, 0, envelope.table, text, "leave it out or mend it", len(data))
+        return classify(envelope, None, position, seconds * 1_000_000 + nanos // 1000, len(data))
+
+
+def read_file_log(source: str | Path, log_id: str | None = None) -> FileLog:
+    """The log in a file (`-`: standard input), read whole. Raises `InvalidError` as `FileLog` does.
+
+    Also where there is no such file, or it is larger than `MAX_FILE_BYTES`.
+    """
+    name = str(source)
+    try:
+        if name == STDIN:
+            return FileLog(_whole(sys.stdin.buffer, name), log_id, where=name)
+        with Path(source).open("rb") as file:
+            return FileLog(_whole(file, name), log_id, where=name)
+    except OSError as error:
+        hint = "give a file of length-delimited envelopes, or - for standard input"
+        raise InvalidError(f"can't be read: {error.strerror}", where=name, hint=hint) from error
+
+
+def _whole(file: BinaryIO, name: str) -> bytes:
+    parts, size = [], 0
+    while part := file.read(_CHUNK):
+        size += len(part)
+        if size > MAX_FILE_BYTES:
+            raise InvalidError(f"larger than {MAX_FILE_BYTES} bytes", where=name, hint="split it")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def framed(envelopes: Iterable[log_pb2.Envelope]) -> bytes:
+    """The bytes of a file log that holds these envelopes."""
+    parts: list[bytes] = []
+    for data in map(encode, envelopes):
+        parts += (_varint(len(data)), data)
+    return b"".join(parts)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number >= _MORE:
+        out.append(number & 0x7F | _MORE)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _frames(data: bytes, where: str, limit: int) -> Iterator[tuple[int, int]]:
+    """Start and end of each envelope. Raises `InvalidError` at the first length that doesn't fit."""
+    place, end, count = 0, len(data), 0
+    while place < end:
+        size, start = _length_at(data, place)
+        fault = ""
+        if size is None:
+            fault = "has a length of more than ten bytes" if start < end else "has a length that is cut off"
+        elif size > limit:
+            fault = f"has a length of {size} bytes, the limit is {limit}"
+        elif size > end - start:
+            fault = f"has a length of {size} bytes, but {end - start} are left"
+        if size is None or fault:
+            message = f"envelope {count} at byte {place} {fault}"
+            hint = "nothing was folded; the file must be varint-length-delimited Envelope messages, whole"
+            raise InvalidError(message, where=where, hint=hint)
+        yield start, start + size
+        place, count = start + size, count + 1
+
+
+def _length_at(data: bytes, place: int) -> tuple[int | None, int]:
+    """The varint at `place` and where it ends; None where it is cut off or too long."""
+    size = 0
+    for index in range(_MAX_VARINT_BYTES):
+        if place + index >= len(data):
+            return None, len(data)
+        byte = data[place + index]
+        size |= (byte & 0x7F) << (7 * index)
+        if byte < _MORE:
+            return size, place + index + 1
+    return None, place
+
+
+def _uuid_of(data: bytes) -> str:
+    """A UUID of the content: the first bytes of its SHA-256, marked as version 8 (RFC 9562: custom)."""
+    number = int.from_bytes(hashlib.sha256(data).digest()[:16], "big")
+    number = number & ~(0xF << 76) | 8 << 76
+    number = number & ~(0x3 << 62) | 2 << 62
+    return str(uuid.UUID(int=number))
+
+
+def _checked(log_id: str) -> str:
+    try:
+        return str(uuid.UUID(log_id))
+    except ValueError as error:
+        raise InvalidError(f"the log id {log_id!r} is no UUID", hint="leave it out to derive one") from error

@@ -1,0 +1,189 @@
+"""Reads answers: the one that a writer waits for, and those that a committer gave before it was restarted.
+
+A waiter stands at the end of the outcomes partition before the proposal is sent, so that the answer can't
+pass it by, and knows it by the proposal's position, uuid and key: a position alone names different entries
+before and after a topic was made again. Only committed reports are read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lakefold_log.client.admin import Admin
+from lakefold_log.client.topics import describe, watermarks
+from lakefold_log.codec.partitioner import home_of
+from lakefold_log.read.consumer import PartitionReader
+from lakefold_log.read.trust import EVERYBODY, Strangers
+from lakefold_table.errors import GapError, RetryError
+from lakefold_table.marks.outcome_messages import is_answer_to
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from lakefold_log.client.admin import KafkaConfig, Option
+    from lakefold_log.client.topics import Topics
+    from lakefold_log.read.consumer import Message
+    from lakefold_log.read.trust import Trust
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Outcome, Position
+
+_BATCH: Final = 1000
+# Answers to others' proposals for the table are kept too: they may be waited for next.
+_KEPT: Final = 10_000
+_FAR_BEHIND: Final = 1000
+# Past the last message a poll waits for all of its time, even where only a marker was left to read.
+_POLL_S: Final = 0.02
+# Where all is there already the broker needn't wait for more before it answers; by default half a second.
+_HURRIED: Final[Mapping[str, Option]] = {"fetch.wait.max.ms": 5}
+_NO_ANSWER: Final = "see that a committer runs and how far behind it is (lakefold status), or ask the table"
+_ANOTHER_ENTRY: Final = (
+    "the transactions topic was made again or lost its end: see what did that, connect again and send the "
+    "same proposal, it is folded once"
+)
+
+
+class OutcomeWaiter:
+    """Waits for the outcomes of proposals for one table; for one thread. Make it before sending.
+
+    `partition` is that of the table's marks; without it the one that the table is hashed to. Raises
+    `MissingTopicError` where there are no topics yet, `RetryError` where no broker answers.
+    """
+
+    def __init__(
+        self, config: KafkaConfig, topics: Topics, table: str, *, partition: int | None = None
+    ) -> None:
+        admin = Admin(config)
+        partition = home_of(table, partition, describe(admin, topics.transactions).partitions)
+        log = describe(admin, topics.outcomes).log_id(partition)
+        end = watermarks(admin, topics.outcomes, partition).end
+        self._key = table.encode()
+        self._where = f"{topics.outcomes}/{partition}"
+        self._reader = PartitionReader(config, topics.outcomes, log, end)
+        self._known: OrderedDict[Position, Outcome] = OrderedDict()
+
+    def stand(self) -> None:
+        """Go to the end again, before the next proposal is sent after a long pause.
+
+        Never needed for a right answer; it saves reading what others were answered meanwhile.
+        """
+        end = self._reader.end_offset()
+        if end - self._reader.position > _FAR_BEHIND:
+            self._reader.seek(end)
+
+    def wait(self, position: Position, envelope: Envelope, timeout_s: float) -> Outcome:
+        """The outcome of `envelope`, which was sent to `position`, once a committer has reported it.
+
+        Raises `RetryError` if none comes within `timeout_s` seconds: nothing is known about it then. Raises
+        `GapError` if the outcome for the position is that of another proposal: the transactions topic is not
+        the topic that the position names. Raises `StopError` if the outcomes topic is another one now.
+        """
+        deadline = time.monotonic() + timeout_s
+        while position not in self._known:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                message = f"no outcome within {timeout_s:g} s"
+                if not self._reader.connected:
+                    message = f"{message}: {self._reader.last_error}"
+                raise RetryError(message, where=str(position), hint=_NO_ANSWER)
+            self._keep(self._reader.poll(_BATCH, left))
+        outcome = self._known[position]
+        if not is_answer_to(outcome, envelope):
+            raise _another_entry(outcome, envelope)
+        return outcome
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _keep(self, messages: list[Message]) -> None:
+        strangers = Strangers(self._where)
+        for message in messages:
+            # Other tables of the partition cost no decoding.
+            outcome = strangers.parse(message) if message.key == self._key else None
+            if outcome is not None:
+                self._known[outcome.position] = outcome
+        strangers.tell()
+        while len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+
+
+def _another_entry(outcome: Outcome, envelope: Envelope) -> GapError:
+    reported = _name(outcome.uuid, outcome.app_id, outcome.batch_id)
+    sent = _name(
+        envelope.lance.uuid, envelope.app_id, envelope.batch_id if envelope.HasField("batch_id") else None
+    )
+    message = f"the outcome for this position is that of another proposal: {reported}; sent was {sent}"
+    return GapError(message, where=str(outcome.position), hint=_ANOTHER_ENTRY)
+
+
+def _name(uuid: str, app_id: str, batch_id: int | None) -> str:
+    return f"uuid {uuid or 'none'}" + (f" (batch {batch_id} of {app_id})" if app_id else "")
+
+
+def read_outcomes(
+    config: KafkaConfig,
+    topics: Topics,
+    partition: int,
+    from_offset: int,
+    *,
+    timeout_s: float = 60.0,
+    tables: Collection[str] | None = None,
+    trust: Trust = EVERYBODY,
+    since: int = 0,
+) -> Iterator[tuple[int, Outcome]]:
+    """Every committed outcome of the partition from `from_offset` to its end as it is now, with its offset.
+
+    `tables`: of those only, which costs a tenth (None: of all). `trust`: whose outcomes count, of reports
+    that began at or behind `since`. What doesn't count, and what is no outcome, is passed over and told.
+
+    Raises `StopError` if the topic doesn't reach back to `from_offset`, `RetryError` if the brokers give
+    nothing for `timeout_s` seconds, `DamagedError` if a signed one is of a newer release's kind.
+    """
+    strangers = Strangers(f"{topics.outcomes}/{partition}", trust, since)
+    try:
+        yield from _read(config, topics, partition, from_offset, timeout_s, tables, strangers)
+    finally:
+        strangers.tell()
+
+
+def _read(
+    config: KafkaConfig,
+    topics: Topics,
+    partition: int,
+    from_offset: int,
+    timeout_s: float,
+    tables: Collection[str] | None,
+    strangers: Strangers,
+) -> Iterator[tuple[int, Outcome]]:
+    log = describe(Admin(config), topics.outcomes).log_id(partition)
+    keys = None if tables is None else {table.encode() for table in tables}
+    hurried = replace(config, options={**_HURRIED, **config.options})
+    with PartitionReader(hurried, topics.outcomes, log, from_offset) as reader:
+        end = reader.end_offset()
+        deadline = time.monotonic() + timeout_s
+        while reader.position < end:
+            before = reader.position
+            for message in reader.poll(_BATCH, _POLL_S):
+                if message.offset < end and (keys is None or message.key in keys):
+                    outcome = strangers.parse(message)
+                    if outcome is not None:
+                        yield message.offset, outcome
+            now = time.monotonic()
+            if reader.position > before:
+                deadline = now + timeout_s
+            elif now >= deadline:
+                where = f"{topics.outcomes}/{partition}@{before}"
+                raise RetryError(f"nothing came for {timeout_s:g} s: {reader.last_error}", where=where)

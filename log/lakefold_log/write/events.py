@@ -1,0 +1,115 @@
+"""Plain events of an application, which are no proposals: the demo and the benchmarks make them.
+
+Not part of the way of the data, where events come from somebody else's producer. It lies here because this
+package is the one door to Kafka.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import NewTopic
+
+from lakefold_log.client.admin import client_set_up, error_of, kafka_error
+from lakefold_log.client.client_log import LOGGER
+from lakefold_log.client.questions import create_topic
+from lakefold_log.client.topics import describe
+from lakefold_table.errors import RetryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from confluent_kafka import Message
+
+    from lakefold_log.client.admin import Admin, KafkaConfig, Option
+    from lakefold_log.client.topics import TopicDescription
+
+Event = tuple[bytes | None, bytes]
+"""Key (None: no key) and value."""
+
+_QUEUE: Final = 50_000
+_CHECK_EVERY: Final = 1_000
+_POLL_S: Final = 0.1
+
+
+def make_topic(admin: Admin, name: str, partitions: int, *, wait_s: float = 30.0) -> TopicDescription:
+    """Make a topic for events, or leave one of this name as it is, and wait until the cluster knows it.
+
+    Raises `InvalidError` where the cluster refuses, `RetryError` where it doesn't answer.
+    """
+    try:
+        create_topic(admin, NewTopic(name, partitions, 1))
+    except KafkaException as caught:
+        error = kafka_error(caught)
+        if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise error_of(error, f"create topic {name}", name) from caught
+    return describe(admin, name, wait_s=wait_s)
+
+
+class EventSender:
+    """Sends many events to one topic, in order for each key, each exactly once.
+
+    A key goes to the partition that JVM clients choose for it. `send` and `finish` are for one thread,
+    `acknowledged` and `abandon` for any.
+    """
+
+    def __init__(self, config: KafkaConfig, topic: str, *, timeout_s: float = 60.0) -> None:
+        self._topic = topic
+        self._timeout_s = timeout_s
+        self._failure: KafkaError | None = None
+        self._handed_over = 0
+        fixed: dict[str, Option] = {
+            "enable.idempotence": True,
+            "acks": "all",
+            "partitioner": "murmur2_random",
+        }
+        tuned: dict[str, Option] = {
+            "linger.ms": 20,
+            "compression.type": "lz4",
+            "message.timeout.ms": int(timeout_s * 1000),
+            "queue.buffering.max.messages": 2 * _QUEUE,
+            "delivery.report.only.error": True,
+        }
+        with client_set_up(config.bootstrap_servers):
+            self._producer = Producer(config.client(fixed=fixed, tuned=tuned), logger=LOGGER)
+
+    @property
+    def acknowledged(self) -> int:
+        """How many events the topic has for sure, as long as nothing failed."""
+        return max(self._handed_over - len(self._producer), 0)
+
+    def send(self, events: Iterable[Event]) -> None:
+        """Hand over events, waiting where too many are under way. Raises as `finish` does."""
+        for key, value in events:
+            if not self._handed_over % _CHECK_EVERY:
+                self._wait(_QUEUE)
+            self._producer.produce(self._topic, value, key, on_delivery=self._on_failure)
+            self._handed_over += 1
+
+    def finish(self) -> None:
+        """Wait until the topic has all events.
+
+        Raises `RetryError` where the brokers didn't take them in time, or `abandon` was called; what the
+        broker refuses for good is `InvalidError`. The topic may then have some of them.
+        """
+        self._wait(0)
+
+    def abandon(self) -> None:
+        """Give up all events that the topic doesn't have yet."""
+        self._producer.purge()
+
+    def _wait(self, at_most: int) -> None:
+        """Wait until no more than so many events are under way."""
+        deadline = time.monotonic() + self._timeout_s
+        self._producer.poll(0)
+        while self._failure is None and len(self._producer) > at_most:
+            if time.monotonic() > deadline:
+                raise RetryError("the broker took no events", where=self._topic, hint="see the broker's log")
+            self._producer.poll(_POLL_S)
+        if self._failure is not None:
+            raise error_of(self._failure, "send events", self._topic)
+
+    def _on_failure(self, error: KafkaError | None, _: Message) -> None:
+        self._failure = self._failure or error

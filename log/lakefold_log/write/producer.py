@@ -1,0 +1,275 @@
+"""Sends proposals: appends an envelope to the log and learns its position.
+
+From the position on everything else follows: the order, the outcome, what a restart may send again. The
+producer is idempotent and waits for all replicas, and the transaction's uuid follows from the batch, so that
+the same batch sent twice, by this process or by the next, is the same proposal.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from lakefold_log.client.admin import Admin, client_set_up, error_of, kafka_error
+from lakefold_log.client.client_log import LOGGER
+from lakefold_log.client.error_codes import Local
+from lakefold_log.client.questions import max_message_bytes
+from lakefold_log.client.rights import on_topics
+from lakefold_log.client.topic_identity import TopicGuard
+from lakefold_log.client.topics import describe
+from lakefold_log.codec.claims import put_claim
+from lakefold_log.codec.envelope import encode
+from lakefold_log.codec.partitioner import home_of
+from lakefold_log.write.tracing import sending
+from lakefold_table.entry import Position
+from lakefold_table.errors import InvalidError, LakefoldError, RetryError
+from lakefold_table.storage import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from confluent_kafka import Message
+
+    from lakefold_log.client.admin import KafkaConfig, Option
+    from lakefold_log.client.topics import Topics
+    from lakefold_log.read.consumer import Headers
+    from lakefold_log.write.tracing import Sending
+    from lakefold_protos.lakefold import log_pb2
+    from lakefold_table.entry import LogId
+
+# Never change: the uuids of all transactions that were ever sent follow from it.
+_TRANSACTIONS: Final = uuid.UUID("397f73db-f49c-41fb-aa33-cdc708475542")
+_POLL_S: Final = 0.1
+_GRACE_S: Final = 5.0
+_ASK_S: Final = 10.0
+_CLIENT_LIMIT: Final = 1_000_000
+# What a message takes in a batch of its own besides key, value and headers: 61 bytes and some varints.
+_OVERHEAD: Final = 256
+_AGAIN: Final = "see that a broker runs; send the same again, it is folded once"
+_QUEUE_PAUSE_S: Final = 0.01
+
+
+def transaction_uuid(app_id: str, batch_id: int, table: str) -> str:
+    """The uuid of the transaction that batch `batch_id` of `app_id` is for the canonical URI `table`.
+
+    The same three give the same uuid in every process and release.
+    """
+    return str(uuid.uuid5(_TRANSACTIONS, json.dumps([app_id, batch_id, table], ensure_ascii=True)))
+
+
+class Proposer:
+    """Sends envelopes to the transactions topic; for any number of threads.
+
+    `timeout_s` is how long a proposal may take to reach the log. Raises `MissingTopicError` where there is no
+    topic yet (producers never make one), `RetryError` where no broker answers.
+    """
+
+    def __init__(self, config: KafkaConfig, topics: Topics, *, timeout_s: float = 60.0) -> None:
+        self._timeout_s = timeout_s
+        self._admin = Admin(config, timeout_s=min(timeout_s, _ASK_S))
+        self.topic = describe(self._admin, topics.transactions)
+        self._guard = TopicGuard(self._admin, self.topic.name, self.topic.log_id(0))
+        self._guard_lock = threading.Lock()
+        options = self._options(config)
+        self._limit = min(int(options["message.max.bytes"]), self._topic_limit())
+        with client_set_up(config.bootstrap_servers):
+            self._producer = Producer(options, logger=LOGGER)
+        self._closing = threading.Event()
+        self._fatal: KafkaError | None = None
+        self._server = threading.Thread(target=self._serve, name="lakefold-proposer", daemon=True)
+        self._server.start()
+
+    def partition_for(self, table: str, bound: int | None = None) -> int:
+        """The partition where the canonical URI `table` goes, which its marks bind to `bound`, if to any."""
+        return home_of(table, bound, self.topic.partitions)
+
+    def send(
+        self,
+        envelope: log_pb2.Envelope,
+        partition: int | None = None,
+        *,
+        headers: Headers = (),
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Future[Position]:
+        """Send an envelope to `partition` (that of the table's marks), or to where its table is hashed to.
+
+        One that is larger than a message may be is first written beside the table (reached with
+        `storage_options`), and a claim to it is sent. The future gives the position once all replicas have
+        it. It raises, as this does, `InvalidError` where the envelope is too large for any reader or the
+        table's store takes no files, `RetryError` where no broker took it in time (it may have: send the same
+        again) or the store is away, `StopError` where the topic was made again or this producer is of no more
+        use. Whether the position is in the proven topic is not known before `position_of` says so.
+        """
+        with self._guard_lock:
+            self._guard.step()
+        log = self.topic.log_id(self.partition_for(envelope.table, partition))
+        trace = sending(self.topic.name, log.partition, envelope, tuple(headers))
+        try:
+            return self._send(envelope, log, trace, storage_options)
+        except LakefoldError as error:
+            trace.failed(error)
+            raise
+
+    def _send(
+        self,
+        envelope: log_pb2.Envelope,
+        log: LogId,
+        trace: Sending,
+        storage_options: Mapping[str, str] | None,
+    ) -> Future[Position]:
+        data, headers = encode(envelope), trace.headers
+        if len(data) + len(envelope.table.encode()) + _size_of(headers) + _OVERHEAD > self._limit:
+            storage = open_storage(envelope.table, storage_options)
+            envelope = put_claim(storage, envelope, data, time.time_ns())
+            data = encode(envelope)
+        sent: Future[Position] = Future()
+        hand_over = partial(
+            self._producer.produce,
+            self.topic.name,
+            data,
+            envelope.table.encode(),
+            log.partition,
+            on_delivery=partial(self._on_delivery, sent, log, trace, len(data)),
+            headers=list(headers),
+        )
+        try:
+            self._queue(hand_over)
+        except KafkaException as caught:
+            raise self._failed(kafka_error(caught), len(data)) from caught
+        return sent
+
+    def send_wait(
+        self,
+        envelope: log_pb2.Envelope,
+        partition: int | None = None,
+        *,
+        headers: Headers = (),
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Position:
+        """As `send`, and wait for the position by `position_of`."""
+        return self.position_of(
+            self.send(envelope, partition, headers=headers, storage_options=storage_options)
+        )
+
+    def position_of(self, sent: Future[Position]) -> Position:
+        """Wait for the position of what `send` sent, and prove that it is a position of the proven topic.
+
+        A topic's id never comes back: if it is the same after the broker took a message, the message is in
+        that topic. Asking takes about a millisecond. Raises as `send` does, `GapError` if the topic was made
+        again, `RetryError` if no broker says which topic it is: send the same again.
+        """
+        try:
+            position = sent.result(self._timeout_s + _GRACE_S)
+        except FutureTimeoutError as caught:
+            raise RetryError("the log took no answer", where=self.topic.name, hint=_AGAIN) from caught
+        self._guard.verify()
+        return position
+
+    def close(self) -> None:
+        """Wait for what is on its way (no longer than its time-out) and let go."""
+        self._producer.flush(self._timeout_s + _GRACE_S)
+        self._closing.set()
+        self._server.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _options(self, config: KafkaConfig) -> dict[str, Option]:
+        fixed: dict[str, Option] = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2"}
+        tuned: dict[str, Option] = {
+            # A proposal that comes alone leaves at once; under load they gather while a request is under way.
+            # With more than one, each takes few of them: a quarter more work for the brokers and a tenth
+            # more for producers, where many send (tried).
+            "linger.ms": 0,
+            "max.in.flight.requests.per.connection": 1,
+            "compression.type": "lz4",
+            "message.timeout.ms": int(self._timeout_s * 1000),
+            "message.max.bytes": self._topic_limit(),
+        }
+        return config.client(fixed=fixed, tuned=tuned)
+
+    def _topic_limit(self) -> int:
+        """The largest message that the topic takes; librdkafka's default where reading that is refused."""
+        try:
+            return max_message_bytes(self._admin, self.topic.name)
+        except InvalidError:
+            return _CLIENT_LIMIT
+
+    def _queue(self, hand_over: Callable[[], None]) -> None:
+        """Hand one message to the client, waiting where its queue is full."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return hand_over()
+            except BufferError as caught:
+                if time.monotonic() >= deadline:
+                    message = "the queue of proposals stays full"
+                    raise RetryError(message, where=self.topic.name, hint=_AGAIN) from caught
+                time.sleep(_QUEUE_PAUSE_S)
+
+    def _serve(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._producer.poll(_POLL_S)
+            except KafkaException as caught:
+                # The client is of no more use. What it still holds is given back with this error.
+                self._fatal = kafka_error(caught)
+                self._producer.purge()
+
+    def _on_delivery(
+        self,
+        sent: Future[Position],
+        log: LogId,
+        trace: Sending,
+        size: int,
+        error: KafkaError | None,
+        message: Message,
+    ) -> None:
+        offset = message.offset()
+        if error is not None:
+            failed = self._failed(error, size)
+        elif offset is None or offset < 0:
+            failed = RetryError("the broker named no offset", where=self.topic.name, hint=_AGAIN)
+        else:
+            trace.done(offset)
+            sent.set_result(Position(log, offset, self.topic.name))
+            return
+        trace.failed(failed)
+        sent.set_exception(failed)
+
+    def _failed(self, error: KafkaError, size: int) -> LakefoldError:
+        error = self._fatal or error
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            message = f"the envelope is {size} bytes, the limit is {self._limit}"
+            hint = (
+                "lower message.max.bytes of this client to what the topic takes, so that large proposals go "
+                "beside the log as claims, or raise max.message.bytes of the topic"
+            )
+            return InvalidError(message, where=self.topic.name, hint=hint)
+        if error.code() == Local.MSG_TIMED_OUT:
+            message = f"the log did not take it within {self._timeout_s:g} s: {error.str()}"
+            return RetryError(message, where=self.topic.name, hint=_AGAIN)
+        rights = on_topics("Write", self.topic.name)
+        if error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+            # So brokers refuse an idempotent producer that may write to no topic.
+            error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, error.str())
+        return error_of(error, "send a proposal", self.topic.name, rights=rights)
+
+
+def _size_of(headers: Headers) -> int:
+    return sum(len(name.encode()) + len(value or b"") for name, value in headers)

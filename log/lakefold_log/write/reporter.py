@@ -1,0 +1,394 @@
+"""Reports: a group's outcomes, its dead letters and the stamped offset, all of them or none.
+
+They go to Kafka in one Kafka transaction, by one transactional producer per partition. Whoever makes the next
+producer for the partition fences this one, so that a committer that was thought dead can't answer any more;
+and whoever waits reads only what was committed. What a report says was published before, so losing one loses
+no fact: the next committer gives the same answers from the table.
+
+Where the answer to a commit is lost, the group's offset tells: each report's stamp carries a number of its
+own, and what is read back says which report was the last. Whether that one is whole the outcomes tell
+(`last_report`): what is missing of it is given again, by this reporter from memory, by another one from the
+tables, for which the offset goes back to where it was.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import TopicPartition
+
+from lakefold_log.client.admin import Admin
+from lakefold_log.client.committed_offsets import committed
+from lakefold_log.client.questions import max_message_bytes
+from lakefold_log.client.topics import describe, watermarks
+from lakefold_log.codec.signing import OutcomesKey
+from lakefold_log.read.offset_metadata import Stamp
+from lakefold_log.read.report_check import LastReport, Place, answered_since, is_whole
+from lakefold_log.read.trust import Trust
+from lakefold_log.write.transactional_producer import Session
+from lakefold_table.errors import FencedError, InvalidError, RetryError, StopError
+from lakefold_table.marks.outcome_messages import outcome_message
+from lakefold_table.marks.owner import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from confluent_kafka import KafkaError, Message
+
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topics import Topics
+    from lakefold_log.read.dead_letters import DeadLetter
+    from lakefold_table.entry import LogId, Outcome, Position
+
+# How long the brokers may take for one question about the group; an offset held back longer hangs.
+_QUESTION_S: Final = 3.0
+
+_LETTER_BYTES: Final = 1_048_588
+
+_Mark = tuple[int, str | None]
+"""The group's committed offset and its metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    outcomes: tuple[Outcome, ...]
+    dead_letters: tuple[DeadLetter, ...]
+    next_offset: int
+    stamp: Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A report whose commit was asked for: the offset it leaves, and what tells whether it is whole."""
+
+    report: _Report
+    mark: _Mark
+    last: LastReport
+
+
+class Reporter:
+    """Reports about one partition, `log` of the transactions topic; for one thread.
+
+    Making one fences every other reporter for this group and partition and ends what it left open, so that
+    the stamp read afterwards is final. `owner`: who this one is in the row of those before it, numbered above
+    all that the stamp knows, and `above`. `timeout_s` bounds each call. `passed_over`: see `Trust`. `held` is
+    asked before anything is reported or taken over; once it says False, `FencedError` is raised. Raises
+    `RetryError` where no broker answers, `MissingTopicError` where a topic is not there, `InvalidError` where
+    the ACLs refuse.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        group: str,
+        log: LogId,
+        topics: Topics,
+        *,
+        timeout_s: float = 30.0,
+        held: Callable[[], bool] = lambda: True,
+        passed_over: Callable[[int, bool], None] | None = None,
+        above: int = 0,
+    ) -> None:
+        self.topics = topics
+        self.log = log
+        self.outcomes_offset = 0
+        self._config = config
+        self._group = group
+        self._timeout_s = timeout_s
+        self._held = held
+        self._admin = Admin(config, timeout_s=min(_QUESTION_S, timeout_s))
+        self._where = f"{topics.outcomes}/{log.partition}"
+        describe(self._admin, topics.outcomes).log_id(log.partition)
+        self._letters = describe(self._admin, topics.dead_letters).partitions
+        self._largest_letter = self._letter_bytes()
+        self._instance = uuid.uuid4().hex[:12]
+        self._numbers = count(1)
+        # The offset after the last outcome that was sent; None if the broker did not name it.
+        self._delivered: int | None = 0
+        self._stopped: StopError | None = None
+        # What the group's offset was before the last report, and is; what that report was; what may be.
+        self._before: _Mark | None = None
+        self._done: _Sent | None = None
+        self._doubtful: _Sent | None = None
+        # What is missing of an earlier report; entries whose outcomes are there though their report is not.
+        self._owed: _Report | None = None
+        self._given: frozenset[Position] = frozenset()
+        self._mark = self._take_over(self._deadline())
+        self._key = self._known_key()
+        self.trust = Trust(self._key, passed_over)
+        # Where the group stood with all below it answered for sure.
+        self._whole = _place_of(self._mark)
+        try:
+            self._take_back(self._deadline())
+        except BaseException:
+            self._session.close()
+            raise
+        # Of one row only if whoever comes next finds it: the first report must be there before any fold.
+        before = Stamp.of(self._mark[1], self._mark[0])
+        last = before.owner if before is not None and before.owner is not None else Owner(self._instance, 0)
+        self.owner = Owner(last.chain, max(last.generation, above) + 1)
+
+    def report(
+        self,
+        outcomes: Sequence[Outcome],
+        dead_letters: Sequence[DeadLetter],
+        next_offset: int,
+        stamp: Stamp,
+    ) -> int:
+        """Report in one Kafka transaction; returns the offset after the last outcome ever reported here.
+
+        `next_offset` is committed as the group's offset, with the stamp. When this returns, all of it is
+        decided, and visible a moment later; if the process dies before, all or none of it. Empty lists renew
+        the offset alone.
+
+        Raises `RetryError` where that is not settled in time or Kafka aborted it: call again with the same
+        arguments, and nothing is reported twice. Raises `StopError` where another reporter took over.
+        """
+        report = _Report(tuple(outcomes), tuple(dead_letters), next_offset, stamp)
+        if self._stopped is not None:
+            raise self._stopped
+        try:
+            return self._report(report, self._deadline())
+        except StopError as error:
+            # Trying again would fence the one who took over.
+            self._stopped = error
+            raise
+
+    def close(self) -> None:
+        """Let go of what was not reported; it stays invisible, and the next reporter ends it."""
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _report(self, report: _Report, deadline: float) -> int:
+        given = not self._session.usable and self._renew(deadline) == report
+        if self._owed is not None:
+            self._transact(self._owed, deadline)
+            self._owed = None
+        if not given:
+            self._transact(report, deadline)
+        self._given = frozenset()
+        return self.outcomes_offset
+
+    def _transact(self, report: _Report, deadline: float) -> None:
+        self._prove_held()
+        if self._delivered is None:
+            # Nobody else writes there, so that all that stands there was reported before.
+            self._delivered = self.outcomes_offset = self._end(read_committed=False)
+        outcomes = _missing(report, self._given)
+        sent = self._named(report, len(outcomes))
+        self._delivered = self.outcomes_offset
+        try:
+            self._session.begin(deadline)
+            self._send_outcomes(outcomes)
+            for letter in report.dead_letters:
+                self._send_letter(letter)
+            self._session.send_offset(self._place(*sent.mark))
+            self._doubtful = sent
+            self._session.commit()
+        except RetryError:
+            # What Kafka aborts may take with it what a broker forgot to mark: a new session looks after it.
+            self._session.usable = False
+            raise
+        if self._delivered is not None:
+            self.outcomes_offset = self._delivered
+        self._settle(sent)
+
+    def _named(self, report: _Report, count: int) -> _Sent:
+        """The report under a name of its own, with what tells a successor whether it is whole."""
+        name = f"{self._instance}-{next(self._numbers)}"
+        last = LastReport(name, self.outcomes_offset, count, self._whole)
+        stamp = replace(report.stamp, outcomes_key=self._key)
+        metadata = stamp.metadata(report.next_offset, report=last.encode())
+        return _Sent(report, (report.next_offset, metadata), last)
+
+    def _known_key(self) -> OutcomesKey:
+        """The key that the reporter before this one signed by, else a new one."""
+        stamp = Stamp.of(self._mark[1], self._mark[0])
+        if stamp is None or stamp.outcomes_key is None:
+            return OutcomesKey.make(self.outcomes_offset)
+        return stamp.outcomes_key.not_after(self.outcomes_offset)
+
+    def _settle(self, sent: _Sent) -> None:
+        self._before, self._mark, self._done, self._doubtful = self._mark, sent.mark, sent, None
+        self._whole = _place_of(sent.mark)
+
+    def _renew(self, deadline: float) -> _Report | None:
+        """A new session after the last one was lost; returns the doubtful report if it counts as given.
+
+        What is missing of reports that count is owed then. Raises `StopError` where the group's offset was
+        moved by somebody else meanwhile.
+        """
+        self._session.close()
+        mark = self._take_over(deadline)
+        done, doubtful = self._done, self._doubtful
+        if mark not in {self._before, self._mark} and (doubtful is None or mark != doubtful.mark):
+            message = f"the offset of group {self._group} was moved to {mark[0]} by another process"
+            raise FencedError(message, where=self._where, hint="let one committer fold each partition")
+        first = done or doubtful
+        if first is not None:
+            self._given |= self._answered_since(first.last.begin)
+        self._doubtful = None
+        is_lost, is_there = mark == self._before, doubtful is not None and mark == doubtful.mark
+        if doubtful is not None and is_there:
+            self._settle(doubtful)
+        self._mark = mark
+        self._owe([one for one in (done, doubtful if is_there else None) if one is not None], at_all=is_lost)
+        return doubtful.report if doubtful is not None and is_there else None
+
+    def _owe(self, sent: Sequence[_Sent], *, at_all: bool) -> None:
+        """What is missing of these reports goes out before anything else; their dead letters may come twice.
+
+        `at_all`: also where only the offset is missing.
+        """
+        missing = {one.position: one for each in sent for one in _missing(each.report, self._given)}
+        self._owed = None
+        if missing or (at_all and sent):
+            letters = dict.fromkeys(one for each in sent for one in each.report.dead_letters)
+            last = sent[-1].report
+            self._owed = replace(last, outcomes=tuple(missing.values()), dead_letters=tuple(letters))
+            self._whole = sent[0].last.before
+
+    def _answered_since(self, begin: int) -> frozenset[Position]:
+        return answered_since(self._config, self.topics, self.log, begin, self.trust)
+
+    def _take_back(self, deadline: float) -> None:
+        """Puts the group's offset back to where it was before the last report, if that one isn't whole.
+
+        What others reported is known to the tables alone: from there on their entries are answered again,
+        but for those whose outcomes can be seen.
+        """
+        stamp = Stamp.of(self._mark[1], self._mark[0])
+        last = Stamp.report_of(self._mark[1])
+        is_ours = stamp is not None and (stamp.cluster_id, stamp.topic_id) == (
+            self.log.cluster_id,
+            self.log.topic_id,
+        )
+        if stamp is None or not is_ours or last is None or last.before is None:
+            return
+        if is_whole(self._config, self.topics, self.log, last, self.trust):
+            return
+        before = last.before
+        stamp = replace(stamp, low_watermark=before.low_watermark, outcomes_offset=before.outcomes_offset)
+        self._transact(_Report((), (), before.offset, stamp), deadline)
+
+    def _take_over(self, deadline: float) -> _Mark:
+        """A new session; returns the group's offset as it stands when nobody else reports any more."""
+        self._prove_held()
+        name = f"lakefold-{self._group}-{self.log.topic_id}-{self.log.partition}"
+        self._session = Session(self._config, name, self._group, self._where, deadline)
+        try:
+            if self._hangs():
+                self._end_hanging(deadline)
+            mark = self._group_mark(deadline)
+            self.outcomes_offset = self._end(read_committed=True)
+        except BaseException:
+            self._session.close()
+            raise
+        return mark
+
+    def _prove_held(self) -> None:
+        if not self._held():
+            raise FencedError(
+                "the partition was given to another process", where=self._where, hint="this one lets go of it"
+            )
+
+    def _hangs(self) -> bool:
+        """Whether outcomes are held back although the session has settled what was open."""
+        return self._end(read_committed=True) < self._end(read_committed=False)
+
+    def _end_hanging(self, deadline: float) -> None:
+        """Write an abort marker to every partition that a report goes to.
+
+        A broker that is killed after it decided a transaction, and has no other replica to lead meanwhile,
+        forgets to mark the partitions when it comes back (tried with 4.3): their readers, and those of the
+        group's offset, would wait for ever. The next marker of the same producer ends that.
+        """
+        self._session.begin(deadline)
+        self._session.send(self.topics.outcomes, b"", None, self.log.partition)
+        for partition in range(self._letters):
+            self._session.send(self.topics.dead_letters, b"", None, partition)
+        self._session.send_offset(self._place(0, ""))
+        self._session.abort()
+
+    def _group_mark(self, deadline: float) -> _Mark:
+        """The group's offset and its metadata, once no transaction holds them back."""
+        while True:
+            found = self._committed(stable=True)
+            if found is not None:
+                return found
+            if self._committed(stable=False) is not None and self._committed(stable=True) is None:
+                self._end_hanging(deadline)
+            if time.monotonic() >= deadline:
+                raise RetryError("the group's offset is held back", where=self._where)
+
+    def _committed(self, *, stable: bool) -> _Mark | None:
+        try:
+            found = committed(self._admin, self._group, [self._place(0, "")], stable=stable)[0]
+        except RetryError:
+            return None
+        return None if found.error is not None else (found.offset, found.metadata)
+
+    def _end(self, *, read_committed: bool) -> int:
+        found = watermarks(
+            self._admin, self.topics.outcomes, self.log.partition, read_committed=read_committed
+        )
+        return found.end
+
+    def _place(self, offset: int, metadata: str | None) -> TopicPartition:
+        return TopicPartition(self.topics.transactions, self.log.partition, offset, metadata)
+
+    def _send_outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        last = len(outcomes) - 1
+        for index, outcome in enumerate(outcomes):
+            value = outcome_message(outcome).SerializeToString()
+            self._session.send(
+                self.topics.outcomes,
+                value,
+                outcome.table.encode(),
+                self.log.partition,
+                headers=(self._key.sign(value, self.outcomes_offset),),
+                # One partition keeps the order, so the last one's offset says it for all.
+                on_delivery=self._on_last_outcome if index == last else None,
+            )
+
+    def _send_letter(self, letter: DeadLetter) -> None:
+        key, value, headers = letter.fitting(self._largest_letter)
+        self._session.send(self.topics.dead_letters, value, key, headers=headers)
+
+    def _on_last_outcome(self, error: KafkaError | None, message: Message) -> None:
+        offset = message.offset()
+        if error is None:
+            # A broker that is sent a batch again after a cut connection has it already, and names no offset.
+            self._delivered = None if offset is None or offset < 0 else offset + 1
+
+    def _letter_bytes(self) -> int:
+        """The largest dead letter that the topic takes; Kafka's default if the ACLs don't let us know."""
+        try:
+            return max_message_bytes(self._admin, self.topics.dead_letters)
+        except InvalidError:
+            return _LETTER_BYTES
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._timeout_s
+
+
+def _place_of(mark: _Mark) -> Place | None:
+    stamp = Stamp.of(mark[1], mark[0])
+    return None if stamp is None else Place(mark[0], stamp.low_watermark, stamp.outcomes_offset)
+
+
+def _missing(report: _Report, seen: frozenset[Position]) -> list[Outcome]:
+    return [one for one in report.outcomes if one.position not in seen]

@@ -1,0 +1,90 @@
+"""The trace that a proposal belongs to, on its way into the log: the door to OpenTelemetry for senders.
+
+An application that is traced wants to see what became of its proposal. So a message carries the context of
+the span that sent it (W3C: `traceparent`, `tracestate`), and the committer's spans hang below that one. An
+application that isn't traced never has OpenTelemetry loaded for it, and its messages carry nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from opentelemetry.trace import Span
+
+    from lakefold_log.read.consumer import Headers
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+TRACEPARENT: Final = "traceparent"
+_FORM: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_API: Final = "opentelemetry.trace"
+
+
+def headers_from(environment: Mapping[str, str]) -> Headers:
+    """The context that a process was started with: in `TRACEPARENT` and `TRACESTATE`, as OpenTelemetry says.
+
+    Empty where there is none, or what is there isn't one.
+    """
+    if not _FORM.fullmatch(environment.get(TRACEPARENT.upper(), "")):
+        return ()
+    found = ((name, environment.get(name.upper(), "")) for name in (TRACEPARENT, "tracestate"))
+    return tuple((name, value.encode()) for name, value in found if value)
+
+
+class Sending:
+    """One proposal on its way. `headers`: what its message carries, the trace's context among it."""
+
+    def __init__(self, headers: Headers, span: Span | None = None) -> None:
+        self.headers = headers
+        self._span = span
+
+    def done(self, offset: int) -> None:
+        """The log has it, at this offset."""
+        if self._span is not None:
+            self._span.set_attribute("messaging.kafka.offset", offset)
+            self._span.end()
+
+    def failed(self, error: BaseException) -> None:
+        """It was not sent, or nobody knows."""
+        if self._span is not None:
+            from opentelemetry.trace import StatusCode
+
+            self._span.set_status(StatusCode.ERROR, str(error))
+            self._span.end()
+
+
+def sending(topic: str, partition: int, envelope: Envelope, headers: Headers) -> Sending:
+    """Begin the span of one send, below the one that is current here.
+
+    Where the application never loaded OpenTelemetry, has no span and exports none, there is no span and no
+    header more. Headers that carry a context already keep it: a proposal that is sent again belongs to the
+    trace that it was first sent in.
+    """
+    if _API not in sys.modules or any(name == TRACEPARENT for name, _ in headers):
+        return Sending(headers)
+    from opentelemetry import trace
+
+    below = trace.get_current_span().get_span_context().is_valid
+    if not below and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return Sending(headers)
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    span = trace.get_tracer("lakefold").start_span(
+        f"send {topic}",
+        kind=trace.SpanKind.PRODUCER,
+        attributes={
+            "messaging.system": "kafka",
+            "messaging.operation.type": "send",
+            "messaging.destination.name": topic,
+            "messaging.destination.partition.id": str(partition),
+            "lakefold.table": envelope.table,
+            "lakefold.uuid": envelope.lance.uuid,
+        },
+    )
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier, trace.set_span_in_context(span))
+    return Sending((*headers, *((name, value.encode()) for name, value in carrier.items())), span)

@@ -1,0 +1,4 @@
+"""The change feed.
+
+Which rows each version inserted, changed or deleted, planned from fragments and then read.
+"""

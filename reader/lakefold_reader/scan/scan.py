@@ -1,0 +1,401 @@
+"""The one door to pylance for reading rows.
+
+A snapshot is scanned by pylance's own scanner at exactly its version, so deletions, filters and every
+feature come out as any Lance client sees them; the deletion files that it is going to read are looked at
+first (`deletions`). What one version added is read from its data files without
+opening the dataset, so that a tail's cost depends on the change; fragments that can't be read so go through
+the dataset, with equal rows.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.message import DecodeError
+
+from lakefold_protos.lance.file_pb2 import FileDescriptor
+from lakefold_reader.scan.batches import Wanted, side_by_side
+from lakefold_reader.scan.columns import is_blob, is_direct, sources
+from lakefold_reader.scan.deletion_files import Deletions
+from lakefold_reader.scan.scan_errors import told, told_of
+from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.lance.manifests.naming import data_path
+from lakefold_table.roots import below
+from lakefold_table.uri import FILE, local_path, place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
+    from lakefold_reader.scan.columns import Source, TableSchema
+    from lakefold_table.lance.state import LanceState
+
+BATCH_ROWS = 8192
+"""Rows of a batch: pylance's own default for scans."""
+ADDRESS, ROW_ID = "_rowaddr", "_rowid"
+EVERY = "*"
+LEGACY = "0.1"
+OFFSET_WIDTH, OFFSET_BITS = 32, 0xFFFFFFFF
+"""The lower half of a row's address is its place in its fragment."""
+BYTES, BLOB_ROWS = "all_binary", 16
+"""How pylance is asked for the bytes of blobs, and of how many rows at once: each may be large."""
+LOOKED_UP, SPARSE = 1024, 16
+"""Rows are looked up, so many at once, where one of so many is asked for; where more are, all are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which of the rows, in their order, and at most how many in a batch. None: all, and as pylance does."""
+
+    limit: int | None = None
+    offset: int | None = None
+    batch_size: int | None = None
+
+
+WHOLE = Part()
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One version of a table as pylance reaches it; opened when it is first asked for rows.
+
+    `state`: the version, where it was read already. Fragments are given by the ids that they have in it.
+
+    Every call raises `FileNotFoundError` where the version or one of its files is gone, `InvalidError` where
+    pylance refuses what is asked for, `DamagedError` where a file isn't what it should be.
+    """
+
+    uri: str
+    version: int
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    state: LanceState | None = field(default=None, repr=False, compare=False)
+
+    @functools.cached_property
+    def _deletions(self) -> Deletions:
+        return Deletions(self.uri, self.version, self.options, self.state)
+
+    @functools.cached_property
+    def _opened(self) -> Any:  # noqa: ANN401 - pylance is published without types
+        import lance
+
+        with told(self.uri):
+            return lance.dataset(self.uri, version=self.version, storage_options=dict(self.options) or None)
+
+    def reader(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        fragments: Mapping[int, DataFragment] | None = None,
+        part: Part = WHOLE,
+    ) -> pa.RecordBatchReader:
+        """The rows of these columns for which the filter `where` holds, of all fragments or only these."""
+        _check_filter(where)
+        self._look_at(fragments)
+        reader = self._scanned(
+            fragments,
+            columns=columns,
+            filter=where,
+            limit=part.limit,
+            offset=part.offset,
+            batch_size=part.batch_size,
+        )
+        return pa.RecordBatchReader.from_batches(reader.schema, told_of(reader, self.uri))
+
+    def at_addresses(self, addresses: NDArray[np.uint64], columns: Sequence[str] | None) -> pa.Table:
+        """The rows at these addresses that aren't deleted, ascending; None: all columns and `_rowaddr`.
+
+        Reads only what they need: pylance plans a filter on addresses as a look-up. In legacy files it fails
+        at that (tried), so there their fragments are scanned.
+        """
+        numbers = addresses.tolist()
+        where = self._at(numbers) if numbers else "false"
+        holding = sorted({number >> OFFSET_WIDTH for number in numbers})
+        self._deletions.check_in(holding)
+        reader = self._scanned(
+            holding,
+            columns=columns,
+            filter=where,
+            with_row_address=columns is None,
+        )
+        with told(self.uri):
+            return reader.read_all()
+
+    def blobs(self, column: str, addresses: NDArray[np.uint64]) -> list[IO[bytes] | None]:
+        """The values of a blob column at these addresses as files to read; None where it has none."""
+        opened = self._opened
+        numbers = addresses.tolist()
+        self._deletions.check_in({number >> OFFSET_WIDTH for number in numbers})
+        with told(self.uri):
+            return list(opened.take_blobs(column, addresses=numbers))
+
+    def clean_up(self, versions: Sequence[int], *, dry_run: bool) -> tuple[int, int, int]:
+        """Remove these versions, tagged ones excepted, and the files that only they need.
+
+        How many versions, data files and bytes went, or would go.
+        """
+        opened = self._opened
+        act = opened.explain_cleanup_old_versions if dry_run else opened.cleanup_old_versions
+        with told(self.uri):
+            done = act(versions=list(versions), delete_unverified=False, error_if_tagged_old_versions=False)
+        stats = done.stats if dry_run else done
+        return stats.old_versions, stats.data_files_removed, stats.bytes_removed
+
+    def _at(self, addresses: Sequence[int]) -> str:
+        """The filter that holds for the rows at these addresses."""
+        address = f"{ADDRESS} + 0" if self._opened.data_storage_version == LEGACY else ADDRESS
+        return f"{address} in ({','.join(map(str, addresses))})"
+
+    def _look_at(self, fragments: Mapping[int, DataFragment] | None) -> None:
+        """See that the deletion files of these fragments (None: of all) can be read."""
+        if fragments is None:
+            self._deletions.check_all()
+        else:
+            self._deletions.check(fragments.values())
+
+    def _scanned(
+        self, numbers: Iterable[int] | None, columns: Sequence[str] | None, **options: object
+    ) -> pa.RecordBatchReader:
+        """The rows of these fragments; None: of all. Their deletion files were looked at.
+
+        pylance refuses to scan legacy files without a column, so row ids are scanned there and dropped. They
+        are what it needs as well for a filter on `_rowid` in such files; addresses aren't.
+        """
+        opened = self._opened
+        with told(self.uri):
+            only = None if numbers is None else [opened.get_fragment(number) for number in numbers]
+            is_stand_in = not columns and columns is not None and opened.data_storage_version == LEGACY
+            asked = [ROW_ID] if is_stand_in else _asked_for(columns, opened.schema)
+            rows = opened.scanner(fragments=only, columns=asked, **options).to_reader()
+            return _without_columns(rows) if is_stand_in else rows
+
+    def with_blobs(
+        self, columns: Sequence[str], fragments: Mapping[int, DataFragment]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of fragments that aren't deleted, blobs as their bytes, a few at a time."""
+        self._look_at(fragments)
+        options = {"blob_handling": BYTES, "batch_size": BLOB_ROWS, "batch_readahead": 1}
+        return told_of(self._scanned(fragments, columns=columns, **options), self.uri)
+
+    def taken(
+        self,
+        columns: Sequence[str],
+        fragments: Mapping[int, DataFragment],
+        offsets: NDArray[np.uint32],
+        most: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows at these places of a fragment, ascending, where they aren't deleted; blobs as their bytes.
+
+        At most `most` at once.
+        """
+        self._look_at(fragments)
+        (number,) = fragments
+        for start in range(0, offsets.size, most):
+            first = np.uint64(number << OFFSET_WIDTH)
+            places = (offsets[start : start + most].astype(np.uint64) + first).tolist()
+            found = self._scanned(fragments, columns=columns, filter=self._at(places), blob_handling=BYTES)
+            yield from told_of(found, self.uri)
+
+    def masked(
+        self, columns: Sequence[str], fragments: Mapping[int, DataFragment], offsets: NDArray[np.uint32]
+    ) -> Iterator[pa.RecordBatch]:
+        """As `taken`, by reading the whole fragment: sooner done where most of its rows are asked for."""
+        self._look_at(fragments)
+        found = self._scanned(fragments, columns=[*columns, ADDRESS])
+        for batch in told_of(found, self.uri):
+            places = batch.column(ADDRESS).to_numpy() & OFFSET_BITS
+            chosen = batch.filter(pa.array(np.isin(places, offsets)))
+            if chosen.num_rows:
+                yield chosen.drop_columns([ADDRESS])
+
+    def count(self, where: str | None = None) -> int:
+        """The rows for which the filter holds."""
+        _check_filter(where)
+        self._look_at(None)
+        opened = self._opened
+        with told(self.uri):
+            return int(opened.count_rows(filter=where))
+
+
+def _check_filter(where: object) -> None:
+    """Raises `InvalidError` for what pylance takes for no filter: it fails with Python's own errors then."""
+    if where is not None and not isinstance(where, str | pc.Expression):
+        raise InvalidError(f"{where!r} is no filter", where="filter", hint="give SQL, as 'id > 7'")
+
+
+def _without_columns(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """As many rows, of no column."""
+    batches = (batch.select([]) for batch in rows)
+    return pa.RecordBatchReader.from_batches(pa.schema([], rows.schema.metadata), batches)
+
+
+def _asked_for(columns: Sequence[str] | None, schema: pa.Schema) -> list[str] | dict[str, str] | None:
+    """Columns as pylance is asked for them.
+
+    In a list pylance takes the name `*` for all columns, also where a column has that name (tried). So then
+    each column is asked for by an expression.
+    """
+    if columns is None:
+        return None
+    if EVERY not in columns or EVERY not in schema.names:
+        return list(columns)
+    return {name: f"`{name}`" if name in schema.names else name for name in columns}
+
+
+def rows_of_fragments(
+    dataset: Dataset,
+    fragments: Sequence[DataFragment],
+    schema: TableSchema,
+    id_of: Callable[[DataFragment], int],
+    batch_rows: int = BATCH_ROWS,
+) -> pa.RecordBatchReader:
+    """The rows of some fragments of a version, in order, in the columns of `schema`.
+
+    `id_of` gives the id of a fragment in the version; it is asked only for those that must go through the
+    dataset (deleted rows, legacy files, other roots, overlays, columns that only the scanner gives).
+    """
+    names = [column.name for column in schema.columns]
+    if any(column.scanned for column in schema.columns):
+        return dataset.reader(names, fragments={id_of(fragment): fragment for fragment in fragments})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for fragment in fragments:
+            direct = rows_of_files(dataset.uri, fragment, schema, dataset.options, batch_rows)
+            yield from (
+                dataset.reader(names, fragments={id_of(fragment): fragment}) if direct is None else direct
+            )
+
+    return pa.RecordBatchReader.from_batches(schema.arrow, batches())
+
+
+def rows_at(
+    dataset: Dataset,
+    fragment: DataFragment,
+    schema: TableSchema,
+    offsets: NDArray[np.uint32] | None,
+    id_of: Callable[[], int],
+) -> Iterator[pa.RecordBatch]:
+    """The rows at these places of a fragment (None: all that aren't deleted), in the columns of `schema`.
+
+    Blobs are given as their bytes. `id_of` is asked as by `rows_of_fragments`, and then deleted rows are left
+    out, too. Raises as `Dataset`.
+    """
+    names = [column.name for column in schema.columns]
+    scanned = not names or any(column.scanned for column in schema.columns)
+    direct = (
+        None if scanned else rows_of_files(dataset.uri, fragment, schema, dataset.options, offsets=offsets)
+    )
+    if direct is not None:
+        return direct
+    blobs = any(is_blob(field) for field in schema.fields)
+    this = {id_of(): fragment}
+    if offsets is None:
+        return dataset.with_blobs(names, this) if blobs else iter(dataset.reader(names, fragments=this))
+    if blobs or offsets.size * SPARSE < fragment.physical_rows:
+        return dataset.taken(names, this, offsets, BLOB_ROWS if blobs else LOOKED_UP)
+    return dataset.masked(names, this, offsets)
+
+
+def rows_of_files(
+    uri: str,
+    fragment: DataFragment,
+    schema: TableSchema,
+    options: Mapping[str, str],
+    batch_rows: int = BATCH_ROWS,
+    *,
+    offsets: NDArray[np.uint32] | None = None,
+) -> Iterator[pa.RecordBatch] | None:
+    """The rows of a fragment from its data files alone; None where that can't give what pylance gives.
+
+    `offsets`: only the rows at these places, ascending, whether they are deleted or not. Raises as `Dataset`
+    does.
+    """
+    files = list(fragment.files)
+    whole = offsets is None and fragment.HasField("deletion_file")
+    plain = not whole and not fragment.overlays and fragment.physical_rows
+    if not plain or not files or not all(is_direct(file) for file in files):
+        return None
+    opened = [_OpenFile(uri, file, options) for file in files]
+    found = sources(schema.columns, files, [one.fields for one in opened])
+    if found is None:
+        return None
+    for one in opened:
+        if one.rows != fragment.physical_rows:
+            raise DamagedError(
+                f"the file holds {one.rows} rows, its fragment {fragment.physical_rows}", where=one.path
+            )
+    wanted = Wanted(fragment.physical_rows, offsets, batch_rows)
+    return _joined(opened, found, schema.arrow, wanted)
+
+
+class _OpenFile:
+    """A data file whose footer has been read."""
+
+    def __init__(self, uri: str, file: DataFile, options: Mapping[str, str]) -> None:
+        self.path = file_location(uri, data_path(file.path))
+        self._options = dict(options) or None
+        with told(self.path):
+            _check_size(self.path, file)
+        self._all = self._open(None)
+        with told(self.path):
+            descriptor = self._all.read_global_buffer(0)
+            self.rows: int = self._all.num_rows()
+        try:
+            self.fields = list(FileDescriptor.FromString(descriptor).schema.fields)
+        except DecodeError as error:
+            raise DamagedError(f"the file's schema can't be decoded: {error}", where=self.path) from error
+
+    def batches(self, names: Sequence[str], wanted: Wanted) -> Iterator[pa.RecordBatch]:
+        """The rows of these columns."""
+        top = [one.name for one in self.fields if one.parent_id < 0]
+        reader = self._all if set(names) == set(top) else self._open(list(names))
+        return told_of(wanted.of(reader), self.path)
+
+    def _open(self, columns: list[str] | None) -> Any:  # noqa: ANN401 - pylance is published without types
+        from lance.file import LanceFileReader
+
+        with told(self.path):
+            return LanceFileReader(self.path, storage_options=self._options, columns=columns)
+
+
+def _check_size(path: str, file: DataFile) -> None:
+    """Raise `DamagedError` where a local file isn't as long as its version says: pylance might panic."""
+    if not path.startswith("/") or not file.file_size_bytes:
+        return
+    size = Path(path).stat().st_size
+    if size != file.file_size_bytes:
+        hint = "the file was changed or not written to its end: restore it from a copy"
+        message = f"the file has {size} bytes, its version says {file.file_size_bytes}"
+        raise DamagedError(message, where=path, hint=hint)
+
+
+def file_location(uri: str, path: str) -> str:
+    """A file of the table as pylance's file reader takes it: a local path as it is, else a URI."""
+    return f"{local_path(uri)}/{path}" if place(uri).scheme == FILE else below(uri, path)
+
+
+def _joined(
+    files: Sequence[_OpenFile], found: Sequence[Source | None], schema: pa.Schema, wanted: Wanted
+) -> Iterator[pa.RecordBatch]:
+    """The columns of several files side by side; absent ones as nulls."""
+    used = sorted({one.file for one in found if one is not None})
+    streams = [
+        files[number].batches([one.name for one in found if one is not None and one.file == number], wanted)
+        for number in used
+    ]
+    for parts in side_by_side(streams) if streams else wanted.lengths():
+        length = parts if isinstance(parts, int) else parts[0].num_rows
+        arrays = [
+            pa.nulls(length, column.type)
+            if one is None or isinstance(parts, int)
+            else parts[used.index(one.file)].column(one.name)
+            for one, column in zip(found, schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,370 @@
+"""One version of a table, opened to be looked at and read.
+
+Opening reads one manifest and no data. Rows come from pylance's scanner at exactly this version; what the
+version says of itself (schema, counts, marks, feature flags) comes from the manifest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from numbers import Integral
+from typing import IO, TYPE_CHECKING, Any
+
+from lakefold_reader.scan.columns import TableSchema, check_list, schema_of
+from lakefold_reader.snapshot.indices import IndexInfo, indices_of
+from lakefold_reader.versions.as_of import micros_of as micros_of  # noqa: PLC0414 - handed on
+from lakefold_reader.versions.as_of import version_as_of as version_as_of  # noqa: PLC0414 - handed on
+from lakefold_reader.versions.at_position import version_at_position
+from lakefold_reader.versions.branches import branched, tagged
+from lakefold_reader.versions.features import Feature, features_of
+from lakefold_reader.versions.source import (
+    explained,
+    guarded,
+    missing,
+    numbers_of,
+    open_source,
+    read_state,
+    time_of,
+)
+from lakefold_reader.versions.stray_files import check_in_line
+from lakefold_table.errors import InvalidError, NotATableError, VersionExpiredError
+from lakefold_table.marks.marks import PREFIX, Marks, decode_marks
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from lakefold_reader.scan.scan import Dataset
+    from lakefold_reader.scan.take import Missing, Taking
+    from lakefold_reader.snapshot.history import HistoryRow
+    from lakefold_reader.versions.source import Source
+    from lakefold_table.lance.state import LanceState
+
+
+def open_table(
+    uri: str | os.PathLike[str],
+    version: int | None = None,
+    *,
+    tag: str | None = None,
+    as_of: datetime | str | None = None,
+    branch: str | None = None,
+    at_position: object = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Table:
+    """The table at `uri`: its newest version, or the one that is named.
+
+    `version`: its number. `as_of`: the version that was the newest at this time (a `datetime`, or ISO 8601
+    text; without a zone it is UTC). `tag`: the version that a tag names, on whichever branch. `branch`: the
+    line of versions that the others are looked up in; without it that of `uri`, and `main` is the main one.
+    `at_position`: the oldest version that holds the log up to this position, whatever became of its entry. It
+    is a position as changes and outcomes give it (or they themselves), its text (`TOPIC/PARTITION@OFFSET`) or
+    JSON as `lakefold` prints them, or an offset alone, which is one of the log that the table is bound to.
+    `storage_options` are those of pylance. Nothing is written, whatever lies at `uri`.
+
+    Raises `NotATableError` where there is no table, `VersionExpiredError` where the version is gone or not
+    there yet, `UnknownRefError` where there is no such tag or branch, `NotFoldedYetError` for a position that
+    is still to come, `InvalidError` for what can't be asked (as a position of a log that the table doesn't
+    know), `DamagedError` where the manifest or the tag can't be read.
+    """
+    source, found = find_version(
+        uri,
+        version,
+        tag=tag,
+        as_of=as_of,
+        branch=branch,
+        at_position=at_position,
+        storage_options=storage_options,
+    )
+    return table_of(source, found, is_checked=as_of is not None or at_position is not None)
+
+
+def find_version(
+    uri: str | os.PathLike[str],
+    version: int | None = None,
+    *,
+    tag: str | None = None,
+    as_of: datetime | str | None = None,
+    branch: str | None = None,
+    at_position: object = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> tuple[Source, int | None]:
+    """The line of versions and the version that `open_table` opens (None: the newest); raises as it does."""
+    ways = {"version": version, "as_of": as_of, "tag": tag, "at_position": at_position}
+    named = [name for name, given in ways.items() if given is not None]
+    if len(named) > 1:
+        raise InvalidError(f"{' and '.join(named)} both name a version", hint="give one of them")
+    if tag is not None and branch is not None:
+        raise InvalidError("a tag names its branch itself", hint="leave the branch out")
+    _check_number(version)
+    source = open_source(uri, storage_options)
+    if tag is not None:
+        return tagged(source, tag)
+    if branch is not None:
+        source = branched(source, branch)
+    if as_of is not None:
+        return source, version_as_of(source, micros_of(as_of))
+    if at_position is not None:
+        return source, version_at_position(source, at_position)
+    return source, version
+
+
+def _check_number(version: object) -> None:
+    if version is None:
+        return
+    if isinstance(version, bool) or not isinstance(version, Integral) or int(version) < 1:
+        raise InvalidError(f"{version!r} is no version", hint="give its number; versions count from 1")
+
+
+def table_of(source: Source, version: int | None = None, *, is_checked: bool = False) -> Table:
+    """A version of a table whose source is open already (None: the newest).
+
+    `is_checked`: it is known to be no file that arrived late.
+    """
+    chosen = numbers_of(source)[-1] if version is None else version
+    try:
+        table = Table(source, read_state(source, chosen))
+    except (NotATableError, VersionExpiredError) as error:
+        raise missing(source, chosen) from error
+    if version is not None and not is_checked:
+        check_in_line(source, chosen)
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A place other than the table's own that files lie under: `path` is absolute or a URI.
+
+    `is_table`: they lie as in a table's folder (`data/`, `_deletions/`, `_indices/`), else directly in it.
+    """
+
+    id: int
+    name: str
+    path: str
+    is_table: bool
+
+
+@dataclass(frozen=True)
+class Table:
+    """One version of a table. Made by `lakefold.open`; a newer version needs a new `open`.
+
+    DuckDB, Polars, pyarrow and pandas from 3 on take it as it is, as a stream of batches
+    (`__arrow_c_stream__`); `to_pandas` is for any pandas.
+    """
+
+    _source: Source = field(repr=False)
+    _state: LanceState = field(repr=False)
+
+    def __repr__(self) -> str:
+        columns = len(self._schema.columns)
+        size = f"{self.fragment_count} fragments, {columns} columns"
+        return f"<lakefold.Table {self.uri} version {self.version}: {size}>"
+
+    @property
+    def uri(self) -> str:
+        """The table's canonical URI."""
+        return self._source.uri
+
+    @property
+    def version(self) -> int:
+        """The version's number."""
+        return self._state.version
+
+    @property
+    def branch(self) -> str:
+        """The branch that the version lies on; empty on the main line."""
+        return self._state.branch
+
+    @property
+    def timestamp(self) -> datetime:
+        """The version's time in UTC: the log's time for a version that a committer made."""
+        return time_of(self._state.time_us)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema, as pylance shows it."""
+        return self._schema.arrow
+
+    @property
+    def fragment_count(self) -> int:
+        """How many fragments the version has."""
+        return self._state.fragments.count
+
+    @cached_property
+    def deleted_rows(self) -> int:
+        """Rows that lie in data files but are marked as deleted."""
+        return self._state.fragments.physical_rows - self.count_rows()
+
+    @cached_property
+    def config(self) -> dict[str, str]:
+        """The table's configuration."""
+        return dict(self._state.head.config)
+
+    @cached_property
+    def metadata(self) -> dict[str, str]:
+        """The table's metadata without the marks."""
+        return {key: value for key, value in self._state.metadata.items() if not key.startswith(PREFIX)}
+
+    @cached_property
+    def marks(self) -> Marks | None:
+        """What the version remembers of the log, None where no committer has written the table."""
+        return decode_marks(self._state.metadata, self.uri)
+
+    @cached_property
+    def features(self) -> tuple[Feature, ...]:
+        """The feature flags that readers or writers of this version must know."""
+        head = self._state.head
+        return features_of(head.reader_feature_flags, head.writer_feature_flags)
+
+    @cached_property
+    def indices(self) -> tuple[IndexInfo, ...]:
+        """The indices, by name: on which columns, and how many fragments of this version they cover.
+
+        Raises `DamagedError` where the manifest's section of them can't be read.
+        """
+        return indices_of(self._state, self._source.content)
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """The other places that files of this version may lie under, as in a clone or a branch."""
+        bases = sorted(self._state.head.base_paths, key=lambda base: base.id)
+        return tuple(Root(base.id, base.name, base.path, base.is_dataset_root) for base in bases)
+
+    @property
+    def storage_version(self) -> str:
+        """The version of Lance's data files that the table is written with."""
+        return self._state.head.data_format.version
+
+    def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - the name that pylance and pyarrow use
+        """The rows of this version, or those for which `filter` (SQL, as pylance takes it) holds.
+
+        Without a filter it is read off the manifest, where that gives the numbers. Raises as `to_arrow`.
+        """
+        if filter is None and self._state.fragments.counts_rows:
+            return self._state.rows
+        with explained(self._source, self.version):
+            return self._dataset.count(filter)
+
+    def history(self, from_version: int | None = None, to_version: int | None = None) -> Iterator[HistoryRow]:
+        """What each version did, from this one (or `to_version`) down to `from_version`, newest first.
+
+        Read one by one as they are asked for. Ends at the oldest version that is left.
+        """
+        from lakefold_reader.snapshot.history import history_of
+
+        return history_of(self._source, from_version, self.version if to_version is None else to_version)
+
+    def to_reader(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - the name that pylance and pyarrow use
+        *,
+        limit: int | None = None,
+        offset: int | None = None,
+        batch_size: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """The rows, batch by batch, of at most `batch_size` rows; the rest as `to_arrow`.
+
+        Nothing is read ahead of what is asked for but what pylance keeps in flight.
+        """
+        import pyarrow as pa
+
+        from lakefold_reader.scan.scan import Part
+
+        check_list(columns)
+        part = Part(
+            _count("limit", limit),
+            _count("offset", offset),
+            _count("batch_size", batch_size, least=1, most=2**32 - 1),
+        )
+        with explained(self._source, self.version):
+            reader = self._dataset.reader(columns, filter, part=part)
+        return pa.RecordBatchReader.from_batches(reader.schema, guarded(self._source, self.version, reader))
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - the name that pylance and pyarrow use
+        *,
+        limit: int | None = None,
+        offset: int | None = None,
+    ) -> pa.Table:
+        """The rows of these columns (None: all) for which `filter` (SQL, as pylance takes it) holds.
+
+        A column may be a field of a nested one (`place.city`), or one of `_rowid`, `_rowaddr`,
+        `_row_created_at_version` and `_row_last_updated_at_version` (the last two where the table has stable
+        row ids), which a filter may use as well. Only these columns, and what the filter needs, are read.
+        `offset` rows are left out at the start, and at most `limit` given.
+
+        Raises `InvalidError` for a column or filter that the table can't answer, `VersionExpiredError`
+        where the version was cleaned up meanwhile, `DamagedError` where a file is missing or can't be read.
+        """
+        return self.to_reader(columns, filter, limit=limit, offset=offset).read_all()
+
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - the name that pylance and pyarrow use
+    ) -> Any:  # noqa: ANN401 - pandas is published without types
+        """The rows as a pandas DataFrame; arguments and errors as `to_arrow`. Needs pandas."""
+        return self.to_arrow(columns, filter).to_pandas()
+
+    def take(
+        self, row_ids: object, columns: Sequence[str] | None = None, *, missing: Missing = "raise"
+    ) -> pa.Table:
+        """The rows with these ids, in that order: values of `_rowid` in an Arrow or NumPy array or a list.
+
+        An id that stands there twice gives its row twice. On tables without stable row ids an id is an
+        address, fragment * 2^32 + place. The first take builds an index of the version's row ids, without
+        reading a file; each costs by the rows that are asked for. `columns` as in `to_arrow`.
+
+        Raises `RowsNotFoundError` for ids that aren't in this version or whose rows are deleted, unless
+        `missing` is "skip"; else as `to_arrow`.
+        """
+        from lakefold_reader.scan.take import row_ids_of
+
+        check_list(columns)
+        with explained(self._source, self.version):
+            return self._taking.rows(row_ids_of(row_ids), columns, missing)
+
+    def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:
+        """The values of a blob column in the rows with these ids as files to read, None where there is none.
+
+        Nothing of them is read before it is asked for. Raises as `take`.
+        """
+        from lakefold_reader.scan.take import row_ids_of
+
+        with explained(self._source, self.version):
+            return self._dataset.blobs(column, self._taking.addresses(row_ids_of(row_ids)))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    @cached_property
+    def _schema(self) -> TableSchema:
+        return schema_of(self._state.head)
+
+    @cached_property
+    def _dataset(self) -> Dataset:
+        from lakefold_reader.scan.scan import Dataset
+
+        return Dataset(self.uri, self.version, self._source.options, self._state)
+
+    @cached_property
+    def _taking(self) -> Taking:
+        from lakefold_reader.scan.row_id_index import row_index_of
+        from lakefold_reader.scan.take import Taking
+
+        return Taking(self._dataset, row_index_of(self._state))
+
+
+def _count(name: str, number: object, least: int = 0, most: int = 2**63 - 1) -> int | None:
+    """The number as pylance takes it, which says so by Python's own errors if it doesn't."""
+    if number is None:
+        return None
+    if isinstance(number, bool) or not isinstance(number, Integral) or not least <= int(number) <= most:
+        raise InvalidError(f"{name} is {number!r}", hint=f"give a whole number from {least} to {most}")
+    return int(number)

@@ -1,0 +1,1 @@
+"""Tables as a source of Spark: options, columns and filters, and what the driver plans and executors read."""

@@ -1,0 +1,77 @@
+"""Which rows of a version a query takes that didn't ask for the change feed.
+
+Such a query takes each row when it is inserted, and nothing else. What to do where a version did more, its
+user has to say, by the words that users of Delta know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_reader.feed.parts import ChangeType
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold_reader.feed.parts import ChangePart
+    from lakefold_reader.spark.options import Given
+    from lakefold_reader.tail.change import Change
+
+    Wanted = Callable[[ChangePart], bool]
+
+SHARED = frozenset({"append", "delete", "update"})
+"""Operations that entries which only append may share a version with."""
+WITHOUT_CHANGES = frozenset({"append", "insert", "delete"})
+
+
+class ChangedRowsError(InvalidError):
+    """A version did more than insert rows, and the query didn't say what to do then."""
+
+
+def wanted(change: Change, given: Given, where: str) -> Wanted:
+    """Which parts of a version's change the query takes. Raises `ChangedRowsError`."""
+    if given.says("readChangeFeed"):
+        return _all
+    if change.only_inserts or (given.says("ignoreDeletes") and _only_deletes(change)):
+        return _inserts
+    if given.says("ignoreChanges"):
+        return _as_they_became
+    if given.says("skipChangeCommits"):
+        return _appended(change)
+    raise ChangedRowsError(
+        f"version {change.version} ({change.operation}) did more than insert rows",
+        where=where,
+        hint="set skipChangeCommits to read only what is appended, ignoreDeletes to go over deletes, "
+        "ignoreChanges to read changed rows again, or readChangeFeed to get every change",
+    )
+
+
+def _only_deletes(change: Change) -> bool:
+    told = set(change.operations)
+    return change.operation == "delete" or (bool(told) and told <= WITHOUT_CHANGES)
+
+
+def _all(_: ChangePart) -> bool:
+    return True
+
+
+def _inserts(part: ChangePart) -> bool:
+    return part.change_type is ChangeType.INSERT
+
+
+def _as_they_became(part: ChangePart) -> bool:
+    return part.change_type in {ChangeType.INSERT, ChangeType.UPDATE_POSTIMAGE}
+
+
+def _appended(change: Change) -> Wanted:
+    """Only fragments in which every row is new, of entries that share the version with others."""
+    fragments = change.appended_fragments if change.operation in SHARED else ()
+    files = {_first_file(one) for one in fragments}
+    return lambda part: _inserts(part) and _first_file(DataFragment.FromString(part.fragment)) in files
+
+
+def _first_file(fragment: DataFragment) -> tuple[int, str]:
+    file = fragment.files[0]
+    return (file.base_id if file.HasField("base_id") else -1), file.path

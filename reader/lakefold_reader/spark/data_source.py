@@ -1,0 +1,231 @@
+"""Tables as a source of Spark, `format("lakefold")`: the reader's one door to Spark.
+
+Spark makes these objects in Python processes of its own, one after the other, and hands what they hold from
+each to the next: on the driver `LakefoldSource` for a `load()`, a reader for each planned query, and the
+reader again in each task. So the version is pinned where the source is made, and all that a task needs
+travels with it. A streaming query's reader lives on the driver as long as the query does; its tasks get
+another one, made of the same source. What they do is told in the modules `spark_…`, which need no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from lakefold_reader.spark.batch import Pinned, cut_of, pieces, pin, planned_changes, rows_of, shown
+from lakefold_reader.spark.filters import push
+from lakefold_reader.spark.offsets import Offset
+from lakefold_reader.spark.options import Given, Use, read_options
+from lakefold_reader.spark.stream import Limit, Stream, limit_of
+from lakefold_reader.spark.types import arrow_schema, spark_schema, unchanged
+from lakefold_table.errors import InvalidError
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
+except ImportError:  # Spark before 4.2 has none of them: see `TableStreamReader.latestOffset`.
+    ReadAllAvailable = ReadMaxFiles = None  # type: ignore[assignment, misc]
+    SupportsTriggerAvailableNow = object  # type: ignore[assignment, misc]
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+    from lakefold_reader.spark.feed import FeedRows
+
+FORMAT = "lakefold"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+"""Spark's setting that lets Python sources answer filters; off as Spark comes (4.1 and 4.2)."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("lakefold")` known to a session, for `spark.read` and `spark.readStream`.
+
+        register(spark)
+        spark.read.format("lakefold").option("versionAsOf", 12).load("s3://lake/flights.lance")
+
+    Once for each session; the executors need lakefold installed, too. The options are those of
+    docs/reference/spark.md. Lets Python sources answer filters, which Spark comes without
+    (`spark.sql.python.filterPushdown.enabled`); where that is turned off again, Spark refuses to read tables.
+    """
+    spark.conf.set(PUSHDOWN, "true")
+    spark.dataSource.register(LakefoldSource)
+
+
+class LakefoldSource(DataSource):
+    """A table as Spark reads it: `spark.read.format("lakefold").load("s3://lake/flights.lance")`."""
+
+    _pinned: Pinned | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format`."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The columns of the pinned version; raises `InvalidError` for one that Spark has no type for."""
+        return StructType.fromJson(spark_schema(shown(self._pin(), self._given())))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the pinned version's rows, or of the changes up to it."""
+        given, pinned, target = self._given(), self._pin(), _target(schema)
+        if given.says("readChangeFeed"):
+            given.check(Use.CHANGES)
+            return ChangesReader(given, pinned, target)
+        given.check(Use.ROWS)
+        return VersionReader(given, pinned, target)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A reader that follows the table."""
+        given = self._given()
+        given.check(Use.STREAM)
+        return TableStreamReader(given, self._pin(), _target(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: FBT001 - Spark's signature
+        """Refuses: tables are written by the sink."""
+        del schema, overwrite
+        raise _no_writer()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: FBT001, N802 - Spark's name and signature
+        """Refuses: tables are written by the sink."""
+        del schema, overwrite
+        raise _no_writer()
+
+    def _given(self) -> Given:
+        return read_options(dict(self.options))
+
+    def _pin(self) -> Pinned:
+        if self._pinned is None:
+            self._pinned = pin(self._given())
+        return self._pinned
+
+
+class VersionReader(DataSourceReader):
+    """Reads one version: plans its partitions on the driver, reads them in tasks."""
+
+    def __init__(self, given: Given, pinned: Pinned, target: pa.Schema) -> None:
+        self._cut = cut_of(given)
+        self._pinned = pinned
+        self._target = target
+        self._rows = rows_of(pinned, target, None)
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
+        """Takes the filters that Lance answers as Spark would; gives back the others."""
+        told = push(filters, unchanged(self._pinned.schema.arrow, self._target))
+        self._rows = rows_of(self._pinned, self._target, told.where)
+        return told.left
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The fragments, neighbours together. Spark hands nothing on that is noted here."""
+        return _partitions(pieces(self._pinned, self._cut))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition."""
+        yield from self._rows.read(partition.value, self._target)
+
+
+class ChangesReader(DataSourceReader):
+    """Reads the change feed of some versions."""
+
+    def __init__(self, given: Given, pinned: Pinned, target: pa.Schema) -> None:
+        self._given = given
+        self._pinned = pinned
+        self._target = target
+        self._rows = pinned.feed_rows(target, given)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The parts of the feed, neighbours together."""
+        return _partitions(planned_changes(self._pinned, self._given))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition."""
+        yield from self._rows.read(partition.value, self._target)
+
+
+class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a table for a streaming query."""
+
+    def __init__(self, given: Given, pinned: Pinned, target: pa.Schema) -> None:
+        self._given = given
+        self._pinned = pinned
+        self._target = target
+        self._rows: FeedRows = pinned.feed_rows(target, given)
+        self._stream: Stream | None = None
+        self._last: Offset | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a new query begins."""
+        self._last = self._following().initial()
+        return self._last.json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Says that there are limits; which they are, `latestOffset` knows."""
+        return ReadMaxFiles(limit_of(self._given).versions or 1)
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Where the next batch ends.
+
+        Spark before 4.2 says neither where it begins nor how much it may take: then it begins where the last
+        one ended. Right after a restart nobody knows that, and the batch goes to the newest version.
+        """
+        following = self._following()
+        is_before_4_2 = start is None and limit is None
+        begun = self._last if is_before_4_2 else Offset.of(start)
+        everything = begun is None or (limit is not None and isinstance(limit, ReadAllAvailable))
+        if begun is None:
+            begun = following.newest()
+        self._last = following.latest(begun, Limit() if everything else limit_of(self._given))
+        return self._last.json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """The query ends at the version that is the newest now."""
+        self._following().end_here()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """What the tasks of a batch read; the same for the same offsets, whenever it is asked."""
+        self._last = Offset.of(end)
+        return [InputPartition(task) for task in self._following().plan(Offset.of(start), self._last)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark is done with all up to this offset, and has noted that."""
+        self._following().committed(Offset.of(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition."""
+        yield from self._rows.read(partition.value, self._target)
+
+    def stop(self) -> None:
+        """The query is over."""
+        if self._stream is not None:
+            self._stream.close()
+
+    def _following(self) -> Stream:
+        """Made where it is first asked for something: a task's reader never is."""
+        if self._stream is None:
+            names = [column.name for column in self._rows.columns.columns]
+            self._stream = Stream(self._given, self._pinned, names, cut_of(self._given))
+        return self._stream
+
+
+def _no_writer() -> InvalidError:
+    return InvalidError(
+        f'format("{FORMAT}") reads tables and writes none',
+        hint="write batches by the sink: from lakefold.spark import sink, then "
+        ".writeStream.foreachBatch(sink(table=…, bootstrap_servers=…))",
+    )
+
+
+def _target(schema: StructType) -> pa.Schema:
+    return arrow_schema(json.loads(schema.json()))
+
+
+def _partitions(found: Sequence[Any]) -> list[InputPartition]:
+    """Spark takes no partition at all for one that it didn't ask about."""
+    return [InputPartition(piece) for piece in found] or [InputPartition(())]

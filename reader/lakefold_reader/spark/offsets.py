@@ -1,0 +1,52 @@
+"""Where a streaming query stands, as its checkpoint keeps it.
+
+It is the text of a cursor, which tells the table, the branch and the version from others of their names: a
+query that is started again on a table or a branch that was made anew gets `MadeAnewError`, and doesn't read
+on where another one had left off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakefold_reader.versions.cursor import Cursor
+from lakefold_table.errors import InvalidError
+
+CURSOR, FRAGMENTS = "cursor", "fragments"
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A place in a table's versions. JSON: `{"cursor": "lf1:…"}`, with `"fragments": n` at first.
+
+    `cursor`: all that its version and those before did is read. With `fragments` that version's whole
+    content is still being read, and so many of its fragments are.
+    """
+
+    cursor: Cursor
+    fragments: int | None = None
+
+    @property
+    def version(self) -> int:
+        """The cursor's version."""
+        return self.cursor.version
+
+    def json(self) -> dict[str, str | int]:
+        """As Spark writes it into the checkpoint."""
+        told: dict[str, str | int] = {CURSOR: str(self.cursor)}
+        return told if self.fragments is None else {**told, FRAGMENTS: self.fragments}
+
+    @classmethod
+    def of(cls, stored: object) -> Offset:
+        """The offset that a checkpoint has as JSON. Raises `InvalidError` if this source didn't write it."""
+        known = stored if isinstance(stored, dict) else {}
+        cursor, fragments = known.get(CURSOR), known.get(FRAGMENTS)
+        is_count = isinstance(fragments, int) and not isinstance(fragments, bool) and fragments >= 0
+        if (
+            isinstance(cursor, str)
+            and (fragments is None or is_count)
+            and known.keys() <= {CURSOR, FRAGMENTS}
+        ):
+            return cls(Cursor.parse(cursor), fragments)
+        hint = "the checkpoint belongs to another source, or to a newer Lakefold"
+        raise InvalidError("this is no offset of a table", where=str(stored), hint=hint)

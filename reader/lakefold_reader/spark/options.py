@@ -1,0 +1,348 @@
+"""What users of Spark may say to `format("lakefold")`: each option, and how its text is read.
+
+Names are those that users of Delta and Kafka know. Spark hands every option on as text and looks names up
+without regard to case, so a name that isn't known can only be a mistake, and is told as one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from lakefold_reader.feed.parts import misfits_of
+from lakefold_reader.snapshot.snapshot import micros_of
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+STORAGE_PREFIXES: Final = ("storage.", "storageoptions.")
+"""Options that begin so are handed on to the store, without the prefix."""
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+MIB: Final = 1024 * 1024
+_SIZE = re.compile(r"([0-9]+)\s*([kmgt]?)i?b?", re.IGNORECASE)
+_POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+class Use(StrEnum):
+    """What an option is for; more than one may hold."""
+
+    ROWS = "read"
+    CHANGES = "read of changes"
+    STREAM = "readStream"
+
+
+ALL: Final = frozenset(Use)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its name as users write it, its text's reader, where it counts, what it means."""
+
+    name: str
+    read: Callable[[str], Any]
+    uses: frozenset[Use]
+    meaning: str
+    default: str = ""
+
+
+def _flag(text: str) -> bool:
+    if text.strip().lower() not in {"true", "false"}:
+        raise ValueError("true or false")
+    return text.strip().lower() == "true"
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError("a whole number above 0")
+    return int(text)
+
+
+def _version(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError("a version's number")
+    return int(text)
+
+
+def _start(text: str) -> int | str:
+    word = text.strip().lower()
+    return word if word in {EARLIEST, LATEST} else _version(word)
+
+
+def _bytes(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or int(found[1]) < 1:
+        raise ValueError("bytes, such as 1048576, 64k or 128m")
+    return int(found[1]) * int(1024 ** _POWERS[found[2].lower()])
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise ValueError("names of columns with commas between them")
+    return names
+
+
+def _word(text: str) -> str:
+    if not text.strip():
+        raise ValueError("a name")
+    return text.strip()
+
+
+OPTIONS: Final = (
+    Option("path", _word, ALL, "the table's URI or path; the same as `load(path)`"),
+    Option("branch", _word, ALL, "the branch to read; `main` is the main line"),
+    Option(
+        "columns",
+        _names,
+        ALL,
+        "the columns to read, with commas between them: others are not read from the files. Spark tells a "
+        "Python source which columns a query needs in no release so far",
+        "all",
+    ),
+    Option("versionAsOf", _version, frozenset({Use.ROWS}), "the version to read", "the newest"),
+    Option(
+        "timestampAsOf",
+        micros_of,
+        frozenset({Use.ROWS}),
+        "read the version that was the newest at this time; ISO 8601, UTC where it names no zone",
+    ),
+    Option("tag", _word, frozenset({Use.ROWS}), "read the version that the tag names"),
+    Option(
+        "readChangeFeed",
+        _flag,
+        ALL,
+        "true: rows of the change feed (inserts, deletes, both images of updates) with `_change_type`, "
+        "`_commit_version`, `_commit_timestamp` and `_log_offset`",
+        "false",
+    ),
+    Option(
+        "startingVersion",
+        _start,
+        frozenset({Use.CHANGES, Use.STREAM}),
+        "the first version whose changes are read, itself included; `earliest`: the whole content of the "
+        "oldest version behind which none is missing, then what came after; `latest`: only what comes after "
+        "the start",
+        "stream: the whole content of the newest version, then what comes after",
+    ),
+    Option(
+        "startingTimestamp",
+        micros_of,
+        frozenset({Use.CHANGES, Use.STREAM}),
+        "as startingVersion with the first version of this time or later",
+    ),
+    Option(
+        "endingVersion",
+        _version,
+        frozenset({Use.CHANGES}),
+        "the last version whose changes are read, itself included",
+        "the newest",
+    ),
+    Option(
+        "endingTimestamp",
+        micros_of,
+        frozenset({Use.CHANGES}),
+        "as endingVersion with the last version of this time or earlier",
+    ),
+    Option(
+        "maxVersionsPerTrigger",
+        _count,
+        frozenset({Use.STREAM}),
+        "at most so many versions in a batch",
+        "1000",
+    ),
+    Option(
+        "maxRowsPerTrigger",
+        _count,
+        frozenset({Use.STREAM}),
+        "a batch ends before the version with which it would have more rows; one version is always taken",
+        "no limit",
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        _bytes,
+        frozenset({Use.STREAM}),
+        "as maxRowsPerTrigger, by the sizes of data files",
+        "no limit",
+    ),
+    Option(
+        "ignoreDeletes",
+        _flag,
+        frozenset({Use.STREAM}),
+        "without the change feed: go over deletes; the rows that others appended in such a version are read",
+        "false",
+    ),
+    Option(
+        "skipChangeCommits",
+        _flag,
+        frozenset({Use.STREAM}),
+        "without the change feed: of versions that delete, change or replace rows, read only what others "
+        "appended in them",
+        "false",
+    ),
+    Option(
+        "ignoreChanges",
+        _flag,
+        frozenset({Use.STREAM}),
+        "without the change feed: of versions that change or replace rows, read the rows as they became: one "
+        "that is changed comes again",
+        "false",
+    ),
+    Option(
+        "failOnDataLoss",
+        _flag,
+        frozenset({Use.STREAM}),
+        "false: where versions that weren't read yet were cleaned up, go on behind the oldest one left "
+        "instead of failing",
+        "true",
+    ),
+    Option(
+        "misfits",
+        misfits_of,
+        frozenset({Use.CHANGES, Use.STREAM}),
+        "what becomes of a value of an older version that has no room in the type which the column has now: "
+        "`fail` the query, or `null`, and the log of the task says of which version and column how many",
+        "fail",
+    ),
+    Option(
+        "consumer",
+        _word,
+        frozenset({Use.STREAM}),
+        "the name under which the table knows the query: what it hasn't read is kept when old versions are "
+        "cleaned up. Where the query goes on is told by its checkpoint alone",
+    ),
+    Option(
+        "maxPartitionBytes",
+        _bytes,
+        ALL,
+        "how many bytes of data files one partition takes; a fragment is never split",
+        "128m",
+    ),
+    Option(
+        "minPartitions",
+        _count,
+        ALL,
+        "make at least so many partitions where there are as many fragments",
+        "1",
+    ),
+)
+"""Every option, in the order of the documents. Those of the store come beside them, by their prefix."""
+
+_OF_CATALOG: Final = frozenset({"owner", "provider"})
+"""What Spark's catalog adds to the options of `CREATE TABLE`."""
+
+_BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
+_ONE_OF: Final = (
+    ("versionAsOf", "timestampAsOf", "tag"),
+    ("startingVersion", "startingTimestamp"),
+    ("endingVersion", "endingTimestamp"),
+    ("tag", "branch"),
+    ("ignoreChanges", "skipChangeCommits"),
+    ("ignoreChanges", "ignoreDeletes"),
+)
+"""Of these a user may give one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The options that a user gave, read: `value` by an option's name, `storage` for the store."""
+
+    values: Mapping[str, Any]
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - each option has a type of its own
+        """What was said for an option; None where nothing was."""
+        return self.values.get(_known(name).name)
+
+    def first(self, *names: str) -> Any:  # noqa: ANN401 - as `value`
+        """What was said for the first of these options for which anything was."""
+        return next((value for value in map(self.value, names) if value is not None), None)
+
+    def says(self, name: str) -> bool:
+        """Whether a flag is set."""
+        return self.value(name) is True
+
+    @property
+    def path(self) -> str:
+        """The table."""
+        return str(self.values["path"])
+
+    def check(self, use: Use) -> None:
+        """Refuses what has no meaning for this use. Raises `InvalidError`."""
+        strange = [name for name in self.values if use not in _known(name).uses]
+        if strange:
+            hint = f"options of {use}: {', '.join(sorted(_names_for(use)))}"
+            if use is Use.ROWS and all(Use.CHANGES in _known(name).uses for name in strange):
+                hint = f'add .option("readChangeFeed", True) to read changes. {hint[:1].upper()}{hint[1:]}'
+            raise InvalidError(f"no option of {use}", where=", ".join(strange), hint=hint)
+
+
+def read_options(texts: Mapping[str, str]) -> Given:
+    """The options as Spark hands them on. Raises `InvalidError` for a name or a value that isn't one."""
+    _refuse_catalog(texts)
+    values: dict[str, Any] = {}
+    storage: dict[str, str] = {}
+    for name, text in texts.items():
+        prefix = next((one for one in STORAGE_PREFIXES if name.lower().startswith(one)), None)
+        if prefix is not None:
+            storage[name[len(prefix) :]] = text
+        else:
+            option = _known(name)
+            values[option.name] = _read(option, text)
+    if "path" not in values:
+        raise InvalidError("no table is named", where="path", hint='.load("s3://lake/flights") names it')
+    _check_together(values)
+    return Given(values, storage)
+
+
+def _refuse_catalog(texts: Mapping[str, str]) -> None:
+    """Raises `InvalidError` for a table of Spark's catalog: when it is read, Spark 4 hands on no options."""
+    named = {name.lower(): text for name, text in texts.items()}
+    if named.keys() >= _OF_CATALOG:
+        path = named.get("path", "s3://lake/flights")
+        raise InvalidError(
+            "a table of Spark's catalog can't be read by a Python source: Spark doesn't hand on its options",
+            where="CREATE TABLE",
+            hint=f"name it in SQL by CREATE TEMPORARY VIEW flights USING lakefold OPTIONS (path '{path}')",
+        )
+
+
+def _read(option: Option, text: str) -> Any:  # noqa: ANN401 - each option has a type of its own
+    try:
+        return option.read(text)
+    except ValueError as error:
+        raise InvalidError(
+            f"{text!r} is none of its values", where=option.name, hint=f"give {error}"
+        ) from error
+    except InvalidError as error:
+        raise InvalidError(f"{text!r}: {error.message}", where=option.name, hint=error.hint) from error
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    for names in _ONE_OF:
+        given = [name for name in names if values.get(name, False) is not False]
+        if len(given) > 1:
+            raise InvalidError("one of these may be given", where=" and ".join(given), hint="leave one out")
+    first, last = values.get("startingVersion"), values.get("endingVersion")
+    if isinstance(first, int) and last is not None and first > last:
+        raise InvalidError(
+            f"startingVersion {first} lies after endingVersion {last}", where="startingVersion"
+        )
+
+
+def _known(name: str) -> Option:
+    option = _BY_NAME.get(name.lower())
+    if option is None:
+        hint = (
+            f"the options are {', '.join(sorted(one.name for one in OPTIONS))}, and storage.* for the store"
+        )
+        raise InvalidError("there is no such option", where=name, hint=hint)
+    return option
+
+
+def _names_for(use: Use) -> list[str]:
+    return [option.name for option in OPTIONS if use in option.uses]

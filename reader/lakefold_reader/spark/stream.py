@@ -1,0 +1,297 @@
+"""What the driver does for a streaming query: how far the next batch goes, and what its tasks read.
+
+Spark keeps one object for a query alive in a Python process, asks it for the end of a batch, then for the
+partitions between two offsets. After a crash it asks for the partitions of the same two offsets again, of an
+object made anew: they follow from the offsets and the table alone, so a batch that is run again reads the
+same rows. One tail is followed from batch to batch; in steady state a batch costs what its versions changed.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from lakefold_reader.consumers.consumers import Consumers
+from lakefold_reader.feed.columns import Last, last_of
+from lakefold_reader.feed.parts import Rewritten
+from lakefold_reader.feed.plan import last_step, plan_steps
+from lakefold_reader.spark.changes import wanted
+from lakefold_reader.spark.feed import Begin, begin, content, tasks, weight
+from lakefold_reader.spark.offsets import Offset
+from lakefold_reader.tail.tail import tail_of
+from lakefold_reader.versions.source import missing, numbers_of, open_source, read_step
+from lakefold_reader.versions.start import MadeAnewError, check_same, replaced
+from lakefold_table.errors import InvalidError, VersionExpiredError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lakefold_reader.feed.parts import ChangePart
+    from lakefold_reader.scan.columns import TableSchema
+    from lakefold_reader.spark.batch import Pinned
+    from lakefold_reader.spark.feed import Task
+    from lakefold_reader.spark.options import Given
+    from lakefold_reader.spark.partitions import Cut
+    from lakefold_reader.tail.change import Change
+    from lakefold_reader.tail.tail import Tail
+    from lakefold_reader.versions.cursor import Cursor
+    from lakefold_reader.versions.source import Source, Step
+
+MAX_VERSIONS: Final = 1000
+"""Versions of a batch where the user sets no limit: a batch that takes hours helps nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How much a batch takes; None: all."""
+
+    versions: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
+
+
+def limit_of(given: Given) -> Limit:
+    """The limits that the user set."""
+    versions = given.value("maxVersionsPerTrigger") or MAX_VERSIONS
+    return Limit(versions, given.value("maxRowsPerTrigger"), given.value("maxBytesPerTrigger"))
+
+
+class Stream:
+    """A table as one streaming query follows it. `names`: the query's columns of the table's own."""
+
+    def __init__(self, given: Given, pinned: Pinned, names: Sequence[str], cut: Cut) -> None:
+        self._given = given
+        self._pinned = pinned
+        self._names = list(names)
+        self._cut = cut
+        self._tail: Tail | None = None
+        self._content: tuple[int, list[ChangePart]] | None = None
+        self._until: int | None = None
+        self._shown: Last | None = None
+        self._source: Source = open_source(pinned.uri, pinned.options)
+
+    def initial(self) -> Offset:
+        """Where a new query begins. Raises as `begin`."""
+        start = begin(self._source, self._given) or Begin(self._pinned.version, whole=True)
+        found = Offset(self._cursor(start.after), 0 if start.whole else None)
+        self.committed(found)
+        return found
+
+    def committed(self, end: Offset) -> None:
+        """Lets the query's consumer, if it has a name, stand where all is read. Raises as `Consumers.set`."""
+        name = self._given.value("consumer")
+        if name is not None:
+            Consumers(self._source).set(name, end.cursor)
+
+    def newest(self) -> Offset:
+        """The newest version, as where nothing is known of what was read."""
+        return Offset(self._cursor(numbers_of(self._source)[-1]))
+
+    def end_here(self) -> None:
+        """From now on there is nothing behind the version that is the newest now."""
+        self._until = numbers_of(self._source)[-1]
+
+    def latest(self, start: Offset, limit: Limit) -> Offset:
+        """Where a batch that begins at `start` ends; `start` itself where there is nothing to read.
+
+        Raises `VersionExpiredError`, `MadeAnewError` where the table or the branch was made anew.
+        """
+        with _for_a_checkpoint():
+            return self._latest(start, limit)
+
+    def _latest(self, start: Offset, limit: Limit) -> Offset:
+        if start.fragments is not None:
+            ended = self._through_content(start, start.fragments, limit)
+            if ended.fragments is not None or limit != Limit():
+                return ended
+            start = ended
+        self._content = None
+        if self._until is not None and start.version > self._until:
+            raise replaced(self._source, start.version, self._until)
+        if start.version == self._until:
+            return start
+        tail = self._tail_at(start.cursor)
+        try:
+            return self._end(tail, limit)
+        except VersionExpiredError as error:
+            return self._end(self._over_the_gap(error), limit)
+
+    def _end(self, tail: Tail, limit: Limit) -> Offset:
+        """Where a batch ends that begins where the tail stands."""
+        most = limit.versions
+        if self._until is not None:
+            left = self._until - tail.cursor.version
+            if left <= 0:
+                return Offset(tail.cursor)
+            most = left if most is None else min(most, left)
+        return Offset(tail.end(most, limit.rows, limit.bytes))
+
+    def plan(self, start: Offset, end: Offset) -> list[Task]:
+        """What each task of the batch between these reads. Raises as `latest`, and `ChangedRowsError`."""
+        parts: list[ChangePart] = []
+        with _for_a_checkpoint():
+            if start.fragments is not None:
+                last = end.fragments if end.version == start.version else None
+                parts += self._content_of(start.cursor)[start.fragments : last]
+            if end.version > start.version:
+                parts += self._changed(start.cursor, end.cursor)
+        return tasks(parts, self._cut)
+
+    def close(self) -> None:
+        """End what reads beforehand."""
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
+
+    def _through_content(self, start: Offset, read: int, limit: Limit) -> Offset:
+        """How far into a version's whole content a batch goes: fragment by fragment, one at least."""
+        parts = self._content_of(start.cursor)
+        rows = size = 0
+        for number in range(read, len(parts)):
+            more_rows, more_bytes = weight(parts[number])
+            rows, size = rows + more_rows, size + more_bytes
+            beyond = (limit.rows is not None and rows > limit.rows) or (
+                limit.bytes is not None and size > limit.bytes
+            )
+            if beyond and number > read:
+                return Offset(start.cursor, number)
+        return Offset(start.cursor)
+
+    def _content_of(self, cursor: Cursor) -> list[ChangePart]:
+        """A version's content; empty where it is gone and that shall not stop the query."""
+        version = cursor.version
+        if self._content is None or self._content[0] != version:
+            there = read_step(self._source, version)
+            if there is not None:
+                check_same(self._source, cursor, there)
+            try:
+                self._content = version, content(self._source, version, self._pinned)
+            except VersionExpiredError:
+                if self._stops_at_gaps():
+                    raise
+                self._content = version, []
+        return self._content[1]
+
+    def _changed(self, start: Cursor, end: Cursor) -> list[ChangePart]:
+        """The parts that the query takes of the versions between."""
+        tail = self._tail_at(start)
+        changes: list[Change] = []
+        while tail.cursor.version < end.version:
+            try:
+                change = next(tail, None)
+            except VersionExpiredError as error:
+                tail = self._over_the_gap(error)
+                continue
+            if change is None:
+                raise missing(self._source, tail.cursor.version + 1)
+            if change.version == end.version:
+                check_same(self._source, end, change.step)
+            self._check_schema(change)
+            changes.append(change)
+        takes = {one.version: wanted(one, self._given, self._source.uri) for one in changes}
+        return [part for part in self._planned(changes) if takes[part.version](part)]
+
+    def _planned(self, changes: Sequence[Change]) -> Iterator[ChangePart]:
+        """What the versions did. Older ones than the pinned one show their columns as that one has them."""
+        if not changes:
+            return
+        steps = [one.step for one in changes]
+        older = changes[-1].version < self._pinned.version
+        shown = self._pinned_shown() if older else last_step(steps, changes[-1].columns)
+        rewritten = Rewritten.SKIP if self._given.says("skipChangeCommits") else Rewritten.ROWS
+        for stretch in _stretches(steps):
+            yield from self._told(stretch, shown, rewritten)
+
+    def _told(self, steps: Sequence[Step], shown: Last, rewritten: Rewritten) -> Sequence[ChangePart]:
+        """What versions without a gap did; if that may be, without those of which nothing tells any more."""
+        while steps:
+            try:
+                return [*plan_steps(self._source, steps, shown, rewritten=rewritten)]
+            except VersionExpiredError:
+                # The version before the first one is gone, and only both together tell what it changed.
+                if self._stops_at_gaps():
+                    raise
+                steps = steps[1:]
+        return ()
+
+    def _pinned_shown(self) -> Last:
+        """What the pinned version shows; it may be gone meanwhile."""
+        if self._shown is None:
+            version = self._pinned.version
+            try:
+                self._shown = last_of(self._source, version)
+            except VersionExpiredError:
+                self._shown = Last(version, self._pinned.schema, version, None)
+        return self._shown
+
+    def _tail_at(self, cursor: Cursor) -> Tail:
+        """The tail, standing behind this version; behind a gap where that shall not stop the query."""
+        if self._tail is None or self._tail.cursor != cursor:
+            self.close()
+            try:
+                self._tail = tail_of(self._source, cursor)
+            except VersionExpiredError as error:
+                self._tail = self._over_the_gap(error)
+        return self._tail
+
+    def _over_the_gap(self, error: VersionExpiredError) -> Tail:
+        """A tail behind the oldest version left. Raises the error where the query shall stop."""
+        if self._stops_at_gaps() or not error.oldest:
+            raise VersionExpiredError(
+                error.message,
+                oldest=error.oldest,
+                where=error.where,
+                hint="begin anew with another checkpoint; or set failOnDataLoss to false to go on behind the "
+                f"oldest one left, {error.oldest}, without what lies between",
+            ) from error
+        self.close()
+        self._tail = tail_of(self._source, error.oldest)
+        return self._tail
+
+    def _stops_at_gaps(self) -> bool:
+        return self._given.value("failOnDataLoss") is not False
+
+    def _cursor(self, version: int) -> Cursor:
+        """Where one stands who has seen this version."""
+        return tail_of(self._source, version).cursor
+
+    def _check_schema(self, change: Change) -> None:
+        """Refuses to go on where the query's columns don't mean what they did when it was started."""
+        if change.version <= self._pinned.version or change.columns == self._pinned.schema:
+            return
+        known, found = _forms(self._pinned.schema), _forms(change.columns)
+        lost = [name for name in self._names if found.get(name) != known.get(name)]
+        added = [name for name in found if name not in known]
+        all_of_them = self._names == list(known)
+        if lost or (added and all_of_them):
+            raise InvalidError(
+                f"version {change.version} changed the columns {', '.join(lost or added)}",
+                where=self._source.uri,
+                hint="start the query again: it goes on here with the table's columns as they are then",
+            )
+
+
+@contextmanager
+def _for_a_checkpoint() -> Iterator[None]:
+    """Says what a query can do where the table was made anew: its checkpoint is of no use any more."""
+    try:
+        yield
+    except MadeAnewError as error:
+        hint = "begin anew with another checkpoint: a query without one reads all that is there now"
+        raise MadeAnewError(error.message, where=error.where, hint=hint) from error
+
+
+def _stretches(steps: Sequence[Step]) -> list[Sequence[Step]]:
+    """The versions, parted where some are missing between two."""
+    cuts = [at for at in range(1, len(steps)) if steps[at].version != steps[at - 1].version + 1]
+    return [steps[start:end] for start, end in pairwise([0, *cuts, len(steps)])]
+
+
+def _forms(schema: TableSchema) -> dict[str, list[tuple[int, str, str]]]:
+    """What each column is made of: the fields' ids, names and types."""
+    return {
+        column.name: [(field.id, field.name, field.logical_type) for field in column.fields]
+        for column in schema.columns
+    }

@@ -1,0 +1,245 @@
+"""How a person or a program names a position of the log, and which log of a table is meant by it.
+
+A position as `lakefold` gives it names its log in full. A bare offset means the log that the table is bound
+to; a text as `lakefold log` and `tail` print it names topic and partition, which may have been several logs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from lakefold_table.entry import LogId, Position
+from lakefold_table.errors import InvalidError, NotFoldedYetError
+from lakefold_table.marks.marks import place_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakefold_table.marks.marks import Marks, Move
+
+_PRINTED: Final = re.compile(
+    r"(?:(?P<cluster>[^/@\s]+)/)?(?P<topic>[^/@\s]+)/(?P<partition>[0-9]{1,10})"
+    r"@(?:[0-9]{1,19}-)?(?P<offset>[0-9]{1,19})(?: \(topic id (?P<topic_id>\S+)\))?"
+)
+_FILE_LOG: Final = re.compile(r"file log (?P<name>\S+)@(?P<offset>[0-9]{1,19})")
+_OFFSET: Final = re.compile(r"[0-9]{1,19}")
+_OFFSETS: Final = ("offset", "last_offset")
+_HOW: Final = (
+    "give a position as changes and outcomes have it, its text (TOPIC/PARTITION@OFFSET) or JSON, or an offset"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A position as it was asked for: what isn't told of its log is None. `topic` is a name or an id."""
+
+    offset: int
+    cluster_id: str | None = None
+    topic_id: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+
+    @property
+    def names_log(self) -> bool:
+        """Whether more than an offset was given."""
+        return any(one is not None for one in (self.cluster_id, self.topic_id, self.topic, self.partition))
+
+    def is_in(self, place: Position) -> bool:
+        """Whether it may lie in the log of this position."""
+        log = place.log
+        return (
+            self.cluster_id in (None, log.cluster_id)
+            and self.topic_id in (None, log.topic_id)
+            and self.partition in (None, log.partition)
+            and self.topic in (None, place.topic, log.topic_id)
+        )
+
+    def __str__(self) -> str:
+        if not self.names_log:
+            return f"offset {self.offset}"
+        topic = self.topic or self.topic_id or "any topic"
+        topic_id = f" (topic id {self.topic_id})" if self.topic and self.topic_id else ""
+        return f"{topic}/{'any' if self.partition is None else self.partition}@{self.offset}{topic_id}"
+
+
+def asked_of(position: object) -> Asked:
+    """What a position asks for: see `lakefold.open`. Raises `InvalidError` for what names none."""
+    if isinstance(position, Asked):
+        return position
+    if isinstance(position, str):
+        return _of_text(position.strip())
+    if isinstance(position, Mapping):
+        return _of_mapping(position)
+    if isinstance(position, int) and not isinstance(position, bool):
+        return Asked(_offset(position))
+    return _of_object(position)
+
+
+def place_of(asked: Asked, marks: Marks, uri: str) -> Position:
+    """The position that is meant, in a log that the marks know and up to where that was folded.
+
+    Raises `NotFoldedYetError` for one that is still to come, and `InvalidError` where no log or more than one
+    fits, where the table left the log before that, or where the offset was given out twice.
+    """
+    known = _known(marks)
+    fitting = _fitting(asked, marks, known)
+    if len(fitting) != 1:
+        what = "is in no log of this table" if not fitting else "may be in several logs of this table"
+        listed = "; ".join(sorted(place_text(one) for one in known.values())) or "none"
+        hint = f"known are: {listed}. Name the log by cluster_id, topic_id and partition"
+        raise InvalidError(f"{asked} {what}", where=uri, hint=hint)
+    newest = fitting[0]
+    _check_folded(asked, newest, marks, uri)
+    _check_single(asked.offset, newest.log, marks, uri)
+    return Position(newest.log, asked.offset, newest.topic)
+
+
+def reached(marks: Marks, log: LogId) -> int:
+    """The highest offset of a log that these marks count as folded, -1 where they don't know it.
+
+    Unlike `Marks.offset_of` it doesn't go back where entries were lost and that was accepted.
+    """
+    known = _known(marks).get(log)
+    return -1 if known is None else known.offset
+
+
+def _fitting(asked: Asked, marks: Marks, known: Mapping[LogId, Position]) -> list[Position]:
+    if not asked.names_log and marks.position is not None:
+        return [known[marks.position.log]]
+    return [place for place in known.values() if asked.is_in(place)]
+
+
+def _check_folded(asked: Asked, newest: Position, marks: Marks, uri: str) -> None:
+    if asked.offset <= newest.offset:
+        return
+    bound = marks.position
+    if newest.log.is_file or (bound is not None and bound.log == newest.log):
+        here = newest if bound is None or newest.log.is_file else bound
+        raise NotFoldedYetError(
+            f"{asked} isn't folded yet: the table stands at {place_text(here)}",
+            newest=here,
+            where=uri,
+            hint="ask again later, or for an earlier one; entries that were refused alone make no version",
+        )
+    raise InvalidError(
+        f"{asked} was never folded: the table left that log at {place_text(newest)}",
+        where=uri,
+        hint=f"now it stands at {place_text(bound)}",
+    )
+
+
+def _check_single(offset: int, log: LogId, marks: Marks, uri: str) -> None:
+    """Raises where entries were lost and others came to stand at the same offsets."""
+    for move in marks.moves:
+        again = _set_back(move, log)
+        if again is not None and again.start <= offset < again.stop:
+            raise InvalidError(
+                f"offsets {again.start} to {again.stop - 1} were lost and given out again: {offset} may "
+                "stand for two entries",
+                where=uri,
+                hint="name a version or a time; `lakefold log` lists the versions with their positions",
+            )
+
+
+def _set_back(move: Move, log: LogId) -> range | None:
+    """The offsets of this log that a move made free again."""
+    before, after = move.before, move.after
+    if before is None or after is None or not before.log == after.log == log:
+        return None
+    return range(after.offset + 1, before.offset + 1)
+
+
+def _known(marks: Marks) -> dict[LogId, Position]:
+    """Each log that the marks know, with the highest position that counts as folded."""
+    found: dict[LogId, Position] = {}
+    for place in _places(marks):
+        if place.log not in found or found[place.log].offset < place.offset:
+            found[place.log] = place
+    return found
+
+
+def _places(marks: Marks) -> Iterator[Position]:
+    if marks.position is not None:
+        yield marks.position
+    for move in reversed(marks.moves):
+        yield from (place for place in (move.before, move.after) if place is not None)
+    for name, offset in marks.file_logs:
+        yield Position(LogId(LogId.FILE_CLUSTER, name, 0), offset)
+
+
+def printed(text: str) -> Asked | None:
+    """The position that a text names with its log, as positions are printed; None where it is another."""
+    found, file_log = _PRINTED.fullmatch(text), _FILE_LOG.fullmatch(text)
+    if found is not None:
+        cluster, topic_id, topic = found.group("cluster", "topic_id", "topic")
+        return Asked(int(found["offset"]), cluster, topic_id, topic, int(found["partition"]))
+    return None if file_log is None else Asked(int(file_log["offset"]), LogId.FILE_CLUSTER, file_log["name"])
+
+
+def _of_text(text: str) -> Asked:
+    if _OFFSET.fullmatch(text):
+        return Asked(int(text))
+    if (found := printed(text)) is not None:
+        return found
+    if not text.startswith("{"):
+        raise _no_position(text)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _no_position(text) from error
+    return _of_mapping(value)
+
+
+def _of_mapping(value: Mapping[str, Any]) -> Asked:
+    """The JSON of a position, of a range of them, or of what has one."""
+    for name in ("position", "positions"):
+        if isinstance(value.get(name), Mapping):
+            return _of_mapping(value[name])
+    given = next((value[name] for name in _OFFSETS if name in value), None)
+    if given is None:
+        raise _no_position(str(dict(value)))
+    partition = value.get("partition")
+    return Asked(
+        _number(given),
+        value.get("cluster_id") or None,
+        value.get("topic_id") or None,
+        None if value.get("topic_id") else value.get("topic") or None,
+        None if partition is None else _number(partition),
+    )
+
+
+def _of_object(position: object) -> Asked:
+    """A position, a range of them, a position's message, or an outcome, change or version that has one."""
+    log, offset = getattr(position, "log", None), getattr(position, "offset", getattr(position, "last", None))
+    if isinstance(log, LogId):
+        return Asked(_number(offset), log.cluster_id, log.topic_id, None, log.partition)
+    names = ("cluster_id", "topic_id", "topic", "partition", "offset")
+    if all(hasattr(position, name) for name in names):
+        return _of_mapping({name: getattr(position, name) for name in names})
+    inner = getattr(position, "position", getattr(position, "positions", None))
+    if inner is None or callable(inner):
+        raise _no_position(repr(position))
+    return asked_of(inner)
+
+
+def _number(value: object) -> int:
+    """A number as JSON has it: 64 bits are text in protobuf's mapping."""
+    if isinstance(value, str) and _OFFSET.fullmatch(value):
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _offset(value)
+    raise _no_position(repr(value))
+
+
+def _offset(value: int) -> int:
+    if value < 0:
+        raise InvalidError("an offset is 0 or more", where=str(value), hint=_HOW)
+    return value
+
+
+def _no_position(text: str) -> InvalidError:
+    return InvalidError("this is no position of a log", where=text, hint=_HOW)

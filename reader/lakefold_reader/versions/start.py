@@ -1,0 +1,105 @@
+"""Where a tail begins, and what is said where it can't begin or go on there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakefold_reader.versions.cursor import VERSION, Cursor
+from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.lance.refs.names import MAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold_reader.versions.source import Source, Step
+
+
+class MadeAnewError(InvalidError):
+    """What a reader stands in was removed and made anew, or set back to a copy: it can't go on there."""
+
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+
+def start_of(start: Cursor | str | int, newest: int, oldest: Callable[[], int]) -> tuple[Cursor | None, int]:
+    """The cursor that was given (None: a version only) and the version that counts as seen.
+
+    `oldest`: finds the oldest version behind which none is missing, which may take a listing.
+    """
+    if start == EARLIEST:
+        return None, oldest() - 1
+    if start == LATEST:
+        return None, newest
+    if isinstance(start, int):
+        if isinstance(start, bool) or start < 0:
+            raise InvalidError(f"{start} is no version", hint="versions count from 1; 0 has seen none")
+        return None, start
+    cursor = start if isinstance(start, Cursor) else Cursor.parse(start)
+    return cursor, cursor.version
+
+
+def start_in(text: str) -> str | int:
+    """What a person wrote as a start: a version's number, else what `start_of` takes as text."""
+    return int(text) if VERSION.fullmatch(text) else text
+
+
+def replaced(source: Source, seen: int, newest: int) -> MadeAnewError:
+    """The error where the version seen last is newer than all that are there."""
+    return MadeAnewError(
+        f"version {seen} is not there, the newest is {newest}",
+        where=source.uri,
+        hint="the table was restored or made anew: open it and decide where to start",
+    )
+
+
+def other_table(source: Source, cursor: Cursor, table_id: str, branch: str | None) -> InvalidError:
+    """The error where a version names another table than the cursor does, or lies on another branch."""
+    known, found = cursor.table_id or "none", table_id or "none"
+    told = f"table id {known}, here {found}"
+    kind: type[InvalidError] = MadeAnewError
+    if known == found:
+        told = f"branch {cursor.branch or MAIN}, here {branch or MAIN}"
+        kind = InvalidError
+    return kind(
+        f"the cursor {cursor} belongs to another table or branch ({told})",
+        where=source.uri,
+        hint='start from "earliest", "latest" or a version of this table',
+    )
+
+
+def made_anew(source: Source, cursor: Cursor) -> MadeAnewError:
+    """The error where another table or branch is in the place of the one that the cursor was given for."""
+    what = f"the branch {cursor.branch}" if cursor.branch else "the table"
+    return MadeAnewError(
+        f"{what} was made anew, or set back to a copy, since version {cursor.version} was read",
+        where=source.uri,
+        hint='start from "earliest" to read all that is there now, or from "latest" or one of its versions',
+    )
+
+
+def check_same(source: Source, cursor: Cursor, step: Step) -> None:
+    """Raises `MadeAnewError` or `InvalidError` where this isn't the version that the cursor stands at.
+
+    `step` is what is there now under the version's number.
+    """
+    other_branch = step.branch is not None and step.branch != cursor.branch
+    if step.table_id != cursor.table_id or other_branch:
+        raise other_table(source, cursor, step.table_id, step.branch)
+    if cursor.mark and cursor.mark != step.mark:
+        raise made_anew(source, cursor)
+
+
+def anew_for(error: MadeAnewError, consumer: str) -> MadeAnewError:
+    """The same error for a consumer, who goes on where it is set to."""
+    hint = f"after lakefold consumers TABLE --set {consumer} earliest it reads all that is there now"
+    return MadeAnewError(error.message, where=error.where, hint=hint)
+
+
+def expired_for(error: VersionExpiredError, consumer: str) -> VersionExpiredError:
+    """The same error for a consumer, who goes on where it is set to and not where a tail is told to start."""
+    hint = (
+        f"none is missing from {error.oldest} on; after lakefold consumers TABLE --set {consumer} earliest "
+        "it reads all that is there and goes on"
+    )
+    return VersionExpiredError(error.message, oldest=error.oldest, where=error.where, hint=hint)

@@ -1,0 +1,206 @@
+"""Which batches of an app were folded: what the marks remember of each, bounded whatever comes."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from lakefold_table.marks.compact_json import compact, text_of, whole
+from lakefold_table.marks.content_digest import UNKNOWN, digests, split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakefold_table.entry import Entry
+
+MAX_INTERVALS = 32
+MAX_RECENT_BATCHES = 16
+MAX_ROLLED_BACK = 32
+
+Interval = tuple[int, int]
+"""Batch ids from the first to the last, both included."""
+
+
+@dataclass(frozen=True)
+class AppMark:
+    """The batch ids of one app that were folded, as intervals, ascending, both ends included.
+
+    `forgotten_below`: ids below it can't be told any more, their interval was dropped. `recent` keeps the
+    versions of the newest batches, `contents` the digests of their contents, in the same order (empty if none
+    is known). `rolled_back`: first id, last id and the Restore's version, for batches that a Restore left out
+    of the table; ascending, the highest `MAX_ROLLED_BACK` of them. `time_us` is the log time of the last one.
+    """
+
+    intervals: tuple[tuple[int, int], ...] = ()
+    forgotten_below: int = 0
+    recent: tuple[tuple[int, int], ...] = ()
+    time_us: int = 0
+    contents: tuple[str, ...] = ()
+    rolled_back: tuple[tuple[int, int, int], ...] = ()
+
+    def has(self, batch_id: int) -> bool:
+        """Whether this batch was folded, as far as the intervals and the newest batches tell."""
+        if any(first <= batch_id <= last for first, last in self.intervals):
+            return True
+        return batch_id < self.forgotten_below and batch_id in dict(self.recent)
+
+    def version_of(self, batch_id: int) -> int:
+        """The version that holds this batch, 0 where it is no longer known."""
+        return dict(self.recent).get(batch_id, 0)
+
+    def rolled_back_by(self, batch_id: int) -> int:
+        """The version of the Restore that left this batch out of the table, 0 if none is known."""
+        return _rolled_back_by(self.rolled_back, batch_id)
+
+    def content_of(self, batch_id: int) -> str:
+        """The digest of this batch's content, `UNKNOWN` if it is not remembered."""
+        return GrowingMark(self).content_of(batch_id)
+
+    @property
+    def folded(self) -> tuple[Interval, ...]:
+        """The ids that `has` is true of, as ascending intervals that don't touch."""
+        forgotten = [(batch, batch) for batch, _ in self.recent if batch < self.forgotten_below]
+        return tuple(_joined((*self.intervals, *forgotten)))
+
+    @property
+    def last_version(self) -> int:
+        """The version that holds the batch folded last, 0 if none was."""
+        return self.recent[-1][1] if self.recent else 0
+
+    def added(self, batch_id: int, version: int, time_us: int) -> AppMark:
+        """With one more batch folded into `version`."""
+        growing = GrowingMark(self)
+        growing.add(batch_id, version, time_us)
+        return growing.mark()
+
+    @cached_property
+    def encoded(self) -> str:
+        """The value of the app's metadata key. Made once: most apps are silent in most versions."""
+        value: dict[str, object] = {
+            "batches": self.intervals,
+            "forgotten_below": self.forgotten_below,
+            "versions": self.recent,
+            "time_us": self.time_us,
+        }
+        if self.contents:
+            value["contents"] = "".join(self.contents)
+        if self.rolled_back:
+            value["rolled_back"] = self.rolled_back
+        return compact(value)
+
+    @classmethod
+    def decode(cls, text: str) -> AppMark:
+        """The mark whose `encoded` this is. Raises `ValueError`, `KeyError` or `TypeError` otherwise."""
+        value = json.loads(text)
+        intervals = tuple((whole(first), whole(last)) for first, last in value["batches"])
+        ends = [end for interval in intervals for end in interval]
+        if ends != sorted(ends):
+            raise ValueError(f"the batches {intervals} don't ascend")
+        recent = tuple((whole(batch), whole(version)) for batch, version in value["versions"])
+        return cls(
+            intervals,
+            whole(value["forgotten_below"]),
+            recent,
+            whole(value["time_us"]),
+            split(text_of(value.get("contents", "")), len(recent)),
+            tuple(
+                (whole(first), whole(last), whole(version))
+                for first, last, version in value.get("rolled_back", ())
+            ),
+        )
+
+
+class GrowingMark:
+    """An app's mark while a group is folded: a batch that follows the one before costs next to nothing."""
+
+    __slots__ = ("_contents", "_intervals", "_recent", "_rolled_back", "_time_us", "forgotten_below")
+
+    def __init__(self, mark: AppMark) -> None:
+        self.forgotten_below = mark.forgotten_below
+        self._intervals = list(mark.intervals)
+        self._recent = deque(mark.recent, MAX_RECENT_BATCHES)
+        contents: Iterable[str | Entry | None] = mark.contents or [None] * len(mark.recent)
+        self._contents = deque(contents, MAX_RECENT_BATCHES)
+        self._rolled_back = mark.rolled_back
+        self._time_us = mark.time_us
+
+    def has(self, batch_id: int) -> bool:
+        """As `AppMark.has`."""
+        intervals = self._intervals
+        within = bool(intervals) and batch_id <= intervals[-1][1]
+        if within and any(first <= batch_id <= last for first, last in intervals):
+            return True
+        return batch_id < self.forgotten_below and batch_id in dict(self._recent)
+
+    def version_of(self, batch_id: int) -> int:
+        """As `AppMark.version_of`."""
+        return dict(self._recent).get(batch_id, 0)
+
+    def rolled_back_by(self, batch_id: int) -> int:
+        """As `AppMark.rolled_back_by`."""
+        return _rolled_back_by(self._rolled_back, batch_id)
+
+    def content_of(self, batch_id: int) -> str:
+        """The digest of this batch's content, `UNKNOWN` if it is not remembered."""
+        pairs = zip(self._recent, self._contents, strict=True)
+        known = digests(content for (batch, _), content in pairs if batch == batch_id)
+        return known[-1] if known else UNKNOWN
+
+    def add(self, batch_id: int, version: int, time_us: int, entry: Entry | None = None) -> None:
+        """One more batch was folded into `version`; the digest of `entry` is made if it is asked for."""
+        intervals = self._intervals
+        if intervals and batch_id == intervals[-1][1] + 1:
+            intervals[-1] = (intervals[-1][0], batch_id)
+        else:
+            self._intervals = intervals = _with(intervals, batch_id)
+            if len(intervals) > MAX_INTERVALS:
+                self.forgotten_below = intervals.pop(0)[1] + 1
+        self._recent.append((batch_id, version))
+        self._contents.append(entry)
+        self._time_us = max(self._time_us, time_us)
+
+    def mark(self) -> AppMark:
+        """The mark as it is now."""
+        return AppMark(
+            tuple(self._intervals),
+            self.forgotten_below,
+            tuple(self._recent),
+            self._time_us,
+            digests(self._contents),
+            self._rolled_back,
+        )
+
+
+def less(intervals: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
+    """The ids of `intervals` that are in none of `others`. Both ascend and don't overlap."""
+    rest = list(intervals)
+    for first, last in others:
+        rest = [
+            part
+            for begin, end in rest
+            for part in ((begin, min(end, first - 1)), (max(begin, last + 1), end))
+            if part[0] <= part[1]
+        ]
+    return rest
+
+
+def _rolled_back_by(rolled_back: Iterable[tuple[int, int, int]], batch_id: int) -> int:
+    return next((version for first, last, version in rolled_back if first <= batch_id <= last), 0)
+
+
+def _with(intervals: Iterable[tuple[int, int]], number: int) -> list[tuple[int, int]]:
+    """The intervals with one more number; neighbours are joined."""
+    return _joined((*intervals, (number, number)))
+
+
+def _joined(intervals: Iterable[Interval]) -> list[Interval]:
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(intervals):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged

@@ -1,0 +1,329 @@
+"""What a version remembers of the log, so that the table itself says what has been folded into it.
+
+Marks lie in the table's metadata under keys that begin with `lakefold.`, readable by any client, and travel
+with every version. They are bounded: at most 10,000 apps and 32 intervals of batch ids an app, 256 uuids, 64
+file logs, 16 moves from one log to another. An app is forgotten if it has been silent for 90 days and 1,000
+others were heard of since. Of each key that a Restore left out of the table they remember which Restore did
+so, at most 32 intervals of batch ids an app; of the newest 16 batches of an app, and of the uuids, a digest
+of the content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from lakefold_table.entry import Fingerprint, LogId, Position
+from lakefold_table.errors import DamagedError
+from lakefold_table.marks.batches import AppMark
+from lakefold_table.marks.compact_json import compact, text_of, whole
+from lakefold_table.marks.content_digest import split
+from lakefold_table.marks.owner import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "lakefold."
+TABLE_ID = "lakefold.table-id"
+MARK = "lakefold.mark"
+FILE_LOGS = "lakefold.file-logs"
+UUIDS = "lakefold.uuids"
+UUID_CONTENTS = "lakefold.uuid-contents"
+UUIDS_ROLLED_BACK = "lakefold.uuids-rolled-back"
+MOVES = "lakefold.logs"
+APP = "lakefold.app."
+
+RULES = 4
+"""The version of the rules by which this release folds. A committer steps down before newer rules.
+
+1: Append, ReserveFragments, the creating Overwrite. 2: every operation of Lance but DataOverlay. 3: Appends,
+Deletes and Updates of rows share versions (decision 0018). 4: a Duplicate says whether a Restore left its
+rows out and whether its content is another (decision 0049).
+"""
+OLDEST_RULES = 3
+"""The oldest rules under which versions can be folded again."""
+
+MAX_APPS = 10_000
+KEPT_APPS = 1000
+MAX_APP_ID = 256
+MAX_UUIDS = 256
+MAX_FILE_LOGS = 64
+MAX_MOVES = 16
+SILENT_APP_US = 90 * 24 * 3600 * 1_000_000
+
+
+class Why(StrEnum):
+    """Why a table follows its log from another position on than the one after the last that was folded.
+
+    The first two come about while folding, where `--accept-new-log` says so; the others by verbs.
+    """
+
+    NEW_LOG = "new log accepted"
+    LOST = "loss accepted"
+    ADOPTED = "adopted"
+    REBOUND = "rebound"
+    DETACHED = "detached"
+    RESTORED = "restored"
+    DROPPED = "dropped"
+
+    @property
+    def by_verb(self) -> bool:
+        """Whether a verb of an operator's made the version that says so, and no entry."""
+        return self not in {Why.NEW_LOG, Why.LOST}
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A table's move from one position to another, of the same log or not, that no entry made.
+
+    `before`: the last position that was folded (None: none was). `after`: the position that counts as the
+    last one from then on, offset -1 for a log from its start; None: the table follows no log. `time_us`: the
+    log time of the first entry folded then, or the time of the verb. `fingerprint`: that of the entry at
+    `after`, if the log was asked for it.
+    """
+
+    why: Why
+    before: Position | None
+    after: Position | None
+    time_us: int = 0
+    fingerprint: Fingerprint | None = None
+
+    def __str__(self) -> str:
+        return f"from {place_text(self.before)} to {place_text(self.after)}"
+
+    def encode(self) -> str:
+        """As text, for a version's properties."""
+        return compact(_move_json(self))
+
+    @classmethod
+    def decode(cls, text: str) -> Move:
+        """The move whose `encode` this is. Raises `ValueError`, `KeyError` or `TypeError` otherwise."""
+        return _move_of(json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """All that one version remembers. `version` is the version that these marks were made for.
+
+    `position`: the last position folded from the Kafka log the table is bound to (None: not bound). `moves`:
+    how it came to that log, oldest first. `fingerprint` tells the entry at that position from any other
+    (None: an older release folded it, or a move brought the table there that names none).
+    `operations`: for each kind of operation the newest version that was one, complete after
+    `operations_since`. `uuid_contents`: the digests of what the proposals of `uuids` brought, in the same
+    order (empty if none is known). `uuids_rolled_back`: those of `uuids` whose rows a Restore left out, each
+    with that one's version.
+    """
+
+    table_id: str = ""
+    branch: str = ""
+    version: int = 0
+    epoch: int = 0
+    rules: int = RULES
+    position: Position | None = None
+    moves: tuple[Move, ...] = ()
+    operations_since: int = 0
+    operations: Mapping[str, int] = field(default_factory=dict)
+    file_logs: tuple[tuple[str, int], ...] = ()
+    uuids: tuple[tuple[str, int], ...] = ()
+    apps: Mapping[str, AppMark] = field(default_factory=dict)
+    owner: Owner | None = None
+    fingerprint: Fingerprint | None = None
+    uuid_contents: tuple[str, ...] = ()
+    uuids_rolled_back: Mapping[str, int] = field(default_factory=dict)
+
+    def rolled_back_by(self, app_id: str, batch_id: int | None, uuid: str) -> int:
+        """The version of the Restore that left the rows of a key out of the table, 0 if none is known."""
+        if not app_id or batch_id is None:
+            return self.uuids_rolled_back.get(uuid, 0)
+        return self.apps[app_id].rolled_back_by(batch_id) if app_id in self.apps else 0
+
+    def offset_of(self, log: LogId) -> int:
+        """The last offset folded from this log, -1 where none was."""
+        if log.is_file:
+            return dict(self.file_logs).get(log.topic_id, -1)
+        past = (move.before for move in reversed(self.moves))
+        found = (one.offset for one in (self.position, *past) if one is not None and one.log == log)
+        return next(found, -1)
+
+    @property
+    def detached(self) -> bool:
+        """Whether the table was bound to a log, and is to follow none any more."""
+        return self.position is None and bool(self.moves)
+
+    @property
+    def dropped(self) -> bool:
+        """Whether `lakefold drop` has begun to delete the table, so that nothing may be bound or folded."""
+        return self.detached and self.moves[-1].why is Why.DROPPED
+
+    def moved(self, move: Move) -> Marks:
+        """After a move."""
+        moves = (*self.moves, move)[-MAX_MOVES:]
+        return replace(self, position=move.after, moves=moves, fingerprint=move.fingerprint)
+
+    def at(self, position: Position, fingerprint: Fingerprint | None = None) -> Marks:
+        """With this position as the last one folded from its log; `fingerprint` is that of its entry.
+
+        A file log is named by what it holds, so that it needs none.
+        """
+        if not position.log.is_file:
+            return replace(self, position=position, fingerprint=fingerprint)
+        name = position.log.topic_id
+        others = tuple(known for known in self.file_logs if known[0] != name)
+        return replace(self, file_logs=(*others, (name, position.offset))[-MAX_FILE_LOGS:])
+
+    def dated(self, time_us: int) -> Marks:
+        """With this as the time of the last move."""
+        return replace(self, moves=(*self.moves[:-1], replace(self.moves[-1], time_us=time_us)))
+
+    def encode(self) -> dict[str, str]:
+        """The marks as entries of the table's metadata."""
+        position = self.position
+        mark = {
+            "version": self.version,
+            "branch": self.branch,
+            "epoch": self.epoch,
+            "rules": self.rules,
+            "log": position_json(position),
+            "operations_since": self.operations_since,
+            "operations": dict(sorted(self.operations.items())),
+        }
+        if self.owner is not None:
+            mark["owner"] = [self.owner.chain, self.owner.generation]
+        if self.fingerprint is not None:
+            mark["entry"] = _fingerprint_json(self.fingerprint)
+        encoded = {TABLE_ID: self.table_id, MARK: compact(mark)}
+        if self.file_logs:
+            encoded[FILE_LOGS] = compact(self.file_logs)
+        if self.moves:
+            encoded[MOVES] = compact([_move_json(move) for move in self.moves])
+        if self.uuids:
+            encoded[UUIDS] = compact(self.uuids)
+        if self.uuid_contents:
+            encoded[UUID_CONTENTS] = "".join(self.uuid_contents)
+        if self.uuids_rolled_back:
+            encoded[UUIDS_ROLLED_BACK] = compact(list(self.uuids_rolled_back.items()))
+        encoded.update((APP + app_id, mark.encoded) for app_id, mark in self.apps.items())
+        return encoded
+
+
+def decode_marks(metadata: Mapping[str, str], where: str = "") -> Marks | None:
+    """The marks in a table's metadata, None if there are none. Raises `DamagedError` for broken ones."""
+    if MARK not in metadata:
+        return None
+    try:
+        return _decoded(metadata)
+    except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise DamagedError(
+            f"the marks in the table's metadata can't be read: {error!r}",
+            where=where,
+            hint=f"restore the keys that begin with {PREFIX} from an older version",
+        ) from error
+
+
+def table_id_of(position: Position) -> str:
+    """The identity of the table whose first folded entry stands at this position: a hash in a UUID's form."""
+    digest = hashlib.sha256(f"table {position.log}@{position.offset}".encode()).hexdigest()
+    return uuid_form(digest)
+
+
+def uuid_form(digest: str) -> str:
+    """The first 128 bits of a hexadecimal digest, written as a UUID is."""
+    return "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))
+
+
+def place_text(position: Position | None) -> str:
+    """A position for people, who have to tell a log from another of its name."""
+    if position is None:
+        return "no log"
+    at = str(position) if position.offset >= 0 else f"the start of {str(position).removesuffix('@-1')}"
+    return f"{at} (topic id {position.log.topic_id})"
+
+
+def _decoded(metadata: Mapping[str, str]) -> Marks:
+    mark = json.loads(metadata[MARK])
+    log = mark["log"]
+    uuids = _pairs(metadata.get(UUIDS, "[]"))
+    return Marks(
+        table_id=metadata.get(TABLE_ID, ""),
+        branch=text_of(mark["branch"]),
+        version=whole(mark["version"]),
+        epoch=whole(mark["epoch"]),
+        rules=whole(mark["rules"]),
+        position=position_from(log),
+        moves=tuple(_move_of(move) for move in json.loads(metadata.get(MOVES, "[]"))),
+        operations_since=whole(mark["operations_since"]),
+        operations={kind: whole(version) for kind, version in mark["operations"].items()},
+        file_logs=_pairs(metadata.get(FILE_LOGS, "[]")),
+        uuids=uuids,
+        apps={
+            key.removeprefix(APP): AppMark.decode(value)
+            for key, value in metadata.items()
+            if key.startswith(APP)
+        },
+        owner=_owner_of(mark.get("owner")),
+        fingerprint=_fingerprint_of(mark.get("entry")),
+        uuid_contents=split(metadata.get(UUID_CONTENTS, ""), len(uuids)),
+        uuids_rolled_back=dict(_pairs(metadata.get(UUIDS_ROLLED_BACK, "[]"))),
+    )
+
+
+def _owner_of(value: Any) -> Owner | None:  # noqa: ANN401 - what JSON holds
+    if value is None:
+        return None
+    chain, generation = value
+    return Owner(text_of(chain), whole(generation))
+
+
+def _fingerprint_json(fingerprint: Fingerprint) -> list[str]:
+    return [fingerprint.digest, fingerprint.uuid]
+
+
+def _fingerprint_of(value: Any) -> Fingerprint | None:  # noqa: ANN401 - what JSON holds
+    if value is None:
+        return None
+    digest, uuid = value
+    return Fingerprint(text_of(digest), text_of(uuid))
+
+
+def _pairs(text: str) -> tuple[tuple[str, int], ...]:
+    return tuple((text_of(name), whole(number)) for name, number in json.loads(text))
+
+
+def _move_json(move: Move) -> dict[str, Any]:
+    told = {
+        "why": move.why,
+        "before": position_json(move.before),
+        "after": position_json(move.after),
+        "time_us": move.time_us,
+    }
+    return told if move.fingerprint is None else {**told, "entry": _fingerprint_json(move.fingerprint)}
+
+
+def _move_of(value: Mapping[str, Any]) -> Move:
+    before, after = position_from(value["before"]), position_from(value["after"])
+    fingerprint = _fingerprint_of(value.get("entry"))
+    return Move(Why(value["why"]), before, after, whole(value["time_us"]), fingerprint)
+
+
+def position_json(position: Position | None) -> dict[str, Any] | None:
+    """A position as what JSON holds."""
+    if position is None:
+        return None
+    return {
+        "cluster_id": position.log.cluster_id,
+        "topic_id": position.log.topic_id,
+        "topic": position.topic,
+        "partition": position.log.partition,
+        "offset": position.offset,
+    }
+
+
+def position_from(value: Mapping[str, Any] | None) -> Position | None:
+    """The position whose `position_json` this is. Raises `KeyError` or `TypeError` otherwise."""
+    if value is None:
+        return None
+    log = LogId(text_of(value["cluster_id"]), text_of(value["topic_id"]), whole(value["partition"]))
+    return Position(log, whole(value["offset"]), text_of(value["topic"]))

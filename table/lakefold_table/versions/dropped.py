@@ -1,0 +1,199 @@
+"""The note that a dropped table leaves beside the place where it lay: how far its log was folded into it.
+
+A table that isn't there may have been dropped on purpose, or its store may be away; the place looks the
+same. Who meets it missing, and knows that a proposal was folded into it, looks here. A note speaks of
+positions: what was folded up to there lay in what was dropped. So it says nothing of a table that is made at
+the same place later, nor of one that is put back and folded on, whatever its id and whatever any clock says.
+
+The note of `/lake/flights` is `/lake/.lakefold-dropped/flights`; where the table is a whole bucket it lies
+inside, as `_lakefold/dropped`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from lakefold_table.errors import DamagedError
+from lakefold_table.lance.refs.names import TREE
+from lakefold_table.marks.marks import position_from, position_json
+from lakefold_table.storage import open_canonical
+from lakefold_table.uri import place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from lakefold_table.entry import LogId, Position
+
+FOLDER: Final = ".lakefold-dropped"
+INSIDE: Final = "_lakefold/dropped"
+MOST_LOGS: Final = 256
+"""So many positions a line keeps at most, those that were noted last: a place where tables come and go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Of a main line (`branch` is empty) or a branch: the last position folded from each log.
+
+    `table_id` and `version` are for people.
+    """
+
+    branch: str
+    table_id: str
+    version: int
+    positions: tuple[Position, ...]
+
+    def offset_of(self, log: LogId) -> int | None:
+        """The last offset of this log, None where it isn't told."""
+        return max((one.offset for one in self.positions if one.log == log), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What is noted of one place. `time_us`: when (for people). `removing`: files of it may be left.
+
+    On a local disk those lie in the folder `aside`, next to the place. `condemned`: what was moved there is
+    known to be the table that was dropped.
+    """
+
+    time_us: int
+    lines: tuple[Line, ...] = ()
+    removing: bool = field(default=False, kw_only=True)
+    aside: str = field(default="", kw_only=True)
+    condemned: bool = field(default=False, kw_only=True)
+
+    @property
+    def version(self) -> int:
+        """The last version of the main line, for people; 0 where none is told."""
+        return next((one.version for one in self.lines if not one.branch), 0)
+
+    def covers(self, branch: str, position: Position) -> bool:
+        """Whether what was folded at this position into this line lay in what was dropped.
+
+        Of a branch that was gone before the table was, the other lines tell: all of them lay there.
+        """
+        own = [one for one in self.lines if one.branch == branch]
+        for lines in (own, self.lines):
+            offsets = [one.offset_of(position.log) for one in lines]
+            found = [offset for offset in offsets if offset is not None]
+            if found:
+                return max(found) >= position.offset
+        return False
+
+    def after(self, older: Dropped | None) -> Dropped:
+        """With what was noted of the same place before, as far as this says nothing newer."""
+        if older is None:
+            return self
+        names = dict.fromkeys(one.branch for one in (*older.lines, *self.lines))
+        return replace(self, lines=tuple(_joined(name, [*older.lines, *self.lines]) for name in names))
+
+    def encode(self) -> bytes:
+        """The note's bytes."""
+        lines = [
+            {
+                "branch": one.branch,
+                "table_id": one.table_id,
+                "version": one.version,
+                "positions": [position_json(position) for position in one.positions],
+            }
+            for one in self.lines
+        ]
+        content: dict[str, Any] = {"time_us": self.time_us, "removing": self.removing, "lines": lines}
+        if self.aside:
+            content.update(aside=self.aside, condemned=self.condemned)
+        return json.dumps(content, indent=1).encode()
+
+
+def decode_dropped(data: bytes, where: str) -> Dropped:
+    """The note whose `encode` this is. Raises `DamagedError` otherwise."""
+    try:
+        told = json.loads(data)
+        lines = tuple(_line_of(one) for one in told["lines"])
+        return Dropped(
+            int(told["time_us"]),
+            lines,
+            removing=bool(told["removing"]),
+            aside=_folder_name(told.get("aside", "")),
+            condemned=bool(told.get("condemned", False)),
+        )
+    except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        hint = "remove it, and drop the table again"
+        message = f"the note of a dropped table can't be read: {error!r}"
+        raise DamagedError(message, where=where, hint=hint) from error
+
+
+def read_dropped(uri: str, storage_options: Mapping[str, str] | None = None) -> Dropped | None:
+    """The note of the table at `uri`, None where there is none. Raises what the store raises."""
+    root, path = note_place(uri)
+    try:
+        data = open_canonical(root, storage_options).get(path)
+    except FileNotFoundError:
+        return None
+    return decode_dropped(data, f"{root}/{path}")
+
+
+def write_dropped(uri: str, dropped: Dropped, storage_options: Mapping[str, str] | None = None) -> None:
+    """Note it, in the place of what was noted before. Raises what the store raises."""
+    root, path = note_place(uri)
+    open_canonical(root, storage_options).put(path, [dropped.encode()])
+
+
+def was_dropped(uri: str, position: Position, storage_options: Mapping[str, str] | None = None) -> bool:
+    """Whether what was folded at this position into the line at `uri` is gone because it was dropped.
+
+    The line may be a branch: then the note lies beside its main line.
+    """
+    for main, branch in lines_at(uri):
+        found = read_dropped(main, storage_options)
+        if found is not None and found.covers(branch, position):
+            return True
+    return False
+
+
+def note_place(uri: str) -> tuple[str, str]:
+    """Where the note of the table at `uri` lies: a store's root, and the path below it."""
+    found = place(uri)
+    if found.external:
+        # No version: it lies in the bucket, and nothing of it in the manifest store.
+        uri = uri.partition("?")[0].replace(f"{found.scheme}://", "s3://", 1)
+    if not found.segments:
+        return uri, INSIDE
+    name = found.segments[-1]
+    # A name that begins with a dot may be kept for temporary files.
+    name = f"%2E{name[1:]}" if name.startswith(".") else name
+    folder = uri.rpartition("/")[0]
+    return "file:///" if folder == "file://" else folder, f"{FOLDER}/{name}"
+
+
+def lines_at(uri: str) -> Iterator[tuple[str, str]]:
+    """What the line at `uri` may be, as root and branch: a main line, or a branch of one above it."""
+    yield uri, ""
+    start, mark, query = uri.partition("?") if place(uri).external else (uri, "", "")
+    parts = start.split(f"/{TREE}/")
+    for number in range(1, len(parts)):
+        main = f"/{TREE}/".join(parts[:number])
+        yield f"{main}{mark}{query}", f"/{TREE}/".join(parts[number:])
+
+
+def _joined(branch: str, lines: Iterable[Line]) -> Line:
+    """What all notes of one line say, the older ones first."""
+    own = [one for one in lines if one.branch == branch]
+    last: dict[LogId, Position] = {}
+    for position in (position for one in own for position in one.positions):
+        known = last.pop(position.log, position)
+        last[position.log] = max(known, position, key=lambda one: one.offset)
+    return replace(own[-1], positions=tuple(last.values())[-MOST_LOGS:])
+
+
+def _folder_name(text: str) -> str:
+    """The name of a folder next to the table. Raises `ValueError` if it leads anywhere else."""
+    if "/" in text or text in {".", ".."} or "\0" in text:
+        raise ValueError(f"{text!r} is no folder's name")
+    return text
+
+
+def _line_of(told: Mapping[str, Any]) -> Line:
+    positions = tuple(position_from(one) for one in told["positions"])
+    known = tuple(one for one in positions if one is not None)
+    return Line(str(told["branch"]), str(told["table_id"]), int(told["version"]), known)
