@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakefold.nested import check_alone
+from lakefold.nested import check_alone, keep_notes
 from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.tables.branches import root_of, versions_of
 from lakefold_committer.tables.rebinding import publish_move
@@ -29,7 +29,7 @@ from lakefold_table.lance.format import LanceFormat
 from lakefold_table.marks.marks import Move, Why
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, canonical, local_path, place
-from lakefold_table.versions.dropped import INSIDE, Dropped, Line, read_dropped, write_dropped
+from lakefold_table.versions.dropped import Dropped, Line, read_dropped, write_dropped
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.removal import remove_line, remove_rest
 
@@ -157,6 +157,8 @@ def remove(
 ) -> None:
     """Removes the files of a condemned table and leaves the note. Goes on where that was cut short.
 
+    Notes of tables that lay in its folder and were dropped before stay where they are.
+
     On a local disk its folder is moved aside first, in one step, and what was moved is proven to be the
     condemned table and no other. If it isn't, it is put back. In a bucket, the objects are looked through
     before the first version is removed and before the first other object is.
@@ -174,7 +176,7 @@ def remove(
         for branch in (*filter(None, branches), ""):
             remove_line(versions_of(uri, branch, storage_options))
         check_alone(uri, branches, storage_options)
-        remove_rest(open_storage(uri, storage_options), progress, besides={INSIDE})
+        remove_rest(open_storage(uri, storage_options), progress)
     note(uri, lines, storage_options)
 
 
@@ -211,6 +213,7 @@ def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | No
             write_dropped(uri, replace(earlier or Dropped(_now_us()), removing=False, aside=""))
             raise _put_back(uri, path, aside, error) from error
         write_dropped(uri, replace(removing, condemned=True))
+    keep_notes(uri, aside)
     shutil.rmtree(aside)
 
 

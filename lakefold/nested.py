@@ -1,8 +1,8 @@
 """Finds tables that lie inside another table's folder, before that folder is removed with all that it holds.
 
-Nothing keeps a table from being made below the root of another one, and each of them is bound to a log, or
-read, by itself. What lies below a root is therefore the table's own only if no other table's versions lie
-there; the folders of its branches are.
+The committer begins no table below the root of another one, but other clients may, and older releases did.
+Each of them is bound to a log, or read, by itself. What lies below a root is therefore the table's own only
+if no other table's versions lie there; the folders of its branches are.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from lakefold_table.lance.manifests.naming import SUFFIX, VERSIONS
 from lakefold_table.lance.refs.names import TREE, branch_root
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, local_path, place
+from lakefold_table.versions.dropped import FOLDER, decode_dropped
 from lakefold_table.versions.removal import everything
 
 if TYPE_CHECKING:
@@ -47,6 +48,27 @@ def check_alone(uri: str, branches: Iterable[str], storage_options: Mapping[str,
         where=uri,
         hint=f"drop them, or move them elsewhere, first; what holds {VERSIONS} is taken for a table",
     )
+
+
+def keep_notes(uri: str, folder: Path) -> None:
+    """Copies the notes of dropped tables out of a folder, which is removed next and lay at `uri` before.
+
+    Whoever misses one of those tables looks for its note at the old place. What was noted there since says
+    more than what is copied.
+    """
+    storage = open_storage(uri)
+    for path in folder.rglob(f"{FOLDER}/*"):
+        if path.is_symlink() or not path.is_file():
+            continue
+        name, data = path.relative_to(folder).as_posix(), path.read_bytes()
+        where = f"{uri}/{name}"
+        try:
+            data = decode_dropped(storage.get(name), where).after(decode_dropped(data, where)).encode()
+        except FileNotFoundError:
+            pass
+        except DamagedError:
+            continue
+        storage.put(name, [data])
 
 
 def _tables(uri: str, storage_options: Mapping[str, str]) -> set[str]:

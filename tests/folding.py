@@ -183,9 +183,9 @@ def versions_at(uri: str) -> Versions:
     return Versions(MemoryStorage(uri), FORMAT.folder, FORMAT.detect)
 
 
-def opened(uri: str, *, check_sizes: bool = False) -> OwnedTable:
+def opened(uri: str, *, check_sizes: bool = False, roots: Sequence[str] | None = None) -> OwnedTable:
     """A committer's table in memory. Sizes are not looked at, as no data files are there."""
-    return OwnedTable(FORMAT, versions_at(uri), uri, check_sizes=check_sizes)
+    return OwnedTable(FORMAT, versions_at(uri), uri, check_sizes=check_sizes, roots=roots)
 
 
 def fold_at(table: OwnedTable, envelopes: Sequence[Envelope], first: int, log: LogId = LOG) -> list[Outcome]:

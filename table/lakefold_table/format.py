@@ -40,7 +40,8 @@ class Needs:
     `schemas`: older versions whose schema decides. `states`: whole versions, each by the root of its table
     (empty: this table) and its number. `operations_since`: what all versions after this one did must be
     known. `bases`: paths and URIs below which files of the table are to lie from then on; it decides whether
-    tables may lie there.
+    tables may lie there. `neighbours`: roots above or below the one at which an entry begins a table; it
+    decides whether other tables lie there.
     """
 
     sizes: frozenset[str] = frozenset()
@@ -53,6 +54,7 @@ class Needs:
     unsaid: frozenset[str] = frozenset()
     folders: frozenset[str] = frozenset()
     tails: Mapping[str, int] = field(default_factory=dict)
+    neighbours: frozenset[str] = frozenset()
 
     @classmethod
     def all_of(cls, several: Iterable[Needs]) -> Needs:
@@ -67,7 +69,9 @@ class Needs:
         unsaid: set[str] = set()
         folders: set[str] = set()
         tails: dict[str, int] = {}
+        neighbours: set[str] = set()
         for one in several:
+            neighbours |= one.neighbours
             listed.update(one.listed)
             bases |= one.bases
             unsaid |= one.unsaid
@@ -93,6 +97,7 @@ class Needs:
             frozenset(unsaid),
             frozenset(folders),
             tails,
+            frozenset(neighbours),
         )
 
 
@@ -105,6 +110,7 @@ class Observed:
     `states`: whole versions, None for one that is gone. `listed`: sizes in the order of what was listed for
     an entry, -1 for a file that is not there. `outside`: those bases below which tables may not lie.
     `folders`: the sizes of the files in each, by name. `tails`: None for a file that is not there.
+    `neighbours`: those of the roots at which tables lie.
     """
 
     sizes: Mapping[str, int | None] = field(default_factory=dict)
@@ -115,6 +121,7 @@ class Observed:
     outside: Collection[str] = frozenset()
     folders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     tails: Mapping[str, Tail | None] = field(default_factory=dict)
+    neighbours: Collection[str] = frozenset()
 
 
 @value()

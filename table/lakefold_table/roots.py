@@ -8,7 +8,10 @@ branches and the bases of clones so, and open files by such names (tried).
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _QUERY: Final = "?ddbTableName="
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -25,6 +28,22 @@ def above(name: str, path: str) -> str:
     place, query = _parted(name)
     root = place.removesuffix(f"/{path}")
     return name if root == place else f"{root}{query}"
+
+
+def parents(root: str) -> Iterator[str]:
+    """The folders above a root, as roots, the nearest first; a bucket is the last, a disk's own root is not.
+
+    `root` is canonical, and so is what it yields.
+    """
+    place, query = _parted(root)
+    scheme, mark, rest = place.partition("://")
+    segments = rest.split("/")
+    for count in range(len(segments) - 1, 0, -1):
+        folder = "/".join(segments[:count])
+        if folder.endswith(" "):
+            folder = f"{folder[:-1]}%20"
+        if folder:
+            yield f"{scheme}{mark}{folder}{query}"
 
 
 def folder_and_name(name: str) -> tuple[str, str]:

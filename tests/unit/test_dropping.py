@@ -19,6 +19,7 @@ from lakefold import dropping
 from lakefold.cli import run
 from lakefold.dropping import condemn
 from lakefold.moving import Consent, There, move_lines
+from lakefold.nested import keep_notes
 from lakefold_committer.tables.branches import open_line
 from lakefold_table.entry import Committed, Invalid, Position
 from lakefold_table.errors import PreconditionError, RetryError
@@ -162,10 +163,13 @@ def test_the_newest_version_goes_last_and_files_after_it() -> None:
     remove_line(Versions(storage, FORMAT.folder, FORMAT.detect))
     assert versions_at(HERE).numbers() == []
     told: list[int] = []
-    # A file, a tag, a claim, and the transaction of each version.
-    assert remove_rest(storage, told.append, besides={"data/f1-0.lance"}) == 7
-    assert told == [7]
-    assert [*storage.everything()] == ["data/f1-0.lance"]
+    # Two files, a tag, a claim, and the transaction of each version.
+    notes = ["_lakefold/dropped", ".lakefold-dropped/inner", "data/.lakefold-dropped/inner"]
+    for path in notes:
+        storage.put(path, [b"x"])
+    assert remove_rest(storage, told.append) == 8
+    assert told == [8]
+    assert {*storage.everything()} == {*notes}
 
 
 @pytest.mark.parametrize("left", range(13))
@@ -325,13 +329,17 @@ NESTED = [
 ]
 
 
+def begun_inside(uri: str) -> None:
+    """A table that a committer began which may not look at the one around it."""
+    first = changed(creation(), lambda it: setattr(it, "table", uri))
+    assert isinstance(fold_at(opened(uri, roots=[uri]), [first], 5)[0].result, Committed)
+
+
 @pytest.mark.parametrize("inside", NESTED)
 def test_a_table_with_another_one_inside_stays(store: MemoryStorage, inside: str) -> None:
     with_branch(store)
     uri = f"{HERE}/{inside}"
-    other = opened(uri)
-    first = changed(creation(), lambda it: setattr(it, "table", uri))
-    assert isinstance(fold_at(other, [first], 5)[0].result, Committed)
+    begun_inside(uri)
     before = {*store.everything()}
     code, output = drop("drop", "--yes")
     assert (code, f"other tables lie inside its folder: {inside}" in output) == (3, True), output
@@ -354,8 +362,38 @@ def test_a_folder_with_another_table_inside_stays(tmp_path: Path, inside: str) -
     assert {*path.rglob("*")} == before
     assert read_dropped(uri) is None
     assert run(["drop", nested, "--yes"]) == 0
+    noted = read_dropped(nested)
     assert run(["drop", str(path), "--yes"]) == 0
-    assert not path.exists()
+    left = [one.relative_to(path).parts for one in path.rglob("*") if one.is_file()]
+    assert [one[-2:] for one in left] == [(".lakefold-dropped", Path(inside).name)]
+    assert noted is not None
+    assert read_dropped(nested) == noted
+
+
+def test_the_notes_of_tables_that_lay_inside_stay(store: MemoryStorage) -> None:
+    """Or a committer that folded one of them would wait for it: its note says that it was dropped."""
+    for inside in ("inner", "data/inner"):
+        write_dropped(f"{HERE}/{inside}", Dropped(0, (Line("", inside, 3, (Position(LOG, 9),)),)))
+    assert drop("drop", "--yes")[0] == 0
+    assert {*store.everything()} == {".lakefold-dropped/inner", "data/.lakefold-dropped/inner"}
+    assert isinstance(fold_at(opened(HERE), [named(creation())], 7)[0].result, Committed)
+
+
+def test_what_was_noted_of_a_table_inside_once_the_folder_was_moved_counts_as_well(tmp_path: Path) -> None:
+    uri, inner = canonical(tmp_path / "flights"), canonical(tmp_path / "flights" / "inner")
+    write_dropped(inner, Dropped(5, (Line("", "new", 1, (Position(LOG, 30),)),)))
+    aside = tmp_path / "aside" / ".lakefold-dropped"
+    aside.mkdir(parents=True)
+    older = Dropped(3, (Line("", "old", 4, (Position(LOG, 9),)), Line("b", "old", 4, (Position(LOG, 8),))))
+    (aside / "inner").write_bytes(older.encode())
+    (aside / "torn").write_bytes(b"{")
+    keep_notes(uri, tmp_path / "aside")
+    noted = read_dropped(inner)
+    assert noted is not None
+    assert (noted.time_us, noted.version) == (5, 1)
+    assert noted.covers("", Position(LOG, 30))
+    assert [line.branch for line in noted.lines] == ["", "b"]
+    assert (tmp_path / "flights" / ".lakefold-dropped" / "torn").read_bytes() == b"{"
 
 
 def test_a_branch_that_lance_left_behind_is_no_other_table(tmp_path: Path) -> None:
@@ -408,8 +446,7 @@ def test_a_table_made_inside_while_objects_are_removed_stays(
 
     def late(*args: object) -> object:
         if not made:
-            first = changed(creation(), lambda it: setattr(it, "table", uri))
-            fold_at(opened(uri), [first], 5)
+            begun_inside(uri)
             made.extend(path for path in store.everything() if path.startswith("data/inner/"))
         return do(*args)
 

@@ -4,7 +4,8 @@ The fold looks at the sizes of new files, and no version records what it saw. An
 passed, so its files are not looked at: they may have been cleaned up since. What it left out and the version
 took from the store (sizes, the files and the kind of an index) is taken from the version. For one that was
 refused it is tried what gives the same refusal: the file not there, as it is now, or not looked at; and, of
-the bases that it brings, one that the refusal names outside of the roots, which no version records either.
+the bases that it brings, one that the refusal names outside of the roots, which no version records either;
+or, if it begins a table, another table where the refusal names one.
 Where nothing does, the refusal is taken from the record and told in `untold`, or, where no file can have been
 the cause, in `unlike`.
 """
@@ -80,9 +81,18 @@ class Recalling(LanceFormat):
         del entries
         sizes: dict[str, int | None] = {}
         outside: set[str] = set()
+        neighbours: set[str] = set()
         listed: dict[Position, array[int]] = {}
-        seen = Observed(sizes, observed.contents, observed.schemas, observed.states, listed, outside)
-        return _Draft(self, state, seen, _Seen(sizes, listed, outside))
+        seen = Observed(
+            sizes,
+            observed.contents,
+            observed.schemas,
+            observed.states,
+            listed,
+            outside,
+            neighbours=neighbours,
+        )
+        return _Draft(self, state, seen, _Seen(sizes, listed, outside, neighbours))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,7 @@ class _Seen:
     sizes: dict[str, int | None]
     listed: dict[Position, array[int]]
     outside: set[str]
+    neighbours: set[str]
 
 
 class _Draft(LanceDraft):
@@ -130,10 +141,11 @@ class _Draft(LanceDraft):
         ways: list[Mapping[str, int | None]] = [{}]
         if needs.sizes:
             ways = [dict.fromkeys(needs.sizes), self._recalling.found(needs.sizes), {}]
-        named = [one for one in needs.bases if isinstance(answer, Invalid) and one in answer.message]
+        places = (*needs.bases, *needs.neighbours)
+        named = [one for one in places if isinstance(answer, Invalid) and one in answer.message]
         verdict: Accepted | Rejected | Invalid | None = answer
-        for sizes, outside in [*(({}, [one]) for one in named), *((sizes, ()) for sizes in ways)]:
-            self._see(sizes, outside)
+        for sizes, at in [*(({}, [one]) for one in named), *((sizes, ()) for sizes in ways)]:
+            self._see(sizes, at)
             verdict = super().add(entry)
             if _shortened(verdict) == answer:
                 return verdict
@@ -143,7 +155,7 @@ class _Draft(LanceDraft):
         names_a_file = isinstance(answer, Invalid) and any(
             path in answer.message or path.rpartition("/")[2] in answer.message for path in needs.sizes
         )
-        elsewhere = bool(needs.contents or needs.states or needs.bases) and isinstance(answer, Invalid)
+        elsewhere = bool(needs.contents or needs.states or places) and isinstance(answer, Invalid)
         where = self._recalling.untold if names_a_file or elsewhere else self._recalling.unlike
         where.add(entry.position.offset)
         return verdict
@@ -179,12 +191,13 @@ class _Draft(LanceDraft):
                 index.index_details.CopyFrom(stored.index_details)
         return replace(entry, envelope=envelope)
 
-    def _see(self, sizes: Mapping[str, int | None], outside: Collection[str] = ()) -> None:
-        """What the store held, for the next entry."""
+    def _see(self, sizes: Mapping[str, int | None], at: Collection[str] = ()) -> None:
+        """What the store held, for the next entry; `at`: places outside of the roots, or of other tables."""
         self._seen.sizes.clear()
         self._seen.sizes.update(sizes)
-        self._seen.outside.clear()
-        self._seen.outside.update(outside)
+        for places in (self._seen.outside, self._seen.neighbours):
+            places.clear()
+            places.update(at)
 
 
 def _shortened(verdict: Accepted | Rejected | Invalid | None) -> Accepted | Rejected | Invalid | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, PlaceError, VersionExpiredError
 from lakefold_table.roots import folder_and_name
-from lakefold_table.storage import open_storage
+from lakefold_table.storage import open_canonical, open_storage
 from lakefold_table.storage.base import SyncsOthers
 from lakefold_table.uri import canonical, is_under
 from lakefold_table.versions.versions import Versions
@@ -150,6 +150,25 @@ class Bringer:
         (tried).
         """
         return frozenset(base for base in bases if not self._may_hold(base))
+
+    def neighbours(self, wanted: Collection[str]) -> Collection[str]:
+        """Those of the roots at which tables lie, among what lies below `roots`.
+
+        On object stores, a request each. Where the store refuses for good, no committer with these rights
+        folds a table. Raises `RetryError` if the store can't be reached.
+        """
+        if self._look is Look.NONE:
+            return frozenset()
+        return frozenset(root for root in wanted if self._holds_table(root))
+
+    def _holds_table(self, root: str) -> bool:
+        if self._roots is not None and not is_under(root, self._roots):
+            return False
+        try:
+            storage = open_canonical(root, self._options)
+            return Versions(storage, self._format.folder, self._format.detect).has_any()
+        except InvalidError:
+            return False
 
     def _may_hold(self, base: str) -> bool:
         if self._roots is None:

@@ -60,6 +60,7 @@ def _brought(bringer: Bringer, needs: Needs) -> Observed:
         bringer.outside(needs.bases),
         bringer.folders(needs.folders),
         bringer.tails(needs.tails),
+        bringer.neighbours(needs.neighbours),
     )
 
 

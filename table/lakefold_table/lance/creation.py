@@ -9,6 +9,7 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.features import Flag, set_flag
+from lakefold_table.lance.neighbours import neighbour_fault
 from lakefold_table.lance.operations.update_bases import place_fault
 from lakefold_table.lance.schemas.columns import KNOWN_VERSIONS, LEGACY_FILES, some
 from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, LEGACY, NAMES
@@ -18,11 +19,12 @@ from lakefold_table.lance.schemas.schema import RESERVED_NAMES, TOP, check_struc
 from lakefold_table.lance.validity import reserved_key_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_table.format import Observed
     from lakefold_table.lance.schemas.data_files import FileVersion
 
 MAX_DEPTH = 64
@@ -30,11 +32,8 @@ MAX_DEPTH = 64
 DEFAULT_STORAGE_VERSION = "2.2"
 
 
-def creation_fault(envelope: Envelope, outside: Collection[str]) -> Invalid | None:
-    """What is wrong with a proposal to create a table, apart from its fragments.
-
-    `outside`: as of `Observed`.
-    """
+def creation_fault(envelope: Envelope, observed: Observed) -> Invalid | None:
+    """What is wrong with a proposal to create a table, apart from its fragments."""
     transaction, version = envelope.lance, envelope.create.data_storage_version
     overwrite = transaction.overwrite
     if envelope.branch:
@@ -56,7 +55,8 @@ def creation_fault(envelope: Envelope, outside: Collection[str]) -> Invalid | No
     if any(count > 1 for count in bases.values()):
         return Invalid("a base has the id of another", "give each base an id of its own")
     return (
-        place_fault(overwrite.initial_bases, outside)
+        neighbour_fault(envelope.table, observed.neighbours)
+        or place_fault(overwrite.initial_bases, observed.outside)
         or schema_fault(overwrite.schema)
         or reserved_key_fault([*overwrite.config_upsert_values, *overwrite.schema_metadata])
     )

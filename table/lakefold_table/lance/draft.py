@@ -271,7 +271,7 @@ class LanceDraft:
                 f"there is no table at {envelope.table}",
                 "create it first: an empty overwrite whose envelope has `create`",
             )
-        fault = creation_fault(envelope, self._table.observed.outside)
+        fault = creation_fault(envelope, self._table.observed)
         if fault is not None:
             return fault
         empty = Working(None, self._table.observed)

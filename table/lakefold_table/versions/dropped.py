@@ -166,6 +166,11 @@ def note_place(uri: str) -> tuple[str, str]:
     return "file:///" if folder == "file://" else folder, f"{FOLDER}/{name}"
 
 
+def is_note(path: str) -> bool:
+    """Whether a path, relative to a table's root, is that of a note: the table's own, or of tables in it."""
+    return path == INSIDE or FOLDER in path.split("/")[:-1]
+
+
 def lines_at(uri: str) -> Iterator[tuple[str, str]]:
     """What the line at `uri` may be, as root and branch: a main line, or a branch of one above it."""
     yield uri, ""

@@ -49,6 +49,7 @@ from lakefold_table.storage.base import (
     PutsOnceSure,
     RecordsElsewhere,
 )
+from lakefold_table.versions.dropped import FOLDER as NOTES
 from lakefold_table.versions.identity import HEAD_BYTES, Known
 from lakefold_table.versions.needed_files import put_needed
 from lakefold_table.versions.transaction_copy import Copying
@@ -60,9 +61,12 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
 
 
-BEFORE_A_TABLE = frozenset({"data", "_deletions", "_indices", "_versions", "_transactions", "_lakefold"})
+BEFORE_A_TABLE = frozenset(
+    {"data", "_deletions", "_indices", "_versions", "_transactions", "_lakefold", NOTES}
+)
 """Folders that may lie at a place before its first version does: files written for it, or copied from the
-table that it is to be a clone of, and an empty folder of versions that a crash left before the first put."""
+table that it is to be a clone of, an empty folder of versions that a crash left before the first put, and
+notes of tables that lay in it and were dropped."""
 
 
 PROVEN_SECONDS: Final = 30.0
@@ -158,6 +162,14 @@ class Versions:
                 hint="name an empty or new place, or the table's own root",
             )
         return numbers[-1] if numbers else 0
+
+    def has_any(self) -> bool:
+        """Whether any version is there. One request where a store gives the first names alone."""
+        if self._lists is not None and self._lists.lists_in_order:
+            names = self._lists.first_names(self._folder, _FIRST_NAMES)
+            if len(names) < _FIRST_NAMES or self._detect(names) is not None:
+                return self._detect(names) is not None
+        return self._detect(self.storage.names(self._folder)) is not None
 
     def _first_listed(self) -> int | None:
         """The newest version, where a store gives the first names alone and newer ones come first; else None.

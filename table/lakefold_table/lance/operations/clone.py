@@ -19,6 +19,7 @@ from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.manifests.live_files import LiveFiles
 from lakefold_table.lance.manifests.naming import MAX_SEGMENT, Scheme, is_detached
+from lakefold_table.lance.neighbours import needs_around, neighbour_fault
 from lakefold_table.lance.operations.update_bases import free_id, with_bases
 from lakefold_table.lance.refs.names import branch_path, branch_root, check_branch_name
 from lakefold_table.roots import above, below, is_whole
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Needs:
-    """The source's version, where there is no table yet."""
+    """The source's version and what lies around, where there is no table yet."""
     clone = envelope.lance.clone
     if state is not None or _request_fault(envelope) is not None:
         return Needs()
-    return Needs(states=frozenset({(clone.ref_path, clone.ref_version)}))
+    source = Needs(states=frozenset({(clone.ref_path, clone.ref_version)}))
+    return Needs.all_of([source, needs_around(_place_of(envelope), clone.branch_name)])
 
 
 def change(table: Working, _proposal: Proposal) -> Rejected:
@@ -62,6 +64,9 @@ def begin(envelope: Envelope, observed: Observed) -> LanceState | Invalid:
     if fault is not None:
         return fault
     clone = envelope.lance.clone
+    fault = neighbour_fault(_place_of(envelope), observed.neighbours, clone.branch_name)
+    if fault is not None:
+        return fault
     source = cast("LanceState | None", observed.states.get((clone.ref_path, clone.ref_version)))
     if source is None:
         return Invalid(

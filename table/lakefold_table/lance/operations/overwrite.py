@@ -15,6 +15,7 @@ from lakefold_table.format import Needs
 from lakefold_table.lance.creation import schema_fault, version_of_all
 from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.lance.manifests.fragments import Fragments
+from lakefold_table.lance.neighbours import needs_around
 from lakefold_table.lance.operations.append import sizes_of
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.operations.update_bases import needs_of
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Needs:
-    """The sizes of the new fragments' files; whether tables may lie where the first bases do."""
+    """The sizes of the new fragments' files; of a creation, what lies around it and where its bases do."""
     overwrite = envelope.lance.overwrite
     sizes = sizes_of(file for one in overwrite.fragments for file in one.files)
-    return sizes if state is not None else Needs.all_of([sizes, needs_of(overwrite.initial_bases)])
+    if state is not None:
+        return sizes
+    return Needs.all_of([sizes, needs_of(overwrite.initial_bases), needs_around(envelope.table)])
 
 
 def create(table: Working, proposal: Proposal) -> Change | Invalid:

@@ -1,0 +1,205 @@
+"""No table begins inside another one's folder, or around one.
+
+Promise: no-table-inside-another (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import lance
+import pytest
+
+from lakefold_committer.replay.replay import replay
+from lakefold_committer.replay.version_replay import Verdict
+from lakefold_committer.tables.branches import open_line
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.entry import Committed, Invalid
+from lakefold_table.errors import NotATableError
+from lakefold_table.lance.neighbours import needs_around
+from lakefold_table.lance.state import LanceState
+from lakefold_table.roots import parents
+from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.uri import canonical
+from tests.folding import (
+    FORMAT,
+    START_US,
+    append,
+    changed,
+    creation,
+    entries,
+    entry,
+    fold_at,
+    opened,
+    versions_at,
+)
+from tests.proposals import rows
+from tests.replaying import Listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakefold_table.entry import Result
+
+NAME = "neighbours"
+LAKE = f"memory://{NAME}/lake"
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    yield
+    MemoryStorage.forget(NAME)
+
+
+def at(uri: str, envelope: Envelope | None = None) -> Envelope:
+    return changed(envelope or creation(), lambda it: setattr(it, "table", uri))
+
+
+def clone(source: str, to: str, *, name: str = "", envelope_branch: str = "") -> Envelope:
+    """A shallow clone of the source's first version, as a branch if it has a name."""
+    envelope = Envelope(table=to, branch=envelope_branch)
+    envelope.lance.uuid, envelope.lance.read_version = f"clone {name}", 1
+    made = envelope.lance.clone
+    made.is_shallow, made.ref_version, made.ref_path = True, 1, source
+    if name:
+        made.branch_name = name
+    return envelope
+
+
+def folded(uri: str, envelope: Envelope, offset: int = 0, roots: list[str] | None = None) -> Result:
+    return fold_at(opened(uri, roots=roots), [envelope], offset)[0].result
+
+
+def begun(uri: str) -> str:
+    assert folded(uri, at(uri)) == Committed(1)
+    return uri
+
+
+@pytest.mark.parametrize(
+    ("root", "above"),
+    [
+        ("s3://lake/a/b", ["s3://lake/a", "s3://lake"]),
+        ("s3://lake", []),
+        ("file:///a/b/c", ["file:///a/b", "file:///a"]),
+        ("file:///a /b", ["file:///a%20"]),
+        (
+            "s3+ddb://lake/a/b?ddbTableName=T",
+            ["s3+ddb://lake/a?ddbTableName=T", "s3+ddb://lake?ddbTableName=T"],
+        ),
+    ],
+)
+def test_the_folders_above_a_root(root: str, above: list[str]) -> None:
+    assert [*parents(root)] == above
+    assert [canonical(one) for one in above] == above
+
+
+@pytest.mark.parametrize("inside", ["inner", "x/y/z", "data/inner", "tree/b", "_versions/x", "tree/b/inner"])
+def test_a_creation_inside_another_table_is_refused_and_names_it(inside: str) -> None:
+    outer = begun(f"{LAKE}/a")
+    begun(f"{LAKE}/other")
+    uri = f"{outer}/{inside}"
+    for envelope in (at(uri), clone(f"{LAKE}/other", uri)):
+        refused = folded(uri, envelope)
+        assert isinstance(refused, Invalid)
+        assert refused.message.startswith(f"the folder {uri} lies inside the table {outer},")
+        assert "beside that table" in refused.hint
+        assert not MemoryStorage(uri).anything_at_root()
+
+
+def test_the_nearest_of_several_tables_around_it_is_named() -> None:
+    begun(f"{LAKE}/a")
+    inner = f"{LAKE}/a/b"
+    assert folded(inner, at(inner), roots=[inner]) == Committed(1)
+    refused = folded(f"{LAKE}/a/b/c", at(f"{LAKE}/a/b/c"))
+    assert isinstance(refused, Invalid)
+    assert f"inside the table {LAKE}/a/b," in refused.message
+
+
+def test_a_table_beside_another_one_is_no_neighbour() -> None:
+    begun(f"{LAKE}/a")
+    begun(f"{LAKE}/ab")
+    begun(f"{LAKE}/b/a")
+
+
+def test_a_table_around_another_one_is_not_begun() -> None:
+    begun(f"{LAKE}/a/data")
+    refused = folded(f"{LAKE}/a", at(f"{LAKE}/a"))
+    assert isinstance(refused, Invalid)
+    assert refused.message.startswith(f"the table {LAKE}/a/data lies inside the folder {LAKE}/a,")
+    begun(f"{LAKE}/b/inner")
+    with pytest.raises(NotATableError, match="holds files"):
+        opened(f"{LAKE}/b")
+
+
+def test_branches_lie_inside_their_table_whatever_they_are_sent_to() -> None:
+    main = begun(f"{LAKE}/a")
+    for name in ("b", "b/c"):
+        line = f"{main}/tree/{name}"
+        table = opened(line)
+        sent = clone(main, main, name=name, envelope_branch=name)
+        assert fold_at(table, [sent], 3)[0].result == Committed(1), name
+    own = f"{main}/tree/own"
+    assert folded(own, clone(main, own, name="own")) == Committed(1)
+
+
+def test_what_only_calls_itself_a_branch_is_refused_as_any_other_table() -> None:
+    main = begun(f"{LAKE}/a")
+    uri = f"{main}/no/table/tree/b"
+    refused = folded(uri, clone(main, uri, name="b"))
+    assert isinstance(refused, Invalid)
+    assert f"inside the table {main}," in refused.message
+
+
+def test_a_table_that_lies_inside_another_one_already_goes_on_and_gets_branches(tmp_path: Path) -> None:
+    """Older releases, and other clients, let it begin there."""
+    lance.write_dataset(rows([1]), str(tmp_path / "outer"))
+    lance.write_dataset(rows([2]), str(tmp_path / "outer" / "inner"))
+    inner = canonical(tmp_path / "outer" / "inner")
+    sent = clone(inner, inner, name="b", envelope_branch="b")
+    assert fold_at(open_line(inner, "b", None), [sent], 0)[0].result == Committed(1, rows_added=1)
+    refused = fold_at(open_line(f"{inner}/x", "", None), [at(f"{inner}/x")], 0)[0].result
+    assert isinstance(refused, Invalid)
+    assert f"inside the table {inner}," in refused.message
+
+
+def test_only_below_the_committers_roots_it_is_looked() -> None:
+    begun(f"{LAKE}/a")
+    assert folded(f"{LAKE}/a/inner", at(f"{LAKE}/a/inner"), roots=[f"{LAKE}/a/inner"]) == Committed(1)
+
+
+def test_it_is_asked_only_when_a_table_begins() -> None:
+    uri = f"{LAKE}/a/b"
+    begun(uri)
+    state = opened(uri).table.state
+    assert isinstance(state, LanceState)
+    assert FORMAT.needs(None, entries([at(uri)], 0)).neighbours == needs_around(uri).neighbours
+    assert len(needs_around(uri).neighbours) == 4
+    for envelope in (at(uri), at(uri, append("f")), clone(f"{LAKE}/x", uri)):
+        assert not FORMAT.needs(state, entries([envelope], 1)).neighbours
+
+
+def test_a_refusal_that_a_later_version_records_is_the_same_in_a_replay() -> None:
+    """The outer table is gone by then, so that nothing but the record tells where it lay."""
+    outer, uri = begun(f"{LAKE}/a"), f"{LAKE}/a/inner"
+    sent = [at(uri), at(uri, creation(uuid="again"))]
+    # At one time, so that they may have been folded together.
+    log = [entry(one, offset, time_us=START_US) for offset, one in enumerate(sent)]
+    table = opened(uri)
+    assert isinstance(table.fold(log[:1]).outcomes[0].result, Invalid)
+    storage = MemoryStorage(outer)
+    for path in [*storage.everything()]:
+        storage.delete(path)
+    assert table.fold(log[1:]).outcomes[0].result == Committed(1)
+    told = list(replay(versions_at(uri), Listed(log), uri))
+    assert [(one.verdict, one.refused, one.notes) for one in told] == [(Verdict.SAME, 1, ())]
+
+
+def test_a_refusal_that_shares_its_version_with_the_branch_that_begins_is_the_same_in_a_replay() -> None:
+    main = begun(f"{LAKE}/a")
+    uri = f"{main}/tree/b"
+    log = [at(uri), clone(main, uri, name="b")]
+    results = [one.result for one in fold_at(opened(uri), log, 0)]
+    assert [type(one) for one in results] == [Invalid, Committed]
+    told = list(replay(versions_at(uri), Listed(entries(log, 0)), uri))
+    assert [(one.verdict, one.refused, one.notes) for one in told] == [(Verdict.SAME, 1, ())]
