@@ -16,7 +16,7 @@ from lakefold_table.format import ALONE, Accepted, CopyFile, Observed, Publicati
 from lakefold_table.lance.carrying import restored_by
 from lakefold_table.lance.combine_transactions import APPEND, did, merged, sharing_beside
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
-from lakefold_table.lance.conflicts.footprint import RowsTouched
+from lakefold_table.lance.conflicts.footprint import RowsTouched, name_of_file
 from lakefold_table.lance.conflicts.matrix import DETAILED
 from lakefold_table.lance.conflicts.reading import PLAIN, footprint_of
 from lakefold_table.lance.conflicts.verdicts import COMPATIBLE
@@ -26,7 +26,7 @@ from lakefold_table.lance.manifests.codec import assemble_file, encode_transacti
 from lakefold_table.lance.manifests.features import Flag, flags_of, set_flag
 from lakefold_table.lance.manifests.naming import Scheme, transaction_name, transaction_path
 from lakefold_table.lance.manifests.packed import unpacked
-from lakefold_table.lance.new_files import new_places
+from lakefold_table.lance.new_files import may_be_known_by_files, new_places, read_of
 from lakefold_table.lance.old_releases import note_data_format
 from lakefold_table.lance.operations import Kind, clone, kind_of, overwrite
 from lakefold_table.lance.operations.change import NOTHING, Change, Proposal
@@ -44,7 +44,7 @@ from lakefold_table.lance.version_builder import Working
 from lakefold_table.marks.marks import PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Entry
@@ -116,7 +116,7 @@ class LanceDraft:
             change = self._clone(envelope) if kind is Kind.CLONE else self._creation(envelope)
         if not isinstance(change, Change):
             return change
-        fault = self._table.files_fault(change)
+        fault = self._table.files_fault(change) or self._rewritten_fault(entry, change)
         if fault is not None:
             return fault
         if not self._may_join(entry):
@@ -135,12 +135,38 @@ class LanceDraft:
         read = plain.read_version
         if not (self._follows(read) and self._table.takes(plain) and self._may_join(entry)):
             return None
+        if self._history.rewritten_since(read) and self._rewritten(entry, read, [plain.place]) is not None:
+            return None
         number = self._table.take_plain(plain)
         self._transactions.append(entry.envelope.lance)
         self._merged = self._following = None
         if Kind.APPEND not in self._done:
             self._remember(PLAIN[Kind.APPEND])
         return Accepted(read < self._base, plain.rows, 0, number, 1, APPEND)
+
+    def _rewritten_fault(self, entry: Entry, change: Change) -> Invalid | None:
+        """Why an entry without app id can't have its files: it was folded, and its files were rewritten."""
+        read = read_of(entry) or self._base
+        if not self._history.rewritten_since(read):
+            return None
+        if change.packed is None:
+            names: Iterable[str] = (name_of_file(file) for one in change.added for file in one.files)
+        else:
+            names = change.packed.names()
+        found = self._rewritten(entry, read, names)
+        if found is None:
+            return None
+        return Invalid(
+            f"data file {found[0]} was in the table until the Rewrite of version {found[1]} replaced it, "
+            "so its rows would be there twice",
+            "if this was sent before, it was folded then: do nothing; else write its rows into new files",
+        )
+
+    def _rewritten(self, entry: Entry, read: int, names: Iterable[str]) -> tuple[str, int] | None:
+        """The first of an entry's files that a Rewrite replaced since it was built, and that version."""
+        if not self._table.keeps_files_apart or not may_be_known_by_files(entry):
+            return None
+        return self._history.rewritten(names, read)
 
     def _follows(self, read: int) -> bool:
         """Whether nothing stands against an Append that was built on this version.

@@ -18,6 +18,7 @@ from lakefold_table.lance.indexing.reuse import needs_of_section
 from lakefold_table.lance.manifests.codec import decode_file, decode_head, index_section, transaction_of
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme, detect, transaction_path
+from lakefold_table.lance.new_files import may_be_known_by_files, read_of
 from lakefold_table.lance.old_releases import check_up_to_date
 from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.lance.operations.rules import RULES
@@ -118,6 +119,8 @@ class LanceFormat:
         """What the operations of these entries ask for, and what is needed to judge old read versions."""
         plain = [entry.plain for entry in entries if entry.plain is not None]
         usual = _needs_of_plain(state, plain)
+        if state is not None and state.history.latest.get(Kind.REWRITE):
+            usual = Needs.all_of([usual, _needs_of_repeats(state, entries)])
         if len(plain) == len(entries):
             return usual
         if state is not None:
@@ -198,6 +201,14 @@ def _needs_of_plain(state: LanceState | None, plain: Sequence[Plain]) -> Needs:
     before = [read for read in old if read < history.schema_since]
     schemas = frozenset(read for read in before if not isinstance(history.verdict(ours, read), Conflict))
     return Needs(sizes, schemas=schemas, operations_since=min(since, default=None), unsaid=unsaid)
+
+
+def _needs_of_repeats(state: LanceState, entries: Sequence[Entry]) -> Needs:
+    """Which files Rewrites replaced since entries without app ids were built, by which repeats are known."""
+    oldest = max(1, state.version - OLDEST_READ_VERSION)
+    reads = {read_of(entry) for entry in entries if may_be_known_by_files(entry)}
+    since = [read for read in reads if read >= oldest and state.history.needs_rewrites(read)]
+    return Needs(operations_since=min(since, default=None))
 
 
 def _needs_to_judge(state: LanceState, entries: Sequence[Entry]) -> Needs:

@@ -44,6 +44,16 @@ def new_places(entry: Entry) -> Sequence[str]:
     ]
 
 
+def may_be_known_by_files(entry: Entry) -> bool:
+    """Whether only its files tell an entry that is repeated, once its uuid is forgotten."""
+    return not entry.app_id or entry.batch_id is None
+
+
+def read_of(entry: Entry) -> int:
+    """The version that an entry was built on."""
+    return entry.envelope.lance.read_version if entry.plain is None else entry.plain.read_version
+
+
 class NewFiles:
     """The data files of a version in the making. A file is named by its place (`place_of_file`).
 

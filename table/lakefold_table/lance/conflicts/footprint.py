@@ -6,12 +6,15 @@ the fragments themselves: an Append of a thousand fragments leaves nothing but i
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from lakefold_protos.lance.table_pb2 import DataFile
     from lakefold_table.lance.operations import Kind
     from lakefold_table.lance.rows.bitmaps import Bitmap
 
@@ -25,6 +28,41 @@ FRAGMENT_REUSE = "__lance_frag_reuse"
 """The index that tells where the rows of rewritten fragments went (format facts, section 5.5)."""
 MEM_WAL = "__lance_mem_wal"
 """The index that tells how far the table has caught up with its write-ahead log (format facts, 3.1)."""
+
+
+DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FileDigests:
+    """The names of many data files, 16 bytes each: their digests, in ascending order.
+
+    A digest decides, so it is long enough that no two names ever share one.
+    """
+
+    digests: bytes = b""
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> FileDigests:
+        """The digests of these names."""
+        return cls(b"".join(sorted({_digest(name) for name in names})))
+
+    def __contains__(self, name: str) -> bool:
+        wanted, count = _digest(name), len(self.digests) // DIGEST_BYTES
+        at = bisect_left(range(count), wanted, key=self._digest_at)
+        return at < count and self._digest_at(at) == wanted
+
+    def _digest_at(self, index: int) -> bytes:
+        return self.digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]
+
+
+def name_of_file(file: DataFile) -> str:
+    """What tells a data file from the others that the versions of a table name."""
+    return f"base {file.base_id}/{file.path}" if file.HasField("base_id") else file.path
+
+
+def _digest(name: str) -> bytes:
+    return blake2b(name.encode(), digest_size=DIGEST_BYTES).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +131,10 @@ class Footprint:
     told. `moves_rows`: it writes rows of changed fragments into new ones; `rewrites_columns`: it changes them
     in place. `fields`: ids of the fields whose values it changes, by fragment id where it says so (`values`).
     `schema`: ids of the fields that a Project leaves. `covered`: the row offsets that overlays cover, by
-    fragment id, None for all. `groups`: ids of the fragments that a Rewrite makes into others, by group.
-    `carries_reuse`: it brings a fragment-reuse index. `schema_metadata`, `field_metadata`: it names the
-    schema's metadata, that of these fields; `describes`: and changes something there. `shards`: newest
-    generation merged, by shard id.
+    fragment id, None for all. `groups`: ids of the fragments that a Rewrite makes into others, by group;
+    `rewritten`: their data files. `carries_reuse`: it brings a fragment-reuse index. `schema_metadata`,
+    `field_metadata`: it names the schema's metadata, that of these fields; `describes`: and changes something
+    there. `shards`: newest generation merged, by shard id.
     """
 
     kind: Kind
@@ -111,6 +149,7 @@ class Footprint:
     schema: frozenset[int] = NO_IDS
     covered: Mapping[int, Bitmap | None] = field(default_factory=dict)
     groups: tuple[frozenset[int], ...] = ()
+    rewritten: FileDigests = FileDigests()
     carries_reuse: bool = False
     indexing: Indexing | None = None
     config: KeyChanges | None = None
@@ -128,7 +167,8 @@ class Footprint:
         ids = len(self.touched) + len(self.removed) + len(self.covered)
         ids += sum(map(len, self.groups)) + sum(map(len, self.values.values()))
         filtered = 0 if self.inserted is None else len(self.inserted.hashes) + self.inserted.shape[0]
-        return BARE_BYTES + ID_BYTES * ids + FILE_BYTES * len(self.files) + filtered
+        bare = BARE_BYTES + filtered + len(self.rewritten.digests)
+        return bare + ID_BYTES * ids + FILE_BYTES * len(self.files)
 
 
 class RowsTouched:

@@ -161,6 +161,27 @@ class History:
         """The version after which footprints must be known to judge such a proposal; None: all is told."""
         return read_version if any(self._untold(ours, read_version)) else None
 
+    def rewritten_since(self, read_version: int) -> bool:
+        """Whether a Rewrite came after this version."""
+        return self.latest.get(Kind.REWRITE, 0) > read_version
+
+    def needs_rewrites(self, read_version: int) -> bool:
+        """Whether a Rewrite came after this version of which it isn't known which files it replaced."""
+        if self.detailed_since is not None and read_version >= self.detailed_since:
+            return False
+        return self._undetailed.get(Kind.REWRITE, 0) > read_version
+
+    def rewritten(self, names: Iterable[str], read_version: int) -> tuple[str, int] | None:
+        """The first of these data files that a Rewrite after this version replaced, and in which version.
+
+        Returns None if no such Rewrite is known. `names`: as of `name_of_file`.
+        """
+        if not self.rewritten_since(read_version):
+            return None
+        steps = list(self.chains.get(Kind.REWRITE, Chain()).after(read_version))
+        found = ((name, version) for name in names for version, theirs in steps if name in theirs.rewritten)
+        return next(found, None)
+
     def verdict(self, ours: Footprint, read_version: int) -> Verdict:
         """What becomes of a proposal built on `read_version`.
 

@@ -13,11 +13,13 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.conflicts.footprint import (
     MEM_WAL,
+    FileDigests,
     Filter,
     Footprint,
     Indexing,
     IndexPrint,
     KeyChanges,
+    name_of_file,
 )
 from lakefold_table.lance.conflicts.keys import bits_of, hashes_of
 from lakefold_table.lance.manifests.allocation import check_allocated
@@ -111,11 +113,13 @@ def _create_index(transaction: Transaction) -> Footprint:
 
 def _rewrite(transaction: Transaction) -> Footprint:
     rewrite = transaction.rewrite
-    groups = [frozenset(one.id for one in group.old_fragments) for group in rewrite.groups]
+    replaced = [group.old_fragments for group in rewrite.groups]
     if rewrite.old_fragments:
-        groups.append(frozenset(one.id for one in rewrite.old_fragments))
+        replaced.append(rewrite.old_fragments)
+    groups = tuple(frozenset(one.id for one in fragments) for fragments in replaced)
     old = frozenset[int]().union(*groups)
-    return Footprint(Kind.REWRITE, touched=old, removed=old, groups=tuple(groups))
+    files = (name_of_file(file) for fragments in replaced for one in fragments for file in one.files)
+    return Footprint(Kind.REWRITE, touched=old, removed=old, groups=groups, rewritten=FileDigests.of(files))
 
 
 def _project(transaction: Transaction) -> Footprint:

@@ -95,7 +95,11 @@ class Packed:
 
     def name(self, index: int) -> str:
         """The name of one of the files, by its place in `sizes`; decodes what stands in front of it."""
-        return next(islice((file.path for one in self._each() for file in one.files), index, None))
+        return next(islice(self.names(), index, None))
+
+    def names(self) -> Iterator[str]:
+        """The names of all files, in the order of `sizes`; decodes portion by portion."""
+        return (file.path for one in self._each() for file in one.files)
 
     def files_of_fragments(self) -> NDArray[np.int64]:
         """For each file which of the fragments has it."""
