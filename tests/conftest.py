@@ -52,6 +52,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all-faults", action="store_true", help="play every point of the fault-injection tests"
     )
+    parser.addoption(
+        "--fault-points",
+        default="1:",
+        metavar="FIRST:LAST",
+        help="with --all-faults: which points of an act to play, from 1 on (126: for all from the 126th on)",
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -108,6 +108,16 @@ def _play(
     return happened
 
 
+def _chosen(act: Act, counts: Mapping[Kind, int], config: pytest.Config) -> list[tuple[int, Cut]]:
+    """The points to play, each with its number."""
+    if not config.getoption("--all-faults"):
+        return list(enumerate(_short(act, counts), 1))
+    first, _, last = config.getoption("--fault-points").partition(":")
+    chosen = list(enumerate(_points(counts), 1))[int(first) - 1 : int(last) if last else None]
+    assert chosen, f"{act.name} has {len(_points(counts))} points"
+    return chosen
+
+
 def _print_at_once(capfd: pytest.CaptureFixture[str], text: str) -> None:
     """Print past pytest's capture, to stderr, since the stdout of a pytest-xdist worker goes nowhere."""
     with capfd.disabled():
@@ -131,9 +141,9 @@ def test_a_cut_connection_changes_no_outcome(
     is_long = request.config.getoption("--all-faults")
     failures: list[str] = []
     happened = 0
-    chosen = _points(counts) if is_long else _short(act, counts)
+    chosen = _chosen(act, counts, request.config)
     began = time.monotonic()
-    for number, cut in enumerate(chosen):
+    for number, cut in chosen:
         root = tmp_path / str(number)
         try:
             happened += _play(act, cut, relayed, relay, producer, root)
@@ -142,8 +152,8 @@ def test_a_cut_connection_changes_no_outcome(
             _print_at_once(capfd, f"{act.name} failed at {failures[-1]}")
         else:
             shutil.rmtree(root)
-        if is_long and (number + 1) % PROGRESS_POINTS == 0:
-            passed = f"{number + 1} of {len(chosen)} points, {len(failures)} failed"
+        if is_long and number % PROGRESS_POINTS == 0:
+            passed = f"point {number} of {chosen[0][0]} to {chosen[-1][0]}, {len(failures)} failed"
             _print_at_once(capfd, f"{act.name}: {passed}, {time.monotonic() - began:.0f} s")
     assert not failures, f"{len(failures)} of {len(chosen)} points\n" + "\n".join(failures)
     # How often a client fetches and asks for metadata is its own affair, so the last ones may not come.
