@@ -11,6 +11,7 @@ import pytest
 
 from lakefold_table.errors import RetryError
 from lakefold_table.storage import open_storage
+from lakefold_table.storage.base import ListsSomeFolders
 from tests.contracts.test_object_answers import Answer, Server, serving
 from tests.servers.s3 import options_for
 
@@ -23,8 +24,14 @@ FOUND = "<Contents><Key>t/f/{}</Key><Size>3</Size></Contents>"
 CALLS: dict[str, Callable[[Storage], object]] = {
     "list": lambda store: list(store.list("f")),
     "names": lambda store: store.names("f"),
+    "some_folders": lambda store: some_folders(store, 1000),
     "anything_at_root": lambda store: store.anything_at_root(["x"]),
 }
+
+
+def some_folders(store: Storage, most: int) -> object:
+    assert isinstance(store, ListsSomeFolders)
+    return store.some_folders("f", most)
 
 
 def page(*parts: str, more: bool = True) -> Answer:
@@ -51,6 +58,17 @@ def store(server: Server) -> Storage:
 def test_pages_that_go_on_are_joined(server: Server, store: Storage) -> None:
     server.plan(page(FOUND.format("a"), token("1")), page(FOUND.format("b"), more=False))
     assert store.names("f") == ["a", "b"]
+
+
+@pytest.mark.parametrize(("most", "found", "asked"), [(3, ["b", "c"], 2), (2, None, 2), (1, None, 1)])
+def test_folders_are_listed_up_to_a_number_of_names(
+    server: Server, store: Storage, most: int, found: list[str] | None, asked: int
+) -> None:
+    folder = "<CommonPrefixes><Prefix>t/f/{}/</Prefix></CommonPrefixes>"
+    first = page(FOUND.format("a"), folder.format("b"), token("1"))
+    server.plan(*[first, page(folder.format("c"), more=False)][:asked])
+    assert some_folders(store, most) == found
+    assert len(server.asked) == asked
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
+from lakefold_committer.loop.name_survey import Survey
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import Pace, Tables
 from lakefold_committer.loop.slots import Slots
 from lakefold_committer.loop.table_queue import Line, Load, Waiting
 from lakefold_committer.loop.unopened_tables import Strangers
 from lakefold_committer.observability.metrics import Metrics
-from lakefold_committer.tables.branches import seems_there
 from lakefold_log.codec.envelope import address_of, encode
 from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.uri import canonical, place
@@ -63,7 +63,7 @@ def test_names_that_are_no_tables_do_not_hold_up_the_tables(tmp_path: Path) -> N
             until(lambda: {last - 1, last} <= {*offsets_of(reports)}, "the tables' answers", seconds=20)
         return opened(uri, branch)
 
-    tables = Tables(FORMAT, lambda _: None, open_late, seems_there=seems_there)
+    tables = Tables(FORMAT, lambda _: None, open_late, survey=Survey(FORMAT, lambda _: None))
     committer = PartitionCommitter(log, reports, tables, Pace(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
     kinds = [type(outcome.result) for outcome in reports.outcomes]

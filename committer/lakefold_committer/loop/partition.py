@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lakefold_committer.fold.fold import outcome_of
-from lakefold_committer.loop.backoff import Backoff
+from lakefold_committer.loop.admission import MOST_NEW, STRANGERS_AT_ONCE, Admitting, Desk
 from lakefold_committer.loop.reporting import Checkpoints, Reporting
 from lakefold_committer.loop.table_queue import Line, Load, Parked, Waiting
 from lakefold_committer.loop.table_scheduler import LARGE_BYTES, Advancer
 from lakefold_committer.loop.threads import Threads
-from lakefold_committer.loop.unopened_tables import Strangers
+from lakefold_committer.loop.unopened_tables import place_of
 from lakefold_committer.observability.metrics import ParkedTable, Standing
 from lakefold_committer.observability.tracing import UNTOLD
 from lakefold_committer.tables.branches import line_of
-from lakefold_log.codec.envelope import MAX_TABLE, UnknownKind, address_of, decode
+from lakefold_log.codec.envelope import UnknownKind, address_of, decode
 from lakefold_table.entry import Entry, Invalid, Outcome, Position, Undecodable
-from lakefold_table.errors import FencedError, InvalidError, OutnumberedError, RetryError
+from lakefold_table.errors import FencedError, OutnumberedError, RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,10 +52,6 @@ LONGEST_DELAY_SECONDS = 3.0
 """If there is no room, a line whose entries wait longer holds nobody up: they are read again later."""
 MOST_IN_ROUND = 2048
 """So many messages are handed to lines before the lines go on and outcomes are reported."""
-STRANGERS_AT_ONCE = 32
-"""So many names that no table is open under are looked at at once; others wait as offsets."""
-MOST_NEW = 256
-"""As many may be, if something lies where they say."""
 TELLING_SHARE = 20
 """To add up how all lines stand takes at most the so-manieth part of the loop's time."""
 GATHER_SECONDS = 0.05
@@ -105,11 +101,14 @@ class PartitionCommitter:
         )
         self._answered = answered
         self._polled: deque[Message] = deque()
-        self._strangers = Strangers()
+        desk = Desk(
+            partial(self._judge, behind=True),
+            self._refuse_stranger,
+            lambda place: place in self._lines,
+            self._count_new_lines,
+        )
+        self._admitting = Admitting(reader, tables, pace, self._runtime, self._advancer, desk)
         self._new_lines = 0
-        self._is_letting_in = False
-        self._let_in_again = Backoff()
-        self._let_in_at = 0.0
         self._load = Load()
         self._lines: dict[Place, Line] = {}
         self._active: dict[Place, Line] = {}
@@ -146,7 +145,7 @@ class PartitionCommitter:
             while not stop.is_set() and not self._is_done(until):
                 self._poll()
                 taken = self._take_in()
-                self._let_in()
+                self._admitting.begin()
                 for line in [*self._active.values()]:
                     self._advancer.advance(line)
                 self._wait(0 if taken and self._polled else self._wait_s)
@@ -194,7 +193,7 @@ class PartitionCommitter:
         limits, load = self._pace.limits, self._load
         for _ in range(2):
             if load.size <= 2 * limits.max_bytes and load.entries <= 2 * limits.max_entries:
-                return load.offsets + len(self._strangers) <= MOST_BACKLOG
+                return load.offsets + len(self._admitting.strangers) <= MOST_BACKLOG
             self._spill_slow()
         return False
 
@@ -221,8 +220,8 @@ class PartitionCommitter:
         """How long to wait for a message where nothing is at work."""
         now = self._runtime.now()
         again = [line.parked.until - now for line in self._active.values() if line.parked is not None]
-        if self._strangers:
-            again.append(self._let_in_at - now)
+        if self._admitting.strangers:
+            again.append(self._admitting.again_at - now)
         ready = any(line.parked is None for line in self._active.values())
         return 0.0 if ready else max(0.0, min([IDLE_POLL_SECONDS, *again]))
 
@@ -251,7 +250,7 @@ class PartitionCommitter:
                 self._judge(message, self._decoded(message))
                 routes.pop(address or ("", ""), None)
             else:
-                self._strangers.add(message.offset, route or _place_of(address))
+                self._admitting.strangers.add(message.offset, route or place_of(address))
             if size > self._pace.limits.max_bytes:
                 break
         return True
@@ -260,26 +259,26 @@ class PartitionCommitter:
         """Whether a message for no open table is decoded in this round, in which so many were before."""
         if len(message.value) > LARGE_BYTES:
             return False
-        if judged < STRANGERS_AT_ONCE or address is None or _place_of(address) is None:
+        if judged < STRANGERS_AT_ONCE or address is None or place_of(address) is None:
             return judged < STRANGERS_AT_ONCE
         return judged < MOST_NEW and self._source.seems_there(*address)
 
     def _route(self, uri: str, branch: str) -> Line | Place | None:
         """The line that entries of this name go to; its place if they wait; None if they are to be judged."""
-        found = _place_of((uri, branch))
+        found = place_of((uri, branch))
         if found is None:
             return None
         line = self._lines.get(found)
-        if line is not None and not (line.behind_strangers and self._strangers.holds(found)):
+        if line is not None and not (line.behind_strangers and self._admitting.strangers.holds(found)):
             line.behind_strangers = False
             self._active[found] = line
             return line
-        if self._strangers.holds(found):
+        if self._admitting.strangers.holds(found):
             return found
         new = self._new_lines
-        if new < STRANGERS_AT_ONCE or (new < MOST_NEW and self._source.seems_there(uri, branch)):
+        if new < STRANGERS_AT_ONCE and not self._admitting.strangers:
             return None
-        return found
+        return None if new < MOST_NEW and self._source.seems_there(uri, branch) else found
 
     def _count_new_lines(self) -> int:
         """How many lines are at work whose table isn't known to be there."""
@@ -324,49 +323,20 @@ class PartitionCommitter:
         at = Position(self._reader.log, message.offset, self._reader.topic)
         return decode(message.value, message.key, at, message.time_us)
 
+    def _refuse_stranger(self, message: Message, read: Decoded, outcome: Outcome) -> None:
+        """Answers a message whose name is no table.
+
+        It is reported in this round, before a later message may begin a table under that name: the table's
+        record would not know of it.
+        """
+        if isinstance(read, Entry):
+            self._reporting.add(message, read, outcome)
+            self._is_urgent = True
+
     def _refuse(self, message: Message, read: Undecodable) -> None:
         """Answers a message that is no entry."""
         fault = Invalid(read.message, read.hint)
         self._reporting.add(message, read, Outcome(read.position, read.table, fault))
-
-    def _let_in(self) -> None:
-        """Has some of the strangers read again and judged, if there is room for more names."""
-        if self._strangers and not self._is_letting_in and self._advancer.failure is None:
-            self._advancer.reading.ask(self._strangers, self._begin_letting_in)
-
-    def _begin_letting_in(self) -> bool:
-        if (
-            not self._strangers
-            or self._is_letting_in
-            or self._advancer.failure is not None
-            or self._runtime.now() < self._let_in_at
-            or self._count_new_lines() >= STRANGERS_AT_ONCE
-        ):
-            return False
-        self._is_letting_in = True
-        self._runtime.start(
-            partial(self._read_strangers, self._strangers.leading(STRANGERS_AT_ONCE)), self._were_let_in
-        )
-        return True
-
-    def _read_strangers(self, offsets: Sequence[int]) -> list[tuple[Message, Decoded]]:
-        """A task."""
-        found = self._reader.read_again(offsets, self._pace.limits.max_bytes)
-        return [(message, self._decoded(message)) for message in found]
-
-    def _were_let_in(self, result: Sequence[tuple[Message, Decoded]] | BaseException) -> None:
-        self._is_letting_in = False
-        self._advancer.reading.release()
-        if isinstance(result, RetryError):
-            self._let_in_at = self._runtime.now() + self._let_in_again.pause()
-            LOG.warning("not read again, trying again", error=str(result))
-        elif isinstance(result, BaseException):
-            self._advancer.failure = self._advancer.failure or result
-        else:
-            self._let_in_again = Backoff()
-            self._strangers.drop(_place_of(address_of(message.value)) for message, _ in result)
-            for message, read in result:
-                self._judge(message, read, behind=True)
 
     def _line(self, uri: str, branch: str, *, behind: bool) -> Line | Invalid:
         """The line of a table; several spellings of its name share one: two would fence each other.
@@ -414,8 +384,8 @@ class PartitionCommitter:
         lowest = [first for first in firsts if first is not None]
         if self._polled:
             lowest.append(self._polled[0].offset)
-        if self._strangers:
-            lowest.append(self._strangers.first)
+        if self._admitting.strangers:
+            lowest.append(self._admitting.strangers.first)
         return min(lowest, default=self._reader.position)
 
     def _report(self, stop: Stop, *, whole: bool = False) -> bool:
@@ -425,9 +395,9 @@ class PartitionCommitter:
         (`whole`): each report is a transaction of Kafka's.
         """
         since = self._runtime.now() - self._reporting.reported_at
-        gathers = self._strangers and not self._is_urgent and not whole and since < GATHER_SECONDS
+        gathers = self._admitting.strangers and not self._is_urgent and not whole and since < GATHER_SECONDS
         # Else nothing may come any more that would tell that all of them are answered.
-        skipped = self._has_skipped and not (self._polled or self._active or self._strangers)
+        skipped = self._has_skipped and not (self._polled or self._active or self._admitting.strangers)
         if gathers or not (self._reporting.waiting or skipped or since > RESTAMP_SECONDS):
             self._let_go()
             return True
@@ -474,7 +444,7 @@ class PartitionCommitter:
         """Whether all below `until` is answered. Raises what parks the tables that are left."""
         if until is None or self._reader.position < until or self._polled or self._reporting.waiting:
             return False
-        if self._strangers:
+        if self._admitting.strangers:
             return False
         left = [line for line in self._active.values() if not line.is_idle]
         parked = [line.parked for line in left if line.parked is not None and not line.at_work]
@@ -503,7 +473,9 @@ class PartitionCommitter:
         parked = [line for line in waiting if line.parked is not None]
         self._standing = Standing(
             position=self._reader.position,
-            unanswered=len(self._polled) + len(self._strangers) + sum(line.waiting for line in waiting),
+            unanswered=len(self._polled)
+            + len(self._admitting.strangers)
+            + sum(line.waiting for line in waiting),
             oldest_us=min((line.oldest_us for line in waiting if line.oldest_us is not None), default=None),
             parked_tables=len(parked),
             parked_entries=sum(line.waiting for line in parked),
@@ -535,17 +507,6 @@ class PartitionCommitter:
             parked.error.message,
             parked.error.hint,
         )
-
-
-def _place_of(address: tuple[str, str] | None) -> Place | None:
-    """Where the versions would lie of what a message names; None if that is no name of a table."""
-    if address is None or len(address[0]) > MAX_TABLE:
-        return None
-    try:
-        found = line_of(*address)
-    except InvalidError:
-        return None
-    return None if isinstance(found, Invalid) else found
 
 
 def _refused(unknown: UnknownKind, outcome: Outcome) -> Undecodable:

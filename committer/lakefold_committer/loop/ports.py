@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lakefold_committer.claims.claim_check import Claims
+from lakefold_committer.tables.branches import root_of
+from lakefold_table.uri import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_committer.fold.grouping import Limits
+    from lakefold_committer.loop.name_survey import Survey
     from lakefold_committer.tables.table_writer import OwnedTable
     from lakefold_log.read.consumer import Message
     from lakefold_log.read.dead_letters import DeadLetter
@@ -156,12 +159,18 @@ class Tables:
     """Where tables come from, by URI and branch (empty for the main line).
 
     `refusal` says why one may not be folded into, by URI alone; `open` opens it; `claims` brings what large
-    entries stand for. `seems_there` says, without asking a store over the network, whether anything lies at a
-    name: such a table needn't wait behind names that are nothing.
+    entries stand for. `survey` finds out which of many names are no tables (None: each is opened to see).
     """
 
     table_format: AnyFormat
     refusal: Callable[[str], Invalid | None]
     open: Callable[[str, str], OwnedTable]
     claims: Claims = field(default_factory=Claims)
-    seems_there: Callable[[str, str], bool] = lambda _uri, _branch: False
+    survey: Survey | None = None
+
+    def seems_there(self, uri: str, branch: str) -> bool:
+        """Whether anything is known to lie at a name: such a table goes before names that are nothing.
+
+        No store over a network is asked.
+        """
+        return self.survey is not None and self.survey.seems_there(place(root_of(uri, branch)))

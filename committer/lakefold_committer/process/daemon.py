@@ -17,6 +17,7 @@ import structlog
 from lakefold_committer.claims.claim_check import CLAIM_BYTES, Claims
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.backoff import Backoff
+from lakefold_committer.loop.name_survey import Survey
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import Pace, Tables
 from lakefold_committer.observability.tracing import UNTOLD
@@ -27,7 +28,7 @@ from lakefold_committer.process.store_check import Roots
 from lakefold_committer.process.topic_settings_watch import EVERY_SECONDS, PolicyWatch
 from lakefold_committer.recovery.outcome_index import OutcomesWitness
 from lakefold_committer.recovery.start_offset import prove
-from lakefold_committer.tables.branches import open_line, seems_there
+from lakefold_committer.tables.branches import open_line
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.members import Membership, session_seconds
 from lakefold_log.client.topics import Topics, describe, ensure_topics
@@ -373,7 +374,8 @@ class Committer:
 
     def _tables(self, proofs: Proofs) -> Tables:
         claims = Claims(self._options.storage_options, most_bytes=self._options.claim_bytes)
-        return Tables(LanceFormat(), self._refusal, partial(self._open, proofs), claims, seems_there)
+        survey = Survey(LanceFormat(), self._refusal, proofs.witness, self._options.storage_options)
+        return Tables(LanceFormat(), self._refusal, partial(self._open, proofs), claims, survey)
 
     def _refusal(self, uri: str) -> Invalid | None:
         if is_under(uri, self._options.roots):

@@ -42,7 +42,7 @@ def answerable(
     """
     if proofs is None or proofs.witness is None:
         return group
-    beginners = next((number for number, entry in enumerate(group) if not _begins(entry)), len(group))
+    beginners = next((number for number, entry in enumerate(group) if not begins(entry)), len(group))
     if not beginners:
         check_absent(table_format, uri, group[0].envelope.branch, proofs, storage_options)
     return group[:beginners] or group
@@ -114,7 +114,7 @@ def _is_there(table_format: AnyFormat, uri: str, storage_options: Mapping[str, s
         return False
 
 
-def _begins(entry: Entry) -> bool:
+def begins(entry: Entry) -> bool:
     """Whether this is a proposal to begin a table or a branch."""
     envelope = entry.envelope
     return envelope.HasField("create") or envelope.lance.WhichOneof("operation") == "clone"

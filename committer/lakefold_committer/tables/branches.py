@@ -6,7 +6,6 @@ lie in the main line's partition, since they bear its key.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from lakefold_committer.tables.table_writer import OwnedTable
@@ -16,7 +15,7 @@ from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.refs.names import branch_root, check_branch_name
 from lakefold_table.roots import below
 from lakefold_table.storage import open_canonical
-from lakefold_table.uri import FILE, place
+from lakefold_table.uri import place
 from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
@@ -70,15 +69,6 @@ def versions_of(uri: str, branch: str, storage_options: Mapping[str, str] | None
         table_format.detect,
         is_branch=bool(branch),
     )
-
-
-def seems_there(uri: str, branch: str) -> bool:
-    """Whether something lies at the root of a line on the local disk; False for any other store.
-
-    Nothing is decided by it but who is looked at first.
-    """
-    found = place(root_of(uri, branch))
-    return found.scheme == FILE and os.path.lexists(f"/{found.path}")
 
 
 def root_of(uri: str, branch: str) -> str:

@@ -210,6 +210,18 @@ class ListsFolders(Protocol):
 
 
 @runtime_checkable
+class ListsSomeFolders(Protocol):
+    """A store over a network that tells folders within a folder a thousand at a time."""
+
+    def some_folders(self, prefix: str, most: int) -> Sequence[str] | None:
+        """As `ListsFolders.folders`. Returns None if more than `most` names lie directly inside.
+
+        Names of objects count as well. A folder that is not named held no object when it was listed.
+        """
+        ...
+
+
+@runtime_checkable
 class ListsInOrder(Protocol):
     """A store that gives the first names of a folder without going through all of them."""
 

@@ -226,10 +226,16 @@ class MemoryStorage:
 
     def folders(self, prefix: str) -> Sequence[str]:
         """See `ListsFolders`."""
-        start = f"{self._below}{check_folder(prefix)}/"
+        folder = check_folder(prefix)
+        start = f"{self._below}{folder}/" if folder else self._below
         with self._shared.lock:
             below = [key[len(start) :] for key in self._shared.objects if key.startswith(start)]
         return sorted({key.partition("/")[0] for key in below if "/" in key})
+
+    def some_folders(self, prefix: str, most: int) -> Sequence[str] | None:
+        """See `ListsSomeFolders`."""
+        found = self.folders(prefix)
+        return found if len(found) + len(self.names(prefix)) <= most else None
 
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`."""

@@ -204,8 +204,18 @@ class S3Storage:
     def folders(self, prefix: str) -> Sequence[str]:
         """See `ListsFolders`. One request for each thousand objects or folders."""
         below = self._folder(prefix)
-        found = [one["Prefix"] for page in self._pages(below) for one in page.get("CommonPrefixes", ())]
-        return [name[len(below) :].rstrip("/") for name in found]
+        return [name for page in self._pages(below) for name in _folders_in(page, below)]
+
+    def some_folders(self, prefix: str, most: int) -> Sequence[str] | None:
+        """See `ListsSomeFolders`. One request for each thousand objects or folders."""
+        below, seen, found = self._folder(prefix), 0, list[str]()
+        for page in self._pages(below):
+            names = _folders_in(page, below)
+            seen += len(page.get("Contents", ())) + len(names)
+            if seen > most:
+                return None
+            found += names
+        return found
 
     @property
     def lists_in_order(self) -> bool:
@@ -340,6 +350,11 @@ class S3Storage:
 
     def _where(self, path: str) -> str:
         return f"{self._uri}/{path}"
+
+
+def _folders_in(page: Mapping[str, Any], below: str) -> list[str]:
+    """The names of the folders on a page of what lies directly below a key prefix."""
+    return [one["Prefix"][len(below) :].rstrip("/") for one in page.get("CommonPrefixes", ())]
 
 
 BROKEN_OFF: Final = (

@@ -1,0 +1,152 @@
+"""Takes strangers out of their queue: reads their messages again, looks at their names, and judges them.
+
+The reader of old messages is shared with the tables that are open, so it is let go of before the names are
+looked at. If a name is no table its messages are refused here, hundreds at a time. The others go to lines, of
+which only some may be at work at a time, and whatever doesn't get its turn stays in the queue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from lakefold_committer.loop.backoff import Backoff
+from lakefold_committer.loop.name_survey import Looked
+from lakefold_committer.loop.unopened_tables import Strangers, bucket_of, place_of
+from lakefold_log.codec.envelope import address_of, decode
+from lakefold_table.entry import Position
+from lakefold_table.errors import RetryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakefold_committer.loop.ports import LogReader, Pace, Runtime, Tables
+    from lakefold_committer.loop.table_scheduler import Advancer
+    from lakefold_log.codec.envelope import Decoded
+    from lakefold_log.read.consumer import Message
+    from lakefold_table.entry import Outcome
+    from lakefold_table.uri import Place
+
+LOG = structlog.get_logger("lakefold.committer")
+STRANGERS_AT_ONCE: Final = 32
+"""So many names that no table is open under are opened at once; others wait as offsets."""
+MOST_NEW: Final = 256
+"""As many may be, if something lies where they say."""
+LOOKED_AT: Final = 512
+"""So many messages are read at once to have their names looked at together."""
+
+Read = tuple["Message", "Decoded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the partition does with messages whose names were looked at, and what it knows of its lines.
+
+    `judge` opens a line for the name of a message if there is none. `refuse` takes the outcome of a message
+    whose name is no table. `has_line`: whether there is a line for a name. `new_lines`: how many lines are at
+    work whose table isn't known to be there.
+    """
+
+    judge: Callable[[Message, Decoded], None]
+    refuse: Callable[[Message, Decoded, Outcome], None]
+    has_line: Callable[[Place], bool]
+    new_lines: Callable[[], int]
+
+
+class Admitting:
+    """The strangers of one partition on their way. `begin` is called again and again by the loop."""
+
+    def __init__(
+        self, reader: LogReader, tables: Tables, pace: Pace, runtime: Runtime, advancer: Advancer, desk: Desk
+    ) -> None:
+        self.strangers = Strangers()
+        self.again_at = 0.0
+        self._reader = reader
+        self._tables = tables
+        self._pace = pace
+        self._runtime = runtime
+        self._advancer = advancer
+        self._desk = desk
+        self._most = LOOKED_AT
+        self._is_at_work = False
+        self._backoff = Backoff()
+
+    def begin(self) -> None:
+        """Asks for the turn to have some of the strangers read again, if there is room for more names."""
+        if self._may_begin():
+            self._advancer.reading.ask(self, self._begin_reading)
+
+    def _may_begin(self) -> bool:
+        return bool(self.strangers) and not self._is_at_work and self._advancer.failure is None
+
+    def _begin_reading(self) -> bool:
+        if (
+            not self._may_begin()
+            or self._runtime.now() < self.again_at
+            or self._desk.new_lines() >= STRANGERS_AT_ONCE
+        ):
+            return False
+        self._is_at_work = True
+        self._runtime.start(partial(self._read, self.strangers.leading(self._most)), self._were_read)
+        return True
+
+    def _read(self, offsets: Sequence[int]) -> list[Read]:
+        """A task."""
+        found = self._reader.read_again(offsets, self._pace.limits.max_bytes)
+        return [(message, self._decoded(message)) for message in found]
+
+    def _decoded(self, message: Message) -> Decoded:
+        at = Position(self._reader.log, message.offset, self._reader.topic)
+        return decode(message.value, message.key, at, message.time_us)
+
+    def _were_read(self, result: Sequence[Read] | BaseException) -> None:
+        self._is_at_work = False
+        self._advancer.reading.release()
+        if isinstance(result, RetryError):
+            self.again_at = self._runtime.now() + self._backoff.pause()
+            LOG.warning("not read again, trying again", error=str(result))
+        elif isinstance(result, BaseException):
+            self._advancer.failure = self._advancer.failure or result
+        else:
+            self._backoff = Backoff()
+            survey = self._tables.survey
+            if survey is None:
+                self._admit(result, Looked())
+                return
+            self._is_at_work = True
+            reads = [read for _, read in result]
+            self._runtime.start(partial(survey.look, reads), partial(self._were_looked_at, result))
+
+    def _were_looked_at(self, reads: Sequence[Read], result: Looked | BaseException) -> None:
+        self._is_at_work = False
+        if isinstance(result, BaseException):
+            self._advancer.failure = self._advancer.failure or result
+        else:
+            self._admit(reads, result)
+
+    def _admit(self, reads: Sequence[Read], looked: Looked) -> None:
+        """Refuses or judges what was read, as far as there is room for new lines; the rest stays."""
+        places = [place_of(address_of(message.value)) for message, _ in reads]
+        new, kept = self._desk.new_lines(), set[int]()
+        begun: set[Place] = set()
+        judged: list[Read] = []
+        for (message, read), place in zip(reads, places, strict=True):
+            outcome = looked.refused.get(message.offset)
+            if place is None or place in begun or self._desk.has_line(place):
+                judged.append((message, read))
+            elif outcome is not None:
+                self._desk.refuse(message, read, outcome)
+            elif new < (MOST_NEW if bucket_of(place) in looked.there else STRANGERS_AT_ONCE):
+                new += 1
+                begun.add(place)
+                judged.append((message, read))
+            else:
+                kept.add(message.offset)
+        self._most = STRANGERS_AT_ONCE if kept else LOOKED_AT
+        self.strangers.drop(places, kept)
+        self.strangers.put_first(looked.there)
+        for message, read in judged:
+            self._desk.judge(message, read)
