@@ -16,7 +16,10 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 PATH = re.compile(r"^\.?[\w.*-]+(?:/[\w.*-]+)*/?$")
 FILE = re.compile(r"^[\w*-]+\.(?:py|proto|md|toml|lock|json)$")
-MODULE = re.compile(r"^(lakefold_\w+(?:\.\w+)+)$")
+FOLDER = re.compile(r"^\w+/$")
+PARTS = re.compile(r"^\*\*`([\w/]+)/`\*\*$(.*?)(?=^\*\*|^#|\Z)", re.MULTILINE | re.DOTALL)
+ROW = re.compile(r"^\|([^|]*)\|(.*)$", re.MULTILINE)
+MODULE = re.compile(r"^((?:lakefold_\w+|tests|benchmarks)(?:\.\w+)+)$")
 MAKE = re.compile(r"\bmake ([a-z][a-z-]+)\b")
 HEADING = re.compile(r"\A# (\d{4}) · \S")
 PROMISE = re.compile(r"^\| \*\*`([a-z-]+)`\*\* .*\| ([^|]+) \|$", re.MULTILINE)
@@ -28,7 +31,7 @@ def named_paths(document: Source, tracked: Collection[str]) -> Iterator[str]:
 
     A link's target is looked up from the document's own folder. Text in backticks is taken for a path where
     its first part is something at the repository's root, or where it ends like a file of ours; `*` stands for
-    any name. A bare file name may lie anywhere.
+    any name. A bare file name and the end of a module's path may lie anywhere.
     """
     top = {path.split("/")[0] for path in tracked}
     for target in LINK.findall(document.text):
@@ -40,10 +43,33 @@ def named_paths(document: Source, tracked: Collection[str]) -> Iterator[str]:
             found = any(PurePosixPath(path).match(code) for path in tracked)
         elif "/" in code and PATH.match(code) and code.split("/")[0] in top:
             found = _exists(code, tracked)
+        elif "/" in code and PATH.match(code) and code.endswith(".py"):
+            found = any(PurePosixPath(path).match(code) for path in tracked)
         else:
             continue
         if not found:
             yield f"{document.path}: there is no {code}"
+
+
+def misplaced(document: Source, tracked: Collection[str]) -> Iterator[str]:
+    """Say which files and folders the map names in a folder that doesn't have them.
+
+    Below a line like **`table/lakefold_table/`**, bare names in tables lie in that folder, or in the room
+    that the first column named last by its whole path.
+    """
+    for folder, part in PARTS.findall(document.text):
+        room = folder
+        for first, rest in ROW.findall(part):
+            room = next((code[:-1] for code in CODE.findall(first) if _is_room(code, folder)), room)
+            for code in CODE.findall(first + rest):
+                bare = FILE.match(code) or (FOLDER.match(code) and code in first)
+                either = (f"{folder}/{code}", f"{room}/{code}")
+                if bare and not any(path.startswith(either) for path in tracked):
+                    yield f"{document.path}: there is no {code} in {room}/"
+
+
+def _is_room(code: str, folder: str) -> bool:
+    return code.startswith(f"{folder}/") and code.endswith("/")
 
 
 def unmapped(document: Source, modules: Collection[Source]) -> Iterator[str]:
@@ -60,7 +86,7 @@ def unmapped(document: Source, modules: Collection[Source]) -> Iterator[str]:
 
 
 def named_modules(document: Source, sources: Collection[Source]) -> Iterator[str]:
-    """Say which dotted names `lakefold_x.y` of the document are neither a module nor a name in one."""
+    """Say which dotted names of our packages in the document are neither a module nor a name in one."""
     texts = {_dotted(source.pure): source.text for source in sources}
     for code in CODE.findall(document.text):
         if not MODULE.match(code) or code in texts:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.repository import checks, documents
+from tests.repository import checks, documents, facts
 from tests.repository.checks import Source
 
 if TYPE_CHECKING:
@@ -76,6 +76,102 @@ def test_paths_in_documents(text: str, found: int) -> None:
 def test_modules_on_the_map(row: str, found: int) -> None:
     modules = [Source("table/a/b.py", DOC), Source("table/a/__init__.py", DOC)]
     assert len(list(documents.unmapped(Source("ARCHITECTURE.md", row), modules))) == found
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ("| `b.py`, `c/` ○ | what |", 0),
+        ("| `gone.py` | what |", 1),
+        ("| `gone/` | what |", 1),
+        ("| `b.py` | holds `gone.py` |", 1),
+        ("| `table/a/c/` | holds `d.py` |\n| `d.py`, `b.py` | what |", 0),
+        ("| `d.py` | what |\n| `table/a/c/` | what |", 1),
+        ("see `gone.py`", 0),
+        ("\n**`table/x/`**\n\n| `b.py` | what |", 1),
+    ],
+)
+def test_what_the_map_puts_into_a_folder(row: str, found: int) -> None:
+    document = Source("ARCHITECTURE.md", f"**`table/a/`**\n\n{row}\n")
+    assert len(list(documents.misplaced(document, ["table/a/b.py", "table/a/c/d.py"]))) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "found"),
+    [
+        ("class A: ...", [], 1),
+        ("class A: ...", ["A"], 0),
+        ("class B: ...", [], 0),
+        ("class B: ...", ["A"], 1),
+        ("class _A: ...", [], 0),
+        ("def f():\n    class A: ...", [], 0),
+    ],
+)
+def test_names_of_classes(text: str, known: list[str], found: int) -> None:
+    sources = [Source("a.py", "class A: ...\nclass _A: ...\n"), Source("b.py", text)]
+    assert len(list(checks.shared_class_names(sources, known))) == found
+
+
+FACT = """### <a id="fact-1.2"></a>1.2 A title
+
+It is so.
+
+- Specification: [Page], "Section".
+- Tried: `tests/a.py`,
+  `tests/a.py::test_x`
+
+## Pages
+
+[Page]: https://example.org/page
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("", "", 0),
+        ("tests/a.py::test_x", "tests/a.py::test_gone", 1),
+        ("`tests/a.py`", "`tests/gone.py`", 1),
+        ("- Tried: `tests/a.py`,\n  `tests/a.py::test_x`", "", 1),
+        ("- Specification", "- Elsewhere", 1),
+        ("[Page],", "[Other],", 1),
+        ('[Page], "Section"', "silent", 0),
+    ],
+)
+def test_a_fact_names_its_tests(old: str, new: str, found: int) -> None:
+    page = Source(facts.PAGE, FACT.replace(old, new))
+    texts = {"tests/a.py": "def test_x() -> None: ...\n"}
+    assert len(list(facts.held(page, texts))) == found
+
+
+@pytest.mark.parametrize(
+    ("headings", "found"),
+    [
+        (['<a id="fact-1.2"></a>1.2 A', '<a id="fact-1.10"></a>1.10 B'], 0),
+        (['<a id="fact-1.2"></a>1.3 A'], 1),
+        (["1.2 A"], 1),
+        (['<a id="fact-1.2"></a>1.2 A', '<a id="fact-1.2"></a>1.2 B'], 1),
+        (['<a id="fact-1.2"></a>1.2 A', '<a id="fact-1.1"></a>1.1 B'], 1),
+    ],
+)
+def test_anchors_of_facts(headings: list[str], found: int) -> None:
+    page = Source(facts.PAGE, "".join(f"### {heading}\n" for heading in headings))
+    assert len(list(facts.anchored(page))) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Lance fact 1.2", 0),
+        ("Lance facts 1.2 and\n    # 1.2", 0),
+        ("Lance facts 1.2,\n1.3 and 1.4", 2),
+        ("Lance\nfact 1.1", 1),
+        ("[1.2](../format/lance.md#fact-1.2)", 0),
+        ("[1.3](../format/lance.md#fact-1.3), [1.4](#fact-1.4)", 2),
+    ],
+)
+def test_citations_of_facts(text: str, found: int) -> None:
+    assert len(list(facts.resolved(Source("a.py", text), ["1.2"]))) == found
 
 
 def test_links_are_looked_up_from_their_document() -> None:

@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.repository import checks, documents, tree
+from tests.repository import checks, documents, facts, tree
 
 Check = Callable[[checks.Source], Iterator[str]]
 
@@ -30,6 +30,33 @@ MAY_SLEEP = {"tests/waiting.py"}
 PARTS = {"lakefold", "protos", "table", "log", "ingest", "committer", "reader"}
 CORE_CONTRACT = "The core is pure: no IO, no clock, no randomness, no threads"
 WHOLLY_PURE = "table/lakefold_table/lance/"
+# Names that several public classes have. Whoever renames one takes its name off; no name is added.
+SHARED_CLASS_NAMES = {
+    "Change",
+    "Clients",
+    "Content",
+    "Deletions",
+    "Difference",
+    "Entries",
+    "Following",
+    "Limits",
+    "Line",
+    "Moved",
+    "Pace",
+    "Part",
+    "Place",
+    "Rule",
+    "Settings",
+    "Source",
+    "Standing",
+    "State",
+    "Step",
+    "Strangers",
+    "Table",
+    "Target",
+    "Watch",
+    "Witness",
+}
 
 
 def complaints(check: Check, sources: list[checks.Source]) -> str:
@@ -66,6 +93,11 @@ def test_no_question_is_put_that_may_end_the_process() -> None:
     """Librdkafka may free the request of these two while the thread that asks still uses it."""
     asks = re.compile(r"\.(?:list_offsets|delete_records)\(")
     assert [each.path for each in tree.modules() if asks.search(each.text)] == []
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    product = [each for each in tree.modules() if each.pure.parts[0] in PARTS | {"benchmarks"}]
+    assert "\n".join(checks.shared_class_names(product, SHARED_CLASS_NAMES)) == ""
 
 
 def pure_core() -> list[checks.Source]:
@@ -108,9 +140,29 @@ def test_documents_name_what_is_there() -> None:
     assert "\n".join(found) == ""
 
 
-def test_the_map_has_every_module() -> None:
+def test_the_map_has_every_module_and_no_other() -> None:
     parts = [each for each in tree.modules() if each.pure.parts[0] in PARTS]
-    assert "\n".join(documents.unmapped(tree.one("ARCHITECTURE.md"), parts)) == ""
+    page = tree.one("ARCHITECTURE.md")
+    assert len(documents.PARTS.findall(page.text)) > len(PARTS)
+    assert "\n".join([*documents.unmapped(page, parts), *documents.misplaced(page, tree.paths())]) == ""
+
+
+def test_facts_about_lance_name_the_tests_that_hold_them() -> None:
+    page = tree.one(facts.PAGE)
+    texts = {each.path: each.text for each in tree.modules() if each.path.startswith("tests/")}
+    assert "\n".join([*facts.anchored(page), *facts.held(page, texts)]) == ""
+
+
+def test_citations_of_facts_about_lance_lead_to_one() -> None:
+    numbers = {fact.number for fact in facts.facts_of(tree.one(facts.PAGE))}
+    assert len(numbers) > 50
+    found = [complaint for source in citing() for complaint in facts.resolved(source, numbers)]
+    assert "\n".join(found) == ""
+
+
+def citing() -> list[checks.Source]:
+    """The files that may cite facts: all but the checks on citations, and their samples."""
+    return [each for each in tree.texts() if not each.path.startswith("tests/repository/")]
 
 
 def test_decisions_are_numbered_and_complete() -> None:

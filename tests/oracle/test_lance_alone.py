@@ -1,0 +1,290 @@
+"""What pylance does by itself: facts of docs/format/lance.md that no comparison with our code would show.
+
+Each test asks pylance alone. If one fails with a newer release, the fact has changed, and with it what our
+code relies on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+from lance.fragment import FragmentMetadata, write_fragments
+
+from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from tests.foreign import file_as_others_write
+from tests.oracle.manifests import manifest_files, read_sections
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+MORE = pa.table({"a": [100]})
+UNKNOWN = b"\x9a\x3f\x03abc"
+"""A field 1011 of three bytes, which no message has."""
+WRONG_TYPE = b"\x22\x01x"
+"""Field 4 as a text; a fragment's `physical_rows` are a number."""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Four fragments of ten rows."""
+    lance.write_dataset(pa.table({"a": range(40)}), str(tmp_path / "t"), max_rows_per_file=10)
+    return tmp_path / "t"
+
+
+def manifest_of(table: Path) -> Manifest:
+    """The manifest of the newest version."""
+    return Manifest.FromString(read_sections(manifest_files(table)[-1]).manifest)
+
+
+def rewrite(table: Path, change: Callable[[Manifest, Transaction], object]) -> None:
+    """Changes the newest version in its place, as no client would."""
+    path = manifest_files(table)[-1]
+    sections = read_sections(path)
+    head = Manifest.FromString(sections.manifest)
+    transaction = Transaction.FromString(sections.transaction or b"")
+    change(head, transaction)
+    path.write_bytes(file_as_others_write(head, transaction))
+
+
+def append(table: Path) -> int:
+    return int(lance.write_dataset(MORE, str(table), mode="append").version)
+
+
+def test_a_folder_with_names_of_both_schemes_is_not_opened(tmp_path: Path) -> None:
+    lance.write_dataset(MORE, str(tmp_path), enable_v2_manifest_paths=False)
+    older = tmp_path / "_versions/1.manifest"
+    (tmp_path / f"_versions/{2**64 - 1 - 2}.manifest").write_bytes(older.read_bytes())
+    with pytest.raises(ValueError, match="multiple manifest naming schemes"):
+        lance.dataset(str(tmp_path))
+
+
+def test_detached_versions_need_names_that_count_down(tmp_path: Path) -> None:
+    dataset = lance.write_dataset(MORE, str(tmp_path), enable_v2_manifest_paths=False)
+    operation = lance.LanceOperation.Append(write_fragments(MORE, dataset, mode="append"))
+    with pytest.raises(OSError, match="detached commits cannot be used with v1 manifest paths"):
+        lance.LanceDataset.commit(str(tmp_path), operation, read_version=1, detached=True)
+
+
+@pytest.mark.parametrize("hint", [None, "", "no JSON", '{"version":0}', '{"version":99}'])
+def test_the_version_hint_decides_nothing(hint: str | None, table: Path) -> None:
+    path = table / "_versions/latest_version_hint.json"
+    assert json.loads(path.read_text()) == {"version": 1}
+    if hint is None:
+        path.unlink()
+    else:
+        path.write_text(hint)
+    assert lance.dataset(str(table)).version == 1
+    assert append(table) == 2
+    assert lance.dataset(str(table)).count_rows() == 41
+
+
+def test_a_tag_beyond_ascii_breaks_the_listing_of_tags(table: Path) -> None:
+    dataset = lance.dataset(str(table))
+    dataset.tags.create("é", 1)
+    assert lance.dataset(str(table), version="é").version == 1
+    with pytest.raises(ValueError, match="Not found"):
+        dataset.tags.list()
+    with pytest.raises(OSError, match="Not found"):
+        dataset.cleanup_old_versions()
+
+
+def test_what_pylance_does_not_model_is_gone_in_its_next_version(table: Path) -> None:
+    def add(head: Manifest, _: Transaction) -> None:
+        head.version_aux_data, head.tag = 7, "x"
+        head.fragments[0].metadata["k"], head.fragments[0].clustering_id = "v", 3
+        head.config["kept"] = head.table_metadata["kept"] = "yes"
+        head.MergeFromString(UNKNOWN)
+
+    rewrite(table, add)
+    assert append(table) == 2
+    head = manifest_of(table)
+    assert (head.version_aux_data, head.tag) == (0, "")
+    assert not head.fragments[0].metadata
+    assert not head.fragments[0].HasField("clustering_id")
+    assert UNKNOWN not in head.SerializeToString()
+    assert dict(head.config) == dict(head.table_metadata) == {"kept": "yes"}
+
+
+def test_a_version_without_a_time_is_of_1970(table: Path) -> None:
+    rewrite(table, lambda head, _: head.ClearField("timestamp"))
+    assert lance.dataset(str(table)).versions()[0]["timestamp"] == datetime(1970, 1, 1)  # noqa: DTZ001 - as shown
+
+
+def test_fragment_ids_end_before_the_last_32_bit_number(table: Path) -> None:
+    rewrite(table, lambda head, _: setattr(head, "max_fragment_id", 2**32 - 2))
+    assert append(table) == 2
+    assert manifest_of(table).max_fragment_id == 2**32 - 1
+    with pytest.raises(BaseException, match="PosOverflow"):
+        append(table)
+
+
+def test_a_transaction_that_pylance_can_not_read_stops_who_was_there_before(table: Path) -> None:
+    """The version opens, with a warning in the log; what it did nobody can tell."""
+
+    def mix(_: Manifest, transaction: Transaction) -> None:
+        transaction.update_config.upsert_values["older"] = "form"
+
+    lance.dataset(str(table)).update_config({"newer": "form"})
+    rewrite(table, mix)
+    (table / "_transactions" / manifest_of(table).transaction_file).unlink()
+    assert lance.dataset(str(table)).count_rows() == 40
+    with pytest.raises(OSError, match="Cannot mix old and new style"):
+        lance.dataset(str(table)).read_transaction(2)
+    with pytest.raises(OSError, match="Cannot mix old and new style"):
+        lance.write_dataset(MORE, lance.dataset(str(table), version=1), mode="append")
+
+
+def test_a_fragment_with_a_field_of_another_type_ends_the_table(table: Path) -> None:
+    path = manifest_files(table)[-1]
+    sections = read_sections(path)
+    fragment = DataFragment(id=9).SerializeToString() + WRONG_TYPE
+    path.write_bytes(raw_file(sections.manifest + b"\x12" + bytes([len(fragment)]) + fragment))
+    with pytest.raises(ValueError, match="invalid wire type"):
+        lance.dataset(str(table))
+
+
+def raw_file(manifest: bytes) -> bytes:
+    """A manifest file of these very bytes, without other sections."""
+    empty = file_as_others_write(Manifest(), None)
+    footer, start = empty[-16:], len(empty) - 16
+    return empty[: start - 4] + len(manifest).to_bytes(4, "little") + manifest + footer
+
+
+def test_a_data_file_in_two_fragments_doubles_its_rows(table: Path) -> None:
+    dataset = lance.dataset(str(table))
+    again = json.dumps(dataset.get_fragments()[0].metadata.to_json())
+    operation = lance.LanceOperation.Append([FragmentMetadata.from_json(again)])
+    dataset = lance.LanceDataset.commit(str(table), operation, read_version=1)
+    dataset.validate()
+    assert dataset.count_rows() == 50
+
+
+def test_stable_row_ids_are_chosen_at_the_creation(table: Path) -> None:
+    dataset = lance.write_dataset(MORE, str(table), mode="append", enable_stable_row_ids=True)
+    assert not dataset.has_stable_row_ids
+
+
+@pytest.mark.parametrize("flag", [512, 4096, 8192, 131072, 2**40, 2**63])
+def test_an_unknown_flag_forbids_reading_or_writing(flag: int, table: Path) -> None:
+    rewrite(table, lambda head, _: setattr(head, "writer_feature_flags", flag))
+    assert lance.dataset(str(table)).to_table().num_rows == 40
+    with pytest.raises(OSError, match=rf"(?s)cannot be written .* Flags: {flag}\b"):
+        append(table)
+    rewrite(table, lambda head, _: setattr(head, "reader_feature_flags", flag))
+    with pytest.raises(ValueError, match=rf"(?s)cannot be read .* Flags: {flag}\b"):
+        lance.dataset(str(table))
+
+
+@pytest.mark.parametrize("side", ["reader_feature_flags", "writer_feature_flags"])
+@pytest.mark.parametrize(
+    ("flag", "name"),
+    [(256, "mixed data-file-version"), (16384, "Managed Blob"), (65536, "zone write seed")],
+)
+def test_some_flags_must_be_set_on_both_sides(flag: int, name: str, side: str, table: Path) -> None:
+    rewrite(table, lambda head, _: setattr(head, side, flag))
+    with pytest.raises(ValueError, match=f"only one of the {name} reader and writer feature bits"):
+        lance.dataset(str(table))
+
+
+def out_of_order(head: Manifest) -> None:
+    second = DataFragment()
+    second.CopyFrom(head.fragments[1])
+    head.fragments[1].CopyFrom(head.fragments[2])
+    head.fragments[2].CopyFrom(second)
+
+
+def one_byte_less(head: Manifest) -> None:
+    head.fragments[1].files[0].file_size_bytes -= 1
+
+
+RIGHT = [0, 15, 39]
+# The damage; what `validate` says, how many rows are counted, scanned and filtered, what is taken, and
+# whether an append is refused. A text is what the error says.
+DAMAGES: list[
+    tuple[Callable[[Manifest], object], str | None, int, int | str, int | str, list[int] | str, bool]
+] = [
+    (out_of_order, "not sorted", 40, 40, 36, [0, 25, 39], False),
+    (lambda head: setattr(head.fragments[2], "id", 1), "Duplicate fragment id", 40, 40, 36, RIGHT, True),
+    (
+        lambda head: setattr(head.fragments[1], "physical_rows", 9),
+        "incorrect physical_rows",
+        *(39, 39, 35, "non-existent fragment", False),
+    ),
+    (
+        lambda head: setattr(head.fragments[1], "physical_rows", 0),
+        None,
+        *(40, 40, "missing row count", RIGHT, False),
+    ),
+    (lambda head: setattr(head, "max_fragment_id", 1), None, 40, 40, 36, RIGHT, True),
+    (lambda head: head.ClearField("max_fragment_id"), None, 40, 40, 36, RIGHT, False),
+    (lambda head: setattr(head.fragments[1].files[0], "file_size_bytes", 0), None, 40, 40, 36, RIGHT, False),
+    (one_byte_less, "invalid magic", 40, "invalid magic", "invalid magic", "invalid magic", False),
+]
+
+
+@pytest.mark.parametrize(("damage", "said", "counted", "scanned", "filtered", "taken", "ends"), DAMAGES)
+def test_what_pylance_notices_of_a_damaged_manifest(
+    damage: Callable[[Manifest], object],
+    said: str | None,
+    counted: int,
+    scanned: int | str,
+    filtered: int | str,
+    taken: list[int] | str,
+    ends: bool,  # noqa: FBT001 - a parameter of the test
+    table: Path,
+) -> None:
+    rewrite(table, lambda head, _: damage(head))
+
+    def check(look: Callable[[lance.LanceDataset], object], expected: object) -> None:
+        if isinstance(expected, str):
+            with pytest.raises((OSError, ValueError), match=re.escape(expected)):
+                look(lance.dataset(str(table)))
+        else:
+            assert look(lance.dataset(str(table))) == expected
+
+    check(lance.LanceDataset.validate, said)
+    check(lance.LanceDataset.count_rows, counted)
+    check(lambda dataset: dataset.to_table().num_rows, scanned)
+    check(lambda dataset: dataset.to_table(filter="a > 3").num_rows, filtered)
+    check(lambda dataset: dataset.take(RIGHT)["a"].to_pylist(), taken)
+    check(lambda _: append(table), "two fragments with id" if ends else 2)
+
+
+def chain(levels: int) -> Callable[[Manifest, Transaction], object]:
+    """A second column of so many levels, each below the one before."""
+
+    def change(head: Manifest, _: Transaction) -> None:
+        for number in range(1, levels + 1):
+            kind = "struct" if number < levels else "int64"
+            above = number - 1 if number > 1 else -1
+            head.fields.add(id=number, parent_id=above, name=f"n{number}", logical_type=kind, nullable=True)
+
+    return change
+
+
+def test_schemas_that_pylance_can_not_read(tmp_path: Path) -> None:
+    for name in ("same", "nulls", "deep", "deeper"):
+        lance.write_dataset(pa.table({"a": pa.array([1, None])}), str(tmp_path / name))
+
+    def same_name(head: Manifest, _: Transaction) -> None:
+        head.fields.add(id=1, parent_id=-1, name="a", logical_type="int64", nullable=True)
+
+    rewrite(tmp_path / "same", same_name)
+    with pytest.raises(RuntimeError, match="aborted"):
+        lance.dataset(str(tmp_path / "same")).to_table()
+    rewrite(tmp_path / "nulls", lambda head, _: setattr(head.fields[0], "nullable", False))
+    with pytest.raises(pa.ArrowInvalid, match="nulls for non-nullable"):
+        lance.dataset(str(tmp_path / "nulls")).to_table()
+    rewrite(tmp_path / "deep", chain(63))
+    assert lance.dataset(str(tmp_path / "deep")).schema.names == ["a", "n1"]
+    rewrite(tmp_path / "deeper", chain(64))
+    with pytest.raises(pa.ArrowInvalid, match="Recursion level"):
+        assert lance.dataset(str(tmp_path / "deeper")).schema

@@ -1,0 +1,124 @@
+"""The page of facts about Lance: each citation leads to a fact, each fact to a test that exists.
+
+A fact of the page is a heading with an anchor, `### <a id="fact-4.2"></a>4.2 Title`, then what is so, then a
+list of two items: `- Specification:` and `- Tried:`. Whoever relies on it writes "Lance fact 4.2", or "Lance
+facts 4.2 and 4.4".
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from tests.repository.checks import Source
+
+PAGE = "docs/format/lance.md"
+NUMBER = r"\d+\.\d+"
+HEADING = re.compile(r"^### (?P<rest>.*)$", re.MULTILINE)
+ANCHORED = re.compile(rf'^<a id="fact-(?P<id>{NUMBER})"></a>(?P<shown>{NUMBER}) \S')
+CITED = re.compile(rf"\bLance facts? (?P<numbers>{NUMBER}(?:(?:,| and| to|, and) {NUMBER})*)")
+LINKED = re.compile(r"(?:lance\.md|\()#(?P<anchor>fact-[\w.-]+)")
+TRIED = re.compile(r"^- Tried: (?P<tests>.+(?:\n  .+)*)", re.MULTILINE)
+SPECIFIED = re.compile(r"^- Specification: (?P<pages>.+(?:\n  .+)*)", re.MULTILINE)
+PAGES = re.compile(r"\[([^\]\n]+)\](?!\()")
+DEFINED = re.compile(r"^\[([^\]\n]+)\]: https://\S+$", re.MULTILINE)
+CODE = re.compile(r"`([^`]+)`")
+# Where a citation leads out of the repository. Written so that this file doesn't hold what it looks for.
+ELSEWHERE = re.compile(
+    r"\bformat[ ]facts?\b|(?<!\bLance )\bfacts?,? (?:sections? )?\d+\.?\d*|architecture[ ]text|"
+    r"\bthe[ ]intent\b|lance[-]format[-]facts",
+    re.IGNORECASE,
+)
+# A sentence goes on in the next line, in a comment behind its sign.
+BREAK = re.compile(r"\n[ \t]*(?:#:?[ \t]+|>[ \t]+)?")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact of the page: its number, and all that is said below its heading."""
+
+    number: str
+    text: str
+
+
+def facts_of(page: Source) -> list[Fact]:
+    """The facts of the page, in its order."""
+    facts = []
+    for part in re.split(r"^(?=#+ )", page.text, flags=re.MULTILINE):
+        heading = HEADING.match(part)
+        match = ANCHORED.match(heading["rest"]) if heading else None
+        if match:
+            facts.append(Fact(match["id"], part))
+    return facts
+
+
+def anchored(page: Source) -> Iterator[str]:
+    """Say which headings show another number than their anchor has, and which numbers are out of order."""
+    numbers: list[tuple[int, ...]] = []
+    for heading in HEADING.finditer(page.text):
+        match = ANCHORED.match(heading["rest"])
+        if not match or match["id"] != match["shown"]:
+            yield f'{page.path}: write `<a id="fact-N"></a>N Title` instead of `{heading["rest"]}`'
+        else:
+            numbers.append(tuple(map(int, match["id"].split("."))))
+    for before, after in pairwise(numbers):
+        if before >= after:
+            yield f"{page.path}: fact {'.'.join(map(str, after))} stands in the wrong place"
+
+
+def held(page: Source, texts: Mapping[str, str]) -> Iterator[str]:
+    """Say which facts name no test, a test that doesn't exist, or a page without an address.
+
+    `texts`: the texts of the tests by their paths.
+    """
+    addresses = set(DEFINED.findall(page.text))
+    for fact in facts_of(page):
+        tried, specified = TRIED.search(fact.text), SPECIFIED.search(fact.text)
+        tests = CODE.findall(tried["tests"]) if tried else []
+        if not tests:
+            yield f"{page.path}: fact {fact.number} names no test behind `- Tried:`"
+        for test in tests:
+            path, _, name = test.partition("::")
+            if path not in texts:
+                yield f"{page.path}: fact {fact.number} names {path}, which doesn't exist"
+            elif name and f"def {name}(" not in texts[path]:
+                yield f"{page.path}: fact {fact.number} names {test}, which isn't in {path}"
+        if not specified:
+            yield f"{page.path}: fact {fact.number} doesn't say what the specification says"
+        for each in PAGES.findall(specified["pages"]) if specified else ():
+            if each not in addresses:
+                yield f"{page.path}: fact {fact.number} names the page {each} without its address"
+
+
+def cited(source: Source) -> Iterator[str]:
+    """Each number of a fact that the file cites."""
+    for citation in CITED.finditer(BREAK.sub(" ", source.text)):
+        yield from re.findall(NUMBER, citation["numbers"])
+    for link in LINKED.finditer(source.text):
+        yield link["anchor"].removeprefix("fact-")
+
+
+def resolved(source: Source, numbers: Collection[str]) -> Iterator[str]:
+    """Say which citations of the file lead to none of the page's facts, which have these numbers."""
+    for number in cited(source):
+        if number not in numbers:
+            yield f"{source.path} cites Lance fact {number}, which {PAGE} doesn't have"
+
+
+def elsewhere(source: Source) -> Iterator[str]:
+    """Say which citations of the file lead to a text that isn't in the repository."""
+    for match in ELSEWHERE.finditer(BREAK.sub(" ", source.text)):
+        yield f"{source.path} cites `{match[0]}`: name a fact of {PAGE} instead"
+
+
+def uncited(page: Source, sources: Collection[Source]) -> Iterator[str]:
+    """Say which facts of the page none of these files relies on."""
+    numbers = {number for source in sources for number in cited(source)}
+    for fact in facts_of(page):
+        if fact.number not in numbers:
+            yield f"{page.path}: nobody cites fact {fact.number}: cite it where it is relied on, or remove it"
