@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -45,6 +46,9 @@ MOST_PARTITIONS: Final = 100_000
 """So many partitions a range may have; each is a thread. A topic has far fewer."""
 
 MOST_PORT: Final = 65_535
+
+MOST_FILE_BYTES: Final = 1024 * 1024
+"""A settings file has a few hundred bytes. What is larger is another file, or a device without an end."""
 
 _BY_ORDINAL = re.compile(r"ordinal/[1-9]\d*")
 
@@ -277,13 +281,31 @@ def _single_options(prefix: str, joint: str) -> Iterator[tuple[str, str]]:
 
 def _from_file(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(_content(path).decode())
     except OSError as error:
         message = f"the settings file can't be read: {error.strerror}"
         raise SettingError(message, where=str(path)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"the settings file is not TOML: {error}"
         raise SettingError(message, where=str(path)) from error
+
+
+def _content(path: Path) -> bytes:
+    """Returns the bytes of a settings file. A device or a pipe may have no end, so only files are read."""
+
+    def opened(name: str, flags: int) -> int:
+        # To open a pipe that nobody writes to would wait otherwise.
+        return os.open(name, flags | os.O_NONBLOCK)
+
+    with open(path, "rb", opener=opened) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            hint = "write the settings to a file, and name that"
+            raise SettingError("the settings file is no regular file", where=str(path), hint=hint)
+        data = file.read(MOST_FILE_BYTES + 1)
+    if len(data) > MOST_FILE_BYTES:
+        message = f"the settings file is larger than {MOST_FILE_BYTES:,} bytes"
+        raise SettingError(message, where=str(path), hint="name a TOML file of settings")
+    return data
 
 
 def _options(value: object, where: str) -> dict[str, str]:

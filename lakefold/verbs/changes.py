@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 ADDED = ("_change_type", "_commit_version", "_commit_timestamp", "_log_offset")
 
 
+def _names(_: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
+    """Returns the columns that a list names, as `columns` of `lakefold.changes`."""
+    names = None if text is None else [name.strip() for name in text.split(",")]
+    if names is not None and not all(names):
+        message = f"{text!r} has an empty name; give the names of columns, as in --columns carrier,dep_delay"
+        raise click.BadParameter(message, param=option)
+    return names
+
+
 @click.command(
     epilog=examples(
         "lakefold changes /data/flights --from 7",
@@ -36,7 +45,12 @@ ADDED = ("_change_type", "_commit_version", "_commit_timestamp", "_log_offset")
     help="The version seen last: what follows is shown. 0 has seen none.",
 )
 @click.option("--to", type=int, metavar="N", help="The last version to show.  [default: the newest]")
-@click.option("--columns", metavar="A,B", help="The columns to show.  [default: all of the last version's]")
+@click.option(
+    "--columns",
+    metavar="A,B",
+    callback=_names,
+    help="The columns to show.  [default: all of the last version's]",
+)
 @click.option(
     "--rewritten",
     type=click.Choice(["rows", "fail", "skip"]),
@@ -61,7 +75,7 @@ def command(  # noqa: PLR0913 - each is one option of the verb
     branch: str | None,
     after: int,
     to: int | None,
-    columns: str | None,
+    columns: list[str] | None,
     rewritten: str,
     misfits: str,
     as_json: bool,
@@ -79,7 +93,7 @@ def command(  # noqa: PLR0913 - each is one option of the verb
         table,
         after,
         to,
-        columns=None if columns is None else [name.strip() for name in columns.split(",") if name.strip()],
+        columns=columns,
         branch=branch,
         rewritten=rewritten,
         misfits=misfits,

@@ -87,7 +87,9 @@ def command(  # noqa: PLR0913 - each is one option of the verb
 
     With --rows each line is followed by the rows that the version inserted. The cursor in the JSON form is
     what a program keeps to go on from there. Where a version changed or removed rows, the line says so.
-    With --follow and brokers it is woken by the outcomes of the table, and asks for versions seldom.
+    With --follow and brokers it is woken by the outcomes of the table, and asks for versions seldom. It ends
+    with exit code 2 if the table is removed and doesn't come back within 10 seconds; that is looked for every
+    second on a local disk, and once a minute elsewhere.
     """
     check_one_of(point, **{"from": start})
     from lakefold_reader.snapshot.snapshot import find_version

@@ -317,3 +317,13 @@ def test_values_that_json_has_no_form_for(tmp_path: Path, capsys: pytest.Capture
         "none": None,
         "id": "AAAAAAAAAAAAAAAAAAAAAA==",
     }
+
+
+@pytest.mark.parametrize("columns", ["", " ", ",", "id,,text", "id,"])
+def test_an_empty_name_among_the_columns_is_refused(
+    table: Folded, capsys: pytest.CaptureFixture[str], columns: str
+) -> None:
+    assert cli.run(["changes", table.uri, "--from", "0", "--columns", columns]) == 2
+    assert "--columns" in capsys.readouterr().err
+    for row in documents(capsys, "changes", table.uri, "--from", "0", "--columns", " id , text"):
+        assert set(row) > {"id", "text"}

@@ -29,6 +29,7 @@ from lakefold_reader.spark.options import read_options
 from lakefold_reader.spark.partitions import Cut
 from lakefold_reader.spark.stream import Limit, Stream
 from lakefold_reader.versions.source import source_on
+from lakefold_reader.versions.start import MadeAnewError
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.storage import open_storage
 from tests.queries import Query
@@ -122,6 +123,40 @@ def test_a_batch_of_changes_stays_within_its_limit(
     found = Query(table.uri, startingVersion=1, **limit).ids()
     assert [batch for batch in found if batch] == [batch for batch in batches if batch]
     assert len(found) <= len(batches) + 1
+
+
+def test_a_batch_that_ends_before_it_begins_is_refused(table: Folded) -> None:
+    query = Query(table.uri, startingVersion=1, maxVersionsPerTrigger=2)
+    assert flat(query.ids()) == ALL
+    start, *_, middle, end = query.offsets
+    with pytest.raises(
+        InvalidError, match=r"would end at version 4 \(lf1:.*before its start at version 5 \(lf1:"
+    ):
+        query.reader.partitions(end, middle)
+    query.start()
+    with pytest.raises(InvalidError, match="would end at version 0"):
+        query.reader.partitions(middle, start)
+
+
+def test_content_that_was_read_is_not_read_backwards(table: Folded) -> None:
+    query = Query(table.uri, maxRowsPerTrigger=2)
+    assert flat(query.ids()) == ALL
+    some, more, *_, end = query.offsets
+    for first, last in ((more, some), (end, more)):
+        with pytest.raises(InvalidError, match=r"before its start at version 5"):
+            query.reader.partitions(first, last)
+    with pytest.raises(InvalidError, match="with 0 fragments of its content"):
+        query.reader.partitions(more, some)
+
+
+def test_a_batch_that_ends_in_a_table_made_anew_says_so(table: Folded, tmp_path: Path) -> None:
+    query = Query(table.uri, startingVersion=1)
+    query.ids()
+    shutil.rmtree(tmp_path / "t")
+    Folded(open_storage(table.uri))
+    query.start()
+    with pytest.raises(MadeAnewError, match="version 5 is not there, the newest is 1"):
+        query.reader.partitions(query.offsets[-1], query.reader.latestOffset())
 
 
 @pytest.mark.parametrize("limit", [{"maxRowsPerTrigger": 4}, {"maxBytesPerTrigger": "1k"}])

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import os
+from pathlib import Path
 
 import pytest
 
 from lakefold.errors import SettingError
-from lakefold.settings import Settings, read_settings
+from lakefold.settings import MOST_FILE_BYTES, Settings, read_settings
 from lakefold_table.uri import canonical
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +48,21 @@ def test_a_flag_wins_over_a_variable_over_the_file_over_the_default(
     settings = read_settings({"group": "flag"}, config)
     assert (settings.group, settings.http_port, settings.transactions_topic) == ("flag", 2, "file")
     assert settings.outcomes_topic == "lakefold.outcomes"
+
+
+def test_a_settings_file_is_a_file_of_a_bounded_size(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (Path("/dev/zero"), tmp_path / "pipe"):
+        with pytest.raises(SettingError, match="no regular file") as caught:
+            read_settings({}, path)
+        assert caught.value.where == str(path)
+        assert caught.value.hint
+    comment = "#" * (MOST_FILE_BYTES - 1) + "\n"
+    assert read_settings({}, write(tmp_path, comment)) == read_settings({})
+    with pytest.raises(SettingError, match="is not TOML"):
+        read_settings({}, write(tmp_path, "a = " + "[" * 100_000))
+    with pytest.raises(SettingError, match="larger than 1,048,576 bytes"):
+        read_settings({}, write(tmp_path, comment + 'group = "x"'))
 
 
 def test_options_of_kafka_are_merged_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

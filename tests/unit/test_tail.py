@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -14,12 +15,14 @@ from lakefold_reader.versions.cursor import Cursor
 from lakefold_reader.versions.source import read_step, source_on
 from lakefold_table.entry import Position
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, VersionExpiredError
+from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.heads import HEAD_BYTES
 from tests.tables import LOG, START_US, TOPIC, Folded, Recording, fragments_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from lakefold_reader.tail.change import Change
     from lakefold_reader.tail.tail import Tail
@@ -230,7 +233,96 @@ def test_versions_made_and_cleaned_up_while_it_waited(storage: MemoryStorage, so
     clock.then = away
     with pytest.raises(VersionExpiredError, match="version 4 is gone"):
         next(tail_of(source, "latest", follow=True, pace=clock.pace()))
+    assert 1 < clock.now < 2
+
+
+def test_a_distant_store_is_asked_once_a_minute_whether_versions_were_cleaned_up(
+    storage: MemoryStorage, source: Source
+) -> None:
+    table = table_of_three(storage)
+    clock = Clock()
+
+    class Distant(Recording):
+        cheap_size = False
+
+    begun = tail_of(source_on(Distant(storage)), "latest", follow=True, pace=clock.pace())
+
+    def clean_up() -> None:
+        if table.owned.table.version == 3:
+            table.fold(fragments_only(storage.uri, 1))
+            table.fold(fragments_only(storage.uri, 1))
+            remove(storage, source, 1, 2, 3, 4)
+
+    clock.then = clean_up
+    with pytest.raises(VersionExpiredError, match="version 4 is gone"):
+        next(begun)
     assert 60 < clock.now < 61
+
+
+@pytest.mark.parametrize("is_distant", [False, True])
+def test_a_table_that_is_removed_while_it_is_followed_ends_the_tail(
+    storage: MemoryStorage, source: Source, *, is_distant: bool
+) -> None:
+    table_of_three(storage)
+    clock = Clock(lambda: remove(storage, source, 1, 2, 3))
+
+    class Store(Recording):
+        cheap_size = not is_distant
+
+    begun = tail_of(source_on(Store(storage)), "latest", follow=True, pace=clock.pace())
+    with pytest.raises(NotATableError, match="version 3 was the last one seen, now there is none") as caught:
+        next(begun)
+    assert str(begun.cursor) in caught.value.hint
+    # It was noticed at the first look, and waited for.
+    assert 10 < clock.now - (60 if is_distant else 1) < 12
+
+
+def test_a_table_whose_store_is_away_for_a_moment_is_followed_on(
+    storage: MemoryStorage, source: Source
+) -> None:
+    table = table_of_three(storage)
+    held = {number: storage.get(source.versions.path(number)) for number in (1, 2, 3)}
+
+    def come_and_go() -> None:
+        if clock.now < 5:
+            remove(storage, source, 1, 2, 3)
+        elif not storage.names("_versions"):
+            for number, data in held.items():
+                storage.put(source.versions.path(number), [data])
+        elif clock.now > 30 and table.owned.table.version == 3:
+            table.fold(fragments_only(storage.uri, 1))
+
+    clock = Clock(come_and_go)
+    begun = tail_of(source, "latest", follow=True, pace=clock.pace())
+    assert next(begun).version == 4
+
+
+def test_what_is_known_to_have_been_there_is_not_waited_for(storage: MemoryStorage, source: Source) -> None:
+    table_of_three(storage)
+    begun = tail_of(source, 1)
+    remove(storage, source, 1, 2, 3)
+    with pytest.raises(NotATableError, match="the table was removed"):
+        next(begun)
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a symbolic link to no file", "a device, a pipe or a socket"])
+def test_what_has_the_name_of_the_next_version_and_is_none_ends_the_tail(tmp_path: Path, kind: str) -> None:
+    storage = LocalStorage(tmp_path)
+    Folded(storage)
+    source = source_on(storage)
+
+    def obstruct() -> None:
+        name = tmp_path / source.versions.path(2)
+        if kind == "a folder":
+            name.mkdir(exist_ok=True)
+        elif not name.is_symlink() and not name.is_fifo():
+            name.symlink_to("nothing") if "link" in kind else os.mkfifo(name)
+
+    clock = Clock(obstruct)
+    with pytest.raises(DamagedError, match=f"{kind} has the name of the next version") as caught:
+        next(tail_of(source, "latest", follow=True, pace=clock.pace()))
+    assert caught.value.where.endswith(source.versions.path(2))
+    assert clock.now < 2
 
 
 def test_a_cursor_whose_version_is_gone_goes_on_while_the_next_one_is_there(
@@ -251,7 +343,7 @@ def test_a_cursor_of_another_table(storage: MemoryStorage, source: Source) -> No
     here = tail_of(source, 2).cursor
     with pytest.raises(InvalidError, match=r"branch side, here main"):
         tail_of(source, replace(here, branch="side"))
-    with pytest.raises(InvalidError, match="this is no cursor"):
+    with pytest.raises(InvalidError, match=r"None is no version's number.*a cursor"):
         tail_of(source, None)  # type: ignore[arg-type]
 
 

@@ -89,7 +89,7 @@ def changes_of(
     misfits: Misfits | str = Misfits.FAIL,
 ) -> pa.RecordBatchReader:
     """As `changes`, on a table that is open already."""
-    last = checked_range(source, after, to)
+    after, last = checked_range(source, after, to)
     shown = last_of(source, last)
     parts = plan_changes(source, after, last, rewritten=rewritten, shown=shown)
     return feed_of(source, parts, shown.schema, columns, misfits=misfits_of(misfits))

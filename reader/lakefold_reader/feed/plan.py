@@ -9,7 +9,6 @@ and after are compared.
 from __future__ import annotations
 
 from functools import cached_property
-from numbers import Integral
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakefold_protos.lance.file_pb2 import Schema
@@ -28,6 +27,7 @@ from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations import Kind
 from lakefold_table.lance.rows.bitmaps import encode_bitmap
 from lakefold_table.lance.rows.rewritten_columns import changed_offsets
+from lakefold_table.whole import integer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ def plan_changes(
     or not there yet, at once or when it is come to; `RewrittenError` as asked for; `DamagedError` where a
     version can't be read.
     """
-    last = checked_range(source, after, to) if shown is None else shown.version
+    after, last = checked_range(source, after, to) if shown is None else (after, shown.version)
     plan = _Plan(source, after, last, rewritten_of(rewritten), shown)
     plan.looks_behind = True
     return plan.parts(last)
@@ -102,18 +102,19 @@ def plan_version(
     return plan.whole(version) if whole else plan.parts(version)
 
 
-def _check_numbers(*numbers: object) -> None:
-    for number in numbers:
-        if isinstance(number, bool) or (number is not None and not isinstance(number, Integral)):
-            raise InvalidError(
-                f"{str(number)!r} is no version's number",
-                hint="a feed begins and ends with numbers; of a cursor that is its `version`",
-            )
+def _number(given: object) -> int:
+    number = integer(given)
+    if number is None:
+        raise InvalidError(
+            f"{str(given)!r} is no version's number",
+            hint="a feed begins and ends with numbers; of a cursor that is its `version`",
+        )
+    return number
 
 
-def checked_range(source: Source, after: int, to: int | None) -> int:
-    """The last version of a feed that begins behind `after`. Raises as `plan_changes`."""
-    _check_numbers(after, to)
+def checked_range(source: Source, after: int, to: int | None) -> tuple[int, int]:
+    """The version that a feed begins behind and its last one, as `int`. Raises as `plan_changes`."""
+    after, to = _number(after), None if to is None else _number(to)
     numbers = numbers_of(source)
     last = numbers[-1] if to is None else to
     if not 0 <= after <= last:
@@ -128,7 +129,7 @@ def checked_range(source: Source, after: int, to: int | None) -> int:
         raise missing(source, last)
     if gone:
         raise expired(source, f"version {gone[0]} is gone: it was cleaned up")
-    return last
+    return after, last
 
 
 def rewritten_of(text: Rewritten | str) -> Rewritten:

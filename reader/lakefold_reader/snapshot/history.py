@@ -19,6 +19,7 @@ from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.lance.operations import Kind
 from lakefold_table.marks.marks import Move
 from lakefold_table.marks.record import MOVE, decode_record
+from lakefold_table.whole import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -93,8 +94,8 @@ def history_of(
     once; a version that is cleaned up while it runs ends it.
     """
     numbers = numbers_of(source)
-    last = numbers[-1] if to_version is None else to_version
-    first = numbers[0] if from_version is None else from_version
+    last = numbers[-1] if to_version is None else within("to_version", to_version)
+    first = numbers[0] if from_version is None else within("from_version", from_version)
     if first > last:
         raise InvalidError(
             f"no version lies between {first} and {last}", hint="from is the older end, to the newer"

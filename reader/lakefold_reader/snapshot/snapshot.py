@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from numbers import Integral
 from typing import IO, TYPE_CHECKING, Any
 
 from lakefold_reader.scan.columns import TableSchema, check_list, schema_of
@@ -30,6 +29,7 @@ from lakefold_reader.versions.source import (
 from lakefold_reader.versions.stray_files import check_in_line
 from lakefold_table.errors import InvalidError, NotATableError, VersionExpiredError
 from lakefold_table.marks.marks import PREFIX, Marks, decode_marks
+from lakefold_table.whole import version_number, within
 
 if TYPE_CHECKING:
     import os
@@ -99,7 +99,7 @@ def find_version(
         raise InvalidError(f"{' and '.join(named)} both name a version", hint="give one of them")
     if tag is not None and branch is not None:
         raise InvalidError("a tag names its branch itself", hint="leave the branch out")
-    _check_number(version)
+    chosen = None if version is None else version_number(version)
     source = open_source(uri, storage_options)
     if tag is not None:
         return tagged(source, tag)
@@ -109,14 +109,7 @@ def find_version(
         return source, version_as_of(source, micros_of(as_of))
     if at_position is not None:
         return source, version_at_position(source, at_position)
-    return source, version
-
-
-def _check_number(version: object) -> None:
-    if version is None:
-        return
-    if isinstance(version, bool) or not isinstance(version, Integral) or int(version) < 1:
-        raise InvalidError(f"{version!r} is no version", hint="give its number; versions count from 1")
+    return source, chosen
 
 
 def table_of(source: Source, version: int | None = None, *, is_checked: bool = False) -> Table:
@@ -337,6 +330,10 @@ class Table:
         """
         from lakefold_reader.scan.take import row_ids_of
 
+        if not isinstance(column, str):
+            raise InvalidError(
+                f"{column!r} is no name", where="column", hint="give the name of a blob column"
+            )
         with explained(self._source, self.version):
             return self._dataset.blobs(column, self._taking.addresses(row_ids_of(row_ids)))
 
@@ -363,8 +360,4 @@ class Table:
 
 def _count(name: str, number: object, least: int = 0, most: int = 2**63 - 1) -> int | None:
     """The number as pylance takes it, which says so by Python's own errors if it doesn't."""
-    if number is None:
-        return None
-    if isinstance(number, bool) or not isinstance(number, Integral) or not least <= int(number) <= most:
-        raise InvalidError(f"{name} is {number!r}", hint=f"give a whole number from {least} to {most}")
-    return int(number)
+    return None if number is None else within(name, number, least, most)

@@ -7,6 +7,7 @@ on where another one had left off.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from lakefold_reader.versions.cursor import Cursor
@@ -31,6 +32,11 @@ class Offset:
         """The cursor's version."""
         return self.cursor.version
 
+    @property
+    def order(self) -> tuple[int, float]:
+        """Offsets of one table by how much of it is read."""
+        return self.version, math.inf if self.fragments is None else self.fragments
+
     def json(self) -> dict[str, str | int]:
         """As Spark writes it into the checkpoint."""
         told: dict[str, str | int] = {CURSOR: str(self.cursor)}
@@ -50,3 +56,18 @@ class Offset:
             return cls(Cursor.parse(cursor), fragments)
         hint = "the checkpoint belongs to another source, or to a newer Lakefold"
         raise InvalidError("this is no offset of a table", where=str(stored), hint=hint)
+
+
+def backwards(start: Offset, end: Offset, where: str) -> InvalidError:
+    """Returns the error for a batch that would end before it begins."""
+    return InvalidError(
+        f"the batch would end at {_text(end)}, before its start at {_text(start)}",
+        where=where,
+        hint="the checkpoint's offsets are not in order, as after a part of it was set back to a copy: set "
+        "all of it back, or begin anew with another checkpoint",
+    )
+
+
+def _text(offset: Offset) -> str:
+    some = "" if offset.fragments is None else f" with {offset.fragments} fragments of its content"
+    return f"version {offset.version}{some} ({offset.cursor})"

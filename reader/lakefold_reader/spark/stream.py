@@ -8,10 +8,10 @@ same rows. One tail is followed from batch to batch; in steady state a batch cos
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from lakefold_reader.consumers.consumers import Consumers
 from lakefold_reader.feed.columns import Last, last_of
@@ -19,7 +19,7 @@ from lakefold_reader.feed.parts import Rewritten
 from lakefold_reader.feed.plan import last_step, plan_steps
 from lakefold_reader.spark.changes import wanted
 from lakefold_reader.spark.feed import Begin, begin, content, tasks, weight
-from lakefold_reader.spark.offsets import Offset
+from lakefold_reader.spark.offsets import Offset, backwards
 from lakefold_reader.tail.tail import tail_of
 from lakefold_reader.versions.source import missing, numbers_of, open_source, read_step
 from lakefold_reader.versions.start import MadeAnewError, check_same, replaced
@@ -129,15 +129,26 @@ class Stream:
         return Offset(tail.end(most, limit.rows, limit.bytes))
 
     def plan(self, start: Offset, end: Offset) -> list[Task]:
-        """What each task of the batch between these reads. Raises as `latest`, and `ChangedRowsError`."""
+        """What each task of the batch between these reads. Raises as `latest`, and `ChangedRowsError`.
+
+        Raises `InvalidError` if the batch would end before it begins.
+        """
         parts: list[ChangePart] = []
         with _for_a_checkpoint():
+            if end.order < start.order:
+                self._refuse(start, end)
             if start.fragments is not None:
                 last = end.fragments if end.version == start.version else None
                 parts += self._content_of(start.cursor)[start.fragments : last]
             if end.version > start.version:
                 parts += self._changed(start.cursor, end.cursor)
         return tasks(parts, self._cut)
+
+    def _refuse(self, start: Offset, end: Offset) -> NoReturn:
+        """Raises for a batch that ends before it begins: `MadeAnewError` if that is the reason."""
+        with suppress(VersionExpiredError):
+            tail_of(self._source, start.cursor)
+        raise backwards(start, end, self._source.uri)
 
     def close(self) -> None:
         """End what reads beforehand."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import InvalidError
+from lakefold_table.whole import integer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,8 +51,11 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("max_versions", "max_rows", "max_bytes"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidError(f"{name} is {value}", hint="it is at least 1; leave it out for no limit")
+            number = integer(value)
+            if value is not None and (number is None or number < 1):
+                hint = "it is a whole number from 1 on; leave it out for no limit"
+                raise InvalidError(f"{name} is {value!r}", hint=hint)
+            object.__setattr__(self, name, number)
 
     @property
     def weighs(self) -> bool:

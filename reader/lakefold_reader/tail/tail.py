@@ -66,11 +66,12 @@ def tail(  # noqa: PLR0913 - the public call: each is one thing that a user may 
     `consumer`: a name for this reader. It begins where its last `Tail.commit` left off, and at `start` where
     the table knows no such consumer yet; clean-ups leave what it hasn't read (decision 0024).
 
-    Raises `NotATableError` where there is no table, `InvalidError` for a cursor of another branch or a
+    Raises `NotATableError` where there is no table, or none any more for `Pace.gone` seconds while it waits,
+    `InvalidError` for a cursor of another branch or a
     version that isn't there yet, `MadeAnewError` where the table or the branch was removed and made anew
     since the cursor was given, `VersionExpiredError` where the next version was cleaned up (its `oldest`
-    names the oldest one behind which none is missing). The same errors may come while it runs; after a
-    `RetryError` it can be asked again.
+    names the oldest one behind which none is missing), `DamagedError` if a folder has the name of the next
+    version. The same errors may come while it runs; after a `RetryError` it can be asked again.
     """
     source = open_line(os.fspath(uri), branch, storage_options)
     begun = tail_of(source, start, follow=follow, pace=pace, stop=stop, consumer=consumer)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from numbers import Real
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.scan.columns import schema_of
@@ -27,16 +28,25 @@ from lakefold_reader.versions.source import missing, newest_of, read_state, read
 from lakefold_reader.versions.start import (
     MadeAnewError,
     anew_for,
+    check_free,
     check_same,
     expired_for,
     made_anew,
     other_table,
+    removed,
     replaced,
 )
 from lakefold_reader.versions.stray_files import expired_behind, is_stray, keeps_names_behind
-from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, VersionExpiredError
+from lakefold_table.errors import (
+    DamagedError,
+    InvalidError,
+    LakefoldError,
+    NotATableError,
+    VersionExpiredError,
+)
 from lakefold_table.marks.marks import decode_marks
 from lakefold_table.marks.record import decode_record
+from lakefold_table.storage.base import NamesObstacles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,12 +77,19 @@ class Pace:
     part of up to a half, so that many readers don't ask at once. A reader that was away for longer than
     `away`, or has found nothing for that long, makes sure by a listing that the version it waits for wasn't
     cleaned up. Where the outcomes topic wakes it, it looks by itself only every `woken` seconds.
+
+    On a store where a question costs next to nothing (a local disk) it also looks every `beside` seconds
+    whether the version that it stands at is still there, and whether something that is no version has the
+    name of the next. A table whose versions are all gone is waited for `gone` seconds, since its file system
+    may be mounted again; then it counts as removed.
     """
 
     first: float = 0.001
     longest: float = 0.05
     away: float = 60.0
     woken: float = 5.0
+    beside: float = 1.0
+    gone: float = 10.0
     wait: Callable[[float], object] = time.sleep
     clock: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
@@ -125,7 +142,8 @@ class Tail(Iterator[Change]):
         self._table_id = ""
         self._schema: TableSchema | None = None
         self._whole = False
-        self._looked = pace.clock()
+        self._looked = self._looked_beside = pace.clock()
+        self._lost_at: float | None = None
         self._missed = self._looked if seen == newest else -math.inf
         self._end = 0
         self._fault: tuple[int, LakefoldError] | None = None
@@ -284,7 +302,7 @@ class Tail(Iterator[Change]):
 
     def _bring(self, timeout: float | None) -> bool:
         """Have the next change wait to be handed out; False where it doesn't come in so many seconds."""
-        deadline = math.inf if timeout is None else self._pace.clock() + timeout
+        deadline = math.inf if timeout is None else self._pace.clock() + _seconds(timeout)
         misses = 0
         while not self._stop():
             version, whole = self._cursor.version + 1, self._schema is None
@@ -296,7 +314,7 @@ class Tail(Iterator[Change]):
                 return True
             self._miss()
             misses += 1
-            self._prove_waiting()
+            self._prove_waiting(waits=timeout is None or timeout > 0)
             left = deadline - self._pace.clock()
             if left <= 0:
                 break
@@ -386,6 +404,7 @@ class Tail(Iterator[Change]):
         self._asked_at = step.asked_at
         self._newest = max(self._newest, step.version)
         self._looked = self._pace.clock()
+        self._lost_at = None
         if step.head is not None:
             if self._schema is None:
                 self._bound = _bound(step.head)
@@ -426,21 +445,50 @@ class Tail(Iterator[Change]):
         if at.fork and now and at.fork != now:
             raise made_anew(self._source, at)
 
-    def _prove_waiting(self) -> None:
+    def _prove_waiting(self, *, waits: bool) -> None:
         """Makes sure that the version waited for is still to come, and wasn't cleaned up.
 
         That is known without asking, unless newer versions were seen or the reader has been away for long.
+        `waits`: the caller has time.
         """
         seen = self._cursor.version
         self._newest = max(self._newest, self._following.seen)
-        if self._newest <= seen and self._pace.clock() - self._looked <= self._pace.away:
+        if self._newest <= seen and not self._is_in_doubt(seen):
             return
-        newest = newest_of(self._source)
-        self._looked = self._pace.clock()
+        try:
+            newest = newest_of(self._source)
+        except NotATableError as error:
+            self._bear_loss(error, can_wait=waits or self._newest <= seen)
+            return
+        self._looked, self._lost_at = self._pace.clock(), None
         if newest < seen:
             raise self._gone(replaced(self._source, seen, newest))
         if newest > seen and not self._source.versions.exists(seen + 1):
             raise self._gone(missing(self._source, seen + 1))
+
+    def _is_in_doubt(self, seen: int) -> bool:
+        """Whether the newest version must be asked for, although none newer than `seen` was met.
+
+        Raises `DamagedError` if something that is no version has the next one's name.
+        """
+        now, storage = self._pace.clock(), self._source.storage
+        if self._lost_at is None and now - self._looked > self._pace.away:
+            return True
+        if (
+            self._lost_at is None and not storage.cheap_size
+        ) or now - self._looked_beside <= self._pace.beside:
+            return False
+        self._looked_beside = now
+        if isinstance(storage, NamesObstacles):
+            check_free(storage, self._source.versions.path(seen + 1))
+        return self._lost_at is not None or not self._source.versions.exists(seen)
+
+    def _bear_loss(self, error: NotATableError, *, can_wait: bool) -> None:
+        """Raises `NotATableError` once the versions have been gone for as long as they are waited for."""
+        now = self._looked_beside = self._pace.clock()
+        self._lost_at = now if self._lost_at is None else self._lost_at
+        if not can_wait or now - self._lost_at >= self._pace.gone:
+            raise removed(self._source, self._cursor) from error
 
     def _gone(self, error: LakefoldError) -> LakefoldError:
         """What a consumer is told differs: it goes on where it is set to."""
@@ -449,6 +497,13 @@ class Tail(Iterator[Change]):
         if isinstance(error, MadeAnewError) and self._consumer is not None:
             return anew_for(error, self._consumer[1].name)
         return error
+
+
+def _seconds(timeout: object) -> float:
+    """Returns how long a step may wait. Raises `InvalidError` for what is no number of seconds."""
+    if isinstance(timeout, bool) or not isinstance(timeout, Real) or math.isnan(timeout):
+        raise InvalidError(f"timeout is {timeout!r}", hint="give seconds, or None to wait without end")
+    return float(timeout)
 
 
 def _bound(head: Manifest) -> int | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import InvalidError, NotFoldedYetError
 from lakefold_table.marks.marks import place_text
+from lakefold_table.whole import integer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,8 +75,8 @@ def asked_of(position: object) -> Asked:
         return _of_text(position.strip())
     if isinstance(position, Mapping):
         return _of_mapping(position)
-    if isinstance(position, int) and not isinstance(position, bool):
-        return Asked(_offset(position))
+    if (number := integer(position)) is not None:
+        return Asked(_offset(number))
     return _of_object(position)
 
 
@@ -230,8 +231,8 @@ def _number(value: object) -> int:
     """A number as JSON has it: 64 bits are text in protobuf's mapping."""
     if isinstance(value, str) and _OFFSET.fullmatch(value):
         return int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return _offset(value)
+    if (number := integer(value)) is not None:
+        return _offset(number)
     raise _no_position(repr(value))
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.versions.cursor import VERSION, Cursor
-from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.errors import DamagedError, InvalidError, NotATableError, VersionExpiredError
 from lakefold_table.lance.refs.names import MAIN
+from lakefold_table.whole import version_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakefold_reader.versions.source import Source, Step
+    from lakefold_table.storage.base import NamesObstacles
 
 
 class MadeAnewError(InvalidError):
@@ -31,10 +33,9 @@ def start_of(start: Cursor | str | int, newest: int, oldest: Callable[[], int]) 
         return None, oldest() - 1
     if start == LATEST:
         return None, newest
-    if isinstance(start, int):
-        if isinstance(start, bool) or start < 0:
-            raise InvalidError(f"{start} is no version", hint="versions count from 1; 0 has seen none")
-        return None, start
+    if not isinstance(start, Cursor | str):
+        hint = 'give the version seen last (0 has seen none), a cursor, "earliest" or "latest"'
+        return None, version_number(start, least=0, hint=hint)
     cursor = start if isinstance(start, Cursor) else Cursor.parse(start)
     return cursor, cursor.version
 
@@ -51,6 +52,26 @@ def replaced(source: Source, seen: int, newest: int) -> MadeAnewError:
         where=source.uri,
         hint="the table was restored or made anew: open it and decide where to start",
     )
+
+
+def removed(source: Source, cursor: Cursor) -> NotATableError:
+    """The error for a table that a reader follows and whose versions are all gone."""
+    return NotATableError(
+        f"the table was removed: version {cursor.version} was the last one seen, now there is none",
+        where=source.uri,
+        hint=f"if it was moved, or its file system isn't mounted, bring it back and go on from {cursor}",
+    )
+
+
+def check_free(storage: NamesObstacles, path: str) -> None:
+    """Raises `DamagedError` if something lies under a version's name that is no file and so no version."""
+    obstacle = storage.obstacle(path)
+    if obstacle:
+        raise DamagedError(
+            f"{obstacle} has the name of the next version, so no version can come",
+            where=f"{storage.uri}/{path}",
+            hint="move it away or remove it",
+        )
 
 
 def other_table(source: Source, cursor: Cursor, table_id: str, branch: str | None) -> InvalidError:

@@ -222,6 +222,20 @@ class ListsSomeFolders(Protocol):
 
 
 @runtime_checkable
+class NamesObstacles(Protocol):
+    """A store in which something that is no object can have an object's name."""
+
+    @property
+    def uri(self) -> str:
+        """The canonical URI of the root."""
+        ...
+
+    def obstacle(self, path: str) -> str:
+        """What has this name and is no object ("a folder"); empty if nothing has, or an object."""
+        ...
+
+
+@runtime_checkable
 class ListsInOrder(Protocol):
     """A store that gives the first names of a folder without going through all of them."""
 

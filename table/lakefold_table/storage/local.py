@@ -219,6 +219,19 @@ class LocalStorage:
         """See `ListsFolders`."""
         return self._scan(check_folder(prefix), lambda one: one.is_dir(follow_symlinks=False))
 
+    def obstacle(self, path: str) -> str:
+        """See `NamesObstacles`. About 15 µs if nothing has the name."""
+        name = path.rpartition("/")[2]
+        try:
+            with _told(self._below + path), self._read(folder_of(path)) as at:
+                if self._stat_at(at, path) is not None:
+                    return ""
+                mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            return ""
+        kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISLNK, "a symbolic link to no file"))
+        return next((kind for is_kind, kind in kinds if is_kind(mode)), "a device, a pipe or a socket")
+
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`."""
         return any(name not in besides for name in self._scan(""))

@@ -31,6 +31,7 @@ from lakefold_table.lance.refs.names import (
 )
 from lakefold_table.roots import below
 from lakefold_table.storage.base import DoubtfulPutError, ListsFolders, Put
+from lakefold_table.whole import version_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -161,6 +162,7 @@ class Refs:
         the version isn't there.
         """
         check_new_tag_name(name)
+        version = version_number(version)
         size = self._size_of(version, branch)
         now = self._now_ns()
         tag = Tag(version, _line(branch), now, now, size, dict(metadata or {}))
@@ -173,6 +175,7 @@ class Refs:
     def update_tag(self, name: str, version: int, *, branch: str | None = None) -> Tag:
         """Move a tag to another version; what else is written of it stays. Raises as `create_tag` does."""
         old = self.tag(name)
+        version = version_number(version)
         size = self._size_of(version, branch)
         moved = replace(
             old, version=version, branch=_line(branch), manifest_size=size, updated_ns=self._now_ns()

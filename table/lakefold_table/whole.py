@@ -1,0 +1,44 @@
+"""Numbers as callers give them: versions, limits and counts, whichever integer type they come in.
+
+A number out of a NumPy array or a data frame is no `int`, and arithmetic on it wraps around or overflows
+deep inside a store. So each public call makes an `int` of it once, and refuses what is no whole number.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Final
+
+from lakefold_table.errors import InvalidError
+
+MOST_VERSION: Final = 2**64 - 1
+"""Lance numbers versions with 64 bits."""
+
+
+def integer(value: object) -> int | None:
+    """Returns the `int` that a value of any integer type stands for, None if it is of another type.
+
+    A truth value is of another type, although Python counts with it.
+    """
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type] # what has no index raises TypeError
+    except TypeError:
+        return None
+
+
+def within(name: str, value: object, least: int = 0, most: int = 2**63 - 1) -> int:
+    """Returns the number that a caller gave for `name`. Raises `InvalidError` if it is out of bounds."""
+    number = integer(value)
+    if number is None or not least <= number <= most:
+        raise InvalidError(f"{name} is {value!r}", hint=f"give a whole number from {least} to {most}")
+    return number
+
+
+def version_number(value: object, *, least: int = 1, hint: str = "versions count from 1") -> int:
+    """Returns the number of a version that a caller named. Raises `InvalidError` with this hint."""
+    number = integer(value)
+    if number is None or not least <= number <= MOST_VERSION:
+        raise InvalidError(f"{value!r} is no version's number", hint=hint)
+    return number
