@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import uuid
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import lance
 import pyarrow as pa
 import pytest
+from lance.bitmap import Bitmap
+from lance.dataset import Index
 from lance.fragment import FragmentMetadata, write_fragments
 
-from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
+from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.lance.manifests.codec import FOOTER, LENGTH, MAGIC, MAJOR, MINOR
 from tests.foreign import file_as_others_write
 from tests.oracle.manifests import manifest_files, read_sections
 
@@ -151,11 +156,10 @@ def test_a_fragment_with_a_field_of_another_type_ends_the_table(table: Path) -> 
         lance.dataset(str(table))
 
 
-def raw_file(manifest: bytes) -> bytes:
-    """A manifest file of these very bytes, without other sections."""
-    empty = file_as_others_write(Manifest(), None)
-    footer, start = empty[-16:], len(empty) - 16
-    return empty[: start - 4] + len(manifest).to_bytes(4, "little") + manifest + footer
+def raw_file(manifest: bytes, index: bytes = b"") -> bytes:
+    """A manifest file of these very bytes, behind the index section at offset 0, without a transaction."""
+    body = LENGTH.pack(len(index)) + index
+    return body + LENGTH.pack(len(manifest)) + manifest + FOOTER.pack(len(body), MAJOR, MINOR, MAGIC)
 
 
 def test_a_data_file_in_two_fragments_doubles_its_rows(table: Path) -> None:
@@ -288,3 +292,37 @@ def test_schemas_that_pylance_can_not_read(tmp_path: Path) -> None:
     rewrite(tmp_path / "deeper", chain(64))
     with pytest.raises(pa.ArrowInvalid, match="Recursion level"):
         assert lance.dataset(str(tmp_path / "deeper")).schema
+
+
+def test_segments_that_overlap_are_committed_and_then_called_corrupt(table: Path) -> None:
+    lance.dataset(str(table)).create_scalar_index("a", "BTREE")
+    (folder,) = (table / "_indices").iterdir()
+    number = str(uuid.uuid4())
+    shutil.copytree(folder, table / "_indices" / number)
+    entry = Index(
+        uuid=number,
+        name="a_idx",
+        fields=[0],
+        dataset_version=1,
+        fragment_ids=Bitmap([0, 1, 2, 3]),
+        index_version=0,
+        index_details=("/lance.table.BTreeIndexDetails", b""),
+    )
+    operation = lance.LanceOperation.CreateIndex([entry], [])
+    lance.LanceDataset.commit(str(table), operation, read_version=2)
+    with pytest.raises(OSError, match="corrupt"):
+        lance.dataset(str(table)).validate()
+
+
+def test_an_index_made_in_a_far_future_makes_pylance_panic(table: Path) -> None:
+    lance.dataset(str(table)).create_scalar_index("a", "BTREE")
+    path = manifest_files(table)[-1]
+    sections = read_sections(path)
+    index = IndexSection.FromString(sections.index or b"")
+    index.indices[0].created_at = 2**60
+    head = Manifest.FromString(sections.manifest)
+    head.ClearField("transaction_section")
+    head.index_section = 0
+    path.write_bytes(raw_file(head.SerializeToString(), index.SerializeToString()))
+    with pytest.raises(BaseException, match="Invalid timestamp in index metadata"):
+        lance.dataset(str(table)).list_indices()

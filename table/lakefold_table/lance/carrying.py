@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 REWRITE_METADATA: Final = frozenset({Kind.RESTORE, Kind.CLONE, Kind.OVERWRITE, Kind.UNKNOWN})
 """Kinds of operation after which the table's metadata may be another version's, another table's or gone."""
 _FILE: Final = re.compile(r"[0-9]+-(?P<uuid>.+)\.txn")
-"""A transaction file's name: the read version and the transaction's uuid (format facts, section 1)."""
+"""A transaction file's name: the read version and the transaction's uuid (Lance fact 1.4)."""
 
 
 def keeps_metadata(transaction: Transaction | None) -> bool:

@@ -380,7 +380,7 @@ class LanceDraft:
         return head
 
     def _note_file_versions(self, head: Manifest) -> None:
-        """Says so where a new file has another version than the table's own (format facts, section 4.4)."""
+        """Sets flag 256 if a new file has another version than the table's own (Lance facts 4.5 and 9.4)."""
         table = self._table
         if table.columns.legacy or not table.new_file_versions:
             return
@@ -414,7 +414,7 @@ class LanceDraft:
 def _may_create(envelope: Envelope) -> bool:
     """Whether a table begins with a proposal that doesn't say so: an Overwrite of whatever version is there.
 
-    pylance's own transactions say no more where they create a table (tried).
+    pylance's own transactions say no more if they create a table (Lance fact 5.7).
     """
     transaction = envelope.lance
     return transaction.HasField("overwrite") and not transaction.read_version and not envelope.branch

@@ -1,6 +1,6 @@
 """The data files that the entries of a group bring, held against those of the table's fragments.
 
-A data file may be that of one live fragment only (see `manifests.live_files`). The files of a group are
+A data file may be that of one live fragment only (Lance fact 4.7). The files of a group are
 looked up together before it is folded; an Append of one file then asks for one name, which costs next to
 nothing.
 """

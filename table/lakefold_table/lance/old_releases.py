@@ -4,7 +4,7 @@ pylance brings such a table up to date with its next commit, whatever that is, a
 of that version. So whoever commits without doing the same hides what is wrong from every client that comes
 later. What follows from the manifest alone is done here too (the version of the data files). What has to be
 read from data files or indices is left to pylance: the table can be read, and is refused for writing with the
-command that does it. Which releases those are was tried with tables of theirs (`tests/oracle/old_tables/`).
+command that does it. Source: Lance fact 2.7.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ def known_version(transaction: Transaction) -> int:
 
     An index may be committed long after it was built, on the newest version. What happened to its rows in
     between it doesn't know; pylance looks only at what came after the version read, and then finds wrong rows
-    (tried). One that is made of the table's own entries of its name keeps their version: those were held
-    against what came since.
+    (Lance fact 10.8). One that is made of the table's own entries of its name keeps their version: those were
+    held against what came since.
     """
     if not transaction.HasField("create_index"):
         return transaction.read_version
@@ -78,7 +78,7 @@ def known_version(transaction: Transaction) -> int:
 def carries_reuse(transaction: Transaction | None, index_section: bytes) -> bool:
     """Whether a version's Rewrite brought a fragment-reuse index, as far as the version's own indices tell.
 
-    Lance's message doesn't say so (format facts, section 3.4). The index covers the fragments that rows went
+    Lance's message doesn't say so (Lance fact 3.4). The index covers the fragments that rows went
     to; so a Rewrite whose new fragments it doesn't cover added nothing to it, even if the table has one.
     `DamagedError` where the section can't be read.
     """

@@ -65,7 +65,7 @@ class LanceState:
 
     @property
     def time_us(self) -> int:
-        """The version's time in microseconds since 1970; 0 where that is none, as pylance has it (tried)."""
+        """The version's time in microseconds since 1970; 0 if it has none (Lance fact 2.6)."""
         told: int = self.head.timestamp.seconds * MICROS + self.head.timestamp.nanos // 1000
         return told if abs(told) < FARTHEST_US else 0
 

@@ -63,7 +63,7 @@ def reserved_key_fault(keys: Collection[str]) -> Invalid | None:
 
 
 def managed_blobs_fault(value: str | None) -> Invalid | None:
-    """Managed blobs are switched on by a key: pylance sets feature flag 16384 with it (tried)."""
+    """Managed blobs are switched on by a key: pylance sets feature flag 16384 with it (Lance fact 6.11)."""
     if value is None or value == "false":
         return None
     if value == "true":
@@ -74,8 +74,8 @@ def managed_blobs_fault(value: str | None) -> Invalid | None:
 def read_version_fault(transaction: Transaction, kind: Kind, version: int) -> Invalid | None:
     """Refuses what isn't built on a version, or claims one that isn't there yet.
 
-    An Overwrite and a Restore need none: without one they mean the version that they meet, as with pylance
-    (tried).
+    An Overwrite and a Restore need none: without one they mean the version that they meet (Lance
+    fact 5.7).
     """
     if 0 < transaction.read_version <= version or (not transaction.read_version and kind in BUILT_ON_NONE):
         return None
@@ -166,7 +166,7 @@ def size_fault(file: DataFile, sizes: Mapping[str, int | None]) -> Invalid | Non
 def _has_unknown_fields(transaction: Transaction) -> bool:
     """Whether parsing left something over.
 
-    That may be a known field of another wire type; Lance clients can't open what holds one (tried).
+    That may be a known field of another wire type; Lance clients can't read what holds one (Lance fact 3.7).
     """
     known = Transaction()
     known.CopyFrom(transaction)

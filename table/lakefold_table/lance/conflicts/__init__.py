@@ -1,4 +1,4 @@
-"""The conflict rules: what a proposal can't stand beside, as data with evidence (format facts, 5.2 to 5.5).
+"""The conflict rules: what a proposal can't stand beside, as data with evidence (Lance facts 5.1 to 5.7).
 
 A transaction built on version R and folded on version V is held against everything in (R, V]. What a
 transaction touches is its `footprint`; the rules are the `matrix`, a row for each operation, their conditions

@@ -25,9 +25,9 @@ BARE_BYTES, ID_BYTES, FILE_BYTES = 400, 80, 160
 """What a footprint takes in memory, and more for each id and each digest in it."""
 
 FRAGMENT_REUSE = "__lance_frag_reuse"
-"""The index that tells where the rows of rewritten fragments went (format facts, section 5.5)."""
+"""The index that tells where the rows of rewritten fragments went (Lance fact 10.7)."""
 MEM_WAL = "__lance_mem_wal"
-"""The index that tells how far the table has caught up with its write-ahead log (format facts, 3.1)."""
+"""The index that tells how far the table has caught up with its write-ahead log (Lance fact 10.9)."""
 
 
 DIGEST_BYTES = 16

@@ -1,4 +1,4 @@
-"""When two operations meet in fragments, rows and values: a function for each condition (facts 5.3, 5.5).
+"""When two operations meet in fragments, rows and values: a function for each (Lance facts 5.3, 5.4).
 
 Each gives the evidence, or None where the rule doesn't apply. How bad that is stands in the `matrix`.
 """

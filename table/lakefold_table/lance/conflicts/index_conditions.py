@@ -1,4 +1,4 @@
-"""When two operations meet in indices: one function a condition (format facts, 5.3 and 5.5).
+"""When two operations meet in indices: a function for each condition (Lance facts 5.3 and 10.7).
 
 Each gives the evidence, or None where the rule doesn't apply. How bad that is stands in the `matrix`.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NGRAM = "NGramIndexDetails"
 """How the type of an n-gram index ends."""
 FRAGMENT_IDS = 2**32
-"""Fragment ids lie below it (format facts, 3.1)."""
+"""Fragment ids are below it (Lance fact 3.1)."""
 
 
 def indexed_values(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:

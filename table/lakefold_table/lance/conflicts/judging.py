@@ -23,7 +23,7 @@ MAX_FIELD_ID = 2**31 - 1
 
 
 def judge(ours: Footprint, theirs: Footprint, version: int) -> Verdict:
-    """What becomes of `ours` after `theirs`, which became `version` (format facts, 5.2 to 5.5).
+    """What becomes of `ours` after `theirs`, which became `version` (Lance facts 5.1 to 5.7).
 
     A conflict that a writer must not simply try again goes before one that it may.
     """

@@ -1,7 +1,7 @@
 """When two operations meet in keys: of rows, of maps, of shards, of base paths. One function a condition.
 
-Each gives the evidence, or None where the rule doesn't apply. How bad that is stands in the `matrix`. Source:
-format facts, section 5.3.
+Each gives the evidence, or None where the rule doesn't apply. How bad that is stands in the `matrix`.
+Source: Lance facts 5.3 and 5.5.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A filter lists the hashes of the keys, or is a Bloom filter: blocks of eight words of 32 bits, where each key
 sets one bit in every word of one block. Two such filters of one shape may share a key only where some block
 has a common bit in each of its words. pylance 14 writes Bloom filters of 32 KiB whatever the number of keys
-(tried), so the footprint holds their bits as a bitmap, which is small where keys are few.
+(Lance fact 5.5), so the footprint holds their bits as a bitmap, which is small where keys are few.
 """
 
 from __future__ import annotations

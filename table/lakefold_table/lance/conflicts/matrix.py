@@ -1,4 +1,4 @@
-"""Which operations can't simply stand beside which: the conflict rules as data (format facts, 5.2 to 5.5).
+"""Which operations can't simply stand beside which: the conflict rules as data (Lance facts 5.1 to 5.7).
 
 For each operation that is proposed a row: the operations that may have come in between, with the rules that
 then apply. What isn't named is compatible. `docs/conflicts.md` is written from this.
@@ -26,6 +26,7 @@ def _of_kind(severity: Severity, when: str) -> tuple[Rule, ...]:
 
 # What the kind of the other operation decides alone.
 UNTOLD = _of_kind(RETRYABLE, "nobody can tell what that version did")
+"""pylance fails over such a version (Lance fact 5.6)."""
 REPLACED = _of_kind(INCOMPATIBLE, "it replaced what the table holds")
 REPLACED_BY_BOTH = _of_kind(RETRYABLE, "both replace what the table holds")
 MERGED_LOG = _of_kind(INCOMPATIBLE, "it brought the table's write-ahead log up to date")

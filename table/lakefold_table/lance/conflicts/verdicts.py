@@ -24,7 +24,7 @@ COMPATIBLE = Compatible()
 
 @dataclass(frozen=True, slots=True)
 class Rebase:
-    """Both can stand once the proposal has been fitted to what came first (format facts, section 5.5).
+    """Both can stand once the proposal has been fitted to what came first (Lance facts 5.1 and 5.4).
 
     `merges`: ids of fragments of which both deleted rows; the proposal's deleted rows are joined with those
     that are there, and where both deleted one row it is refused after all. `compares`: ids of fragments of

@@ -1,8 +1,8 @@
 """What is wrong with an entry that a proposal adds to the index section.
 
 An index that covers what it doesn't know hides rows from every filtered scan, and one that names what isn't
-there breaks them; pylance commits most of either without a word (tried). So an entry is held against the
-table, and its files are looked for.
+there breaks them; pylance commits most of either without a word (Lance fact 10.5). So an entry is held
+against the table, and its files are looked for.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ MAIN_FILES = MappingProxyType(
         "VectorIndexDetails": "index.idx",
     }
 )
-"""A file that an index of a type always has (tried); looked for where an entry lists no files."""
+"""A file that an index of a type always has (Lance fact 10.6), looked for if an entry lists no files."""
 JSON = "JsonIndexDetails"
 LATEST_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999; far beyond it pylance panics when it reads the version (tried)."""
+"""The last millisecond of the year 9999; far beyond it pylance panics (Lance fact 10.5)."""
 
 
 def paths_of(index: IndexMetadata) -> Iterator[str]:
@@ -133,7 +133,7 @@ def files_fault(name: str, listed: Mapping[str, int], sizes: Mapping[str, int | 
 def overlap_fault(indices: Iterable[IndexMetadata]) -> Invalid | None:
     """Why these can't stand side by side: two of one uuid, or two segments that cover one fragment.
 
-    pylance's `validate()` calls either corrupt (tried).
+    pylance's `validate()` calls either corrupt (Lance fact 10.5).
     """
     covered: dict[str, Bitmap] = {}
     seen: set[bytes] = set()

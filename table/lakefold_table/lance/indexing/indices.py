@@ -5,8 +5,8 @@ too little is slow, and one that covers too much gives wrong rows. Every operati
 values therefore says here which indices no longer describe what.
 
 All functions take a sequence of entries and give one. They hand back the very objects they got where nothing
-changes, the sequence itself too, so that a caller sees by `is` that there is nothing to write. Facts: format
-facts, section 5.6, and what pylance 14 does (tests/oracle/test_indices.py).
+changes, the sequence itself too, so that a caller sees by `is` that there is nothing to write. Source: Lance
+facts 6.3, 6.4 and 10.1 to 10.4.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SOME = 64
 def type_of(index: IndexMetadata) -> str:
     """The name of the kind of index, e.g. `BTreeIndexDetails`; empty where the entry doesn't say.
 
-    pylance looks only at what follows the last dot of the type URL (tried).
+    pylance looks only at what follows the last dot of the type URL (Lance fact 10.2).
     """
     return kind_of_url(index.index_details.type_url)
 
@@ -50,7 +50,7 @@ def kind_of_url(type_url: str) -> str:
 
 
 def is_address_based(index: IndexMetadata) -> bool:
-    """Whether on a table with stable row ids the index still knows rows by their addresses (tried)."""
+    """Whether the index knows rows by address even if the table has stable row ids (Lance fact 10.2)."""
     kind = type_of(index)
     return kind in ALWAYS_BY_ADDRESS or (kind == BTREE and index.index_version >= BTREE_BY_ADDRESS)
 
@@ -125,7 +125,7 @@ def without_idle(indices: Indices, live: Live) -> Indices:
 
     Several entries of one name are segments of one index. Where all of them cover nothing, the one built
     from the oldest version stays, and with it the index. pylance does so in the operations named in `SIFTING`
-    and in no other (tried). `live`: after the operation.
+    and in no other (Lance fact 10.4). `live`: after the operation.
     """
     segments: dict[str, list[int]] = defaultdict(list)
     for place, index in enumerate(indices):

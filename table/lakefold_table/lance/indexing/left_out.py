@@ -2,7 +2,7 @@
 
 pylance completes such entries with each commit. It lists the files, so that readers need not ask for their
 sizes, and reads from a vector index's own files how its vectors are stored; of other kinds of index it finds
-nothing out (tried: tests/oracle/test_left_out_indices.py).
+nothing out (Lance fact 10.6).
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 A compaction may leave indices as they are and say instead where the rows went. Readers then follow an index
 from the old addresses to the new ones, and what an index covers is to be read in the same way: pylance does
-so before every commit (tried), and an operation that takes a fragment from an index's coverage must find it
+so before every commit, and an operation that takes a fragment from an index's coverage must find it
 there under its new id. Each compaction adds a version to the index; once no index needs it, it is trimmed.
 
-Source: format facts, sections 3.1 and 5.5. The details lie in the entry itself, or, from about 200 KB on, in
-a file in the folder of the index (tried).
+Source: Lance facts 8.3 and 10.7. The details lie in the entry itself, or, from about 200 KB on, in a file in
+the folder of the index.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def dropped_fault(head: Manifest, before: Indices, after: Indices, content: Cont
 
     An index that was built before a compaction and covers what came of it may know the rows by their old
     addresses only. One that was remapped since looks the same and counts too: a lost version costs rows (in
-    pylance, tried), a kept one costs room.
+    pylance, Lance fact 10.7), a kept one costs room.
     """
     reuse, left = reuse_index(before), reuse_index(after)
     if reuse is None:
@@ -155,7 +155,7 @@ def _needing(indices: Indices, version: Version) -> set[str]:
 def _followed(index: IndexMetadata, moves: Iterable[tuple[Bitmap, Bitmap]]) -> IndexMetadata:
     """The entry with its coverage followed through the moves.
 
-    Of a group that it covers in part, it covers nothing afterwards (tried).
+    Of a group that it covers in part, it covers nothing afterwards (Lance fact 10.7).
     """
     covered = coverage(index)
     if covered is None:

@@ -1,4 +1,4 @@
-"""What a compaction adds to the fragment-reuse index (format facts, section 5.5).
+"""What a compaction adds to the fragment-reuse index (Lance facts 3.4 and 10.7).
 
 Instead of remapping the indices, a compaction may say where the rows went. Lance's message has no field for
 that, so it lies beside it in the envelope: the whole index as its author would have it, of which what he adds

@@ -1,4 +1,4 @@
-"""What becomes of indices where fragments are rewritten into others (format facts, section 5.6).
+"""What becomes of indices where fragments are rewritten into others (Lance fact 10.3).
 
 An index that was remapped is told by the transaction, with its new uuid and files. Of the others those that
 know rows by stable ids describe the new fragments as they did the old ones; those that know them by address
@@ -42,7 +42,7 @@ def rewritten(
 ) -> Indices | Invalid:
     """The indices after `groups` were rewritten. `told`: those that were remapped.
 
-    One that is told and isn't there was dropped since, and stays so, as in pylance (tried).
+    One that is told and isn't there was dropped since, and stays so, as in pylance (Lance fact 6.7).
     """
     by_uuid = {one.old_id.uuid: one for one in told}
     fault = _told_fault(table, told, by_uuid)

@@ -1,4 +1,4 @@
-"""The manifest file, byte by byte (format facts, section 2): sections, manifest, a footer of 16 bytes.
+"""The manifest file, byte by byte (Lance facts 2.1 and 2.2): sections, manifest, a footer of 16 bytes.
 
 A version we publish begins with its transaction section, so that one read of the file's head tells what
 changed, whatever the size of the table. Others put it elsewhere; reading goes by the offsets that the
@@ -241,7 +241,7 @@ def _runs(
 def _manifest_offset(data: bytes, where: str) -> int:
     if len(data) < FOOTER.size + LENGTH.size:
         raise DamagedError(f"a manifest file of {len(data)} bytes is too short", where=where)
-    # The numbers tell nothing: Lance wrote 0.1 up to 0.36 and 0.2 since, and looks at neither (tried).
+    # The two version numbers decide nothing (Lance fact 2.4).
     offset, _, _, magic = FOOTER.unpack_from(data, len(data) - FOOTER.size)
     if magic != MAGIC:
         raise DamagedError("the file doesn't end with LANC: it is truncated or no manifest", where=where)
@@ -276,7 +276,7 @@ def _parsed(message: M, data: bytes, where: str, what: str) -> M:
 
 
 def _transaction(data: bytes, head: Manifest, where: str, *, whole: bool = True) -> Transaction | None:
-    """The inline transaction: field 23, or the older field 21 (format facts, section 2)."""
+    """The inline transaction: field 23, or the older field 21 (Lance fact 2.3)."""
     if head.HasField("transaction_section"):
         offset = head.transaction_section
     elif head.HasField("transaction_section_before_14"):

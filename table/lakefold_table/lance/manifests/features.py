@@ -2,7 +2,7 @@
 
 A number tells nobody what a table needs, so each known and each refused bit has its meaning here. Flags are
 not carried from version to version: they are computed anew from what the version holds, as other Lance
-clients do, apart from the two that nothing else in the manifest tells (format facts, section 8).
+clients do, apart from the two that nothing else in the manifest tells (Lance facts 9.1 and 9.2).
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ MEANINGS: Mapping[int, str] = MappingProxyType(
         65536: "zone write seeds",
     }
 )
-"""What a bit means, for those that this release refuses too. 16384 and 65536 are named in errors of pylance
-14.0.2 that shows them on one side only (tried)."""
+"""What a bit means, for those that this release refuses too. pylance's errors name 16384 and 65536 if
+they are set on one side only (Lance fact 9.3)."""
 
 BITS = 64
 
@@ -79,7 +79,7 @@ def check_readable(head: Manifest, where: str = "") -> None:
     """Raises `InvalidError` where the table uses a feature that a reader must know and we don't.
 
     `DamagedError` where flag 256 stands on one side only: nobody can say what that means, and pylance opens
-    no such table either (tried).
+    no such table either (Lance fact 9.3).
     """
     _refuse(head.reader_feature_flags & ~READABLE, "read", where)
     if (head.reader_feature_flags ^ head.writer_feature_flags) & Flag.MIXED_FILE_VERSIONS:
@@ -98,7 +98,7 @@ def flags_of(head: Manifest, *, deletions: bool) -> tuple[int, int]:
 
     `head` is its manifest (fragments are not looked at), `deletions` says whether any fragment has a deletion
     file. Stable row ids and mixed file versions are taken from the flags that `head` has: once set, they
-    stay. Flags 4 and 32 are not set any more, as pylance 14 drops them too (tried).
+    stay (Lance facts 9.2 and 9.4). Flags 4 and 32 are not set any more, as in pylance 14.
     """
     both = head.reader_feature_flags & _STABLE | head.writer_feature_flags & _MIXED
     if deletions:

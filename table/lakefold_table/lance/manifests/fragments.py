@@ -162,7 +162,7 @@ class Fragments:
     ) -> Fragments:
         """With some fragments replaced by others of the same id, some removed, and some added.
 
-        A fragment that is both replaced and removed is removed (format facts, section 5.5). Chunks in which
+        A fragment that is both replaced and removed is removed (Lance fact 5.4). Chunks in which
         nothing changes are shared; fragments beside a change keep their bytes. Raises `KeyError` where one to
         be replaced or removed is not in the list, `ValueError` where an added id is taken.
         """

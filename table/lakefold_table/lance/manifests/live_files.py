@@ -1,6 +1,6 @@
 """Which fragments of a version have a data file of a given name, without a manifest being decoded for it.
 
-A data file holds the rows of one fragment. If a second fragment names it, its rows are in the table twice, so
+If a second fragment names a data file, its rows are in the table twice (Lance fact 4.7), so
 each commit has to know the files of all live fragments. Their names take a hundred bytes each; here a file
 takes 12: a 64-bit hash of its place and the id of its fragment. A hash only says where to look. Whether the
 fragment is live and has the file is read from the fragment itself, so two places with one hash, or a fragment

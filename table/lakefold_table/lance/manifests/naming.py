@@ -1,4 +1,4 @@
-"""Where a Lance table keeps its files, relative to its root (format facts, section 1).
+"""Where a Lance table keeps its files, relative to its root (Lance facts 1.1 to 1.5).
 
 A table uses one of two manifest naming schemes for all its versions; the scheme is read off the names that
 are there. A detached version, made beside the line of versions and known by its number alone, has a name of
@@ -31,7 +31,7 @@ V2_DIGITS = 20
 _USUAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 """Names of one segment that need no further look: most data files have one."""
 PLAIN = frozenset(string.ascii_letters + string.digits + " !$&'()+,-.:;=@_")
-"""The characters that Lance clients leave as they are in the name of a file (tried)."""
+"""The characters that Lance clients leave as they are in the name of a file (Lance fact 1.5)."""
 MAX_PATH, MAX_SEGMENT = 1000, 255
 _NAMES = re.compile(r"(?:(?!\.)[{}]{{1,{}}}\n)*".format(re.escape("".join(sorted(PLAIN))), MAX_SEGMENT))
 
@@ -51,7 +51,7 @@ class Scheme(Enum):
     def of(name: str, version: int) -> Scheme | None:
         """The scheme by which a manifest's file name stands for this version, None where it doesn't.
 
-        pylance makes detached versions only where versions count down (tried), so those are of `V2`.
+        pylance makes detached versions only if names count down (Lance fact 1.2), so those are of `V2`.
         """
         if is_detached(version):
             return Scheme.V2 if parse_detached(name) == version else None
@@ -162,8 +162,8 @@ def is_usual_name(path: str) -> bool:
 def is_data_name(path: str) -> bool:
     """Whether a data file of this name is found by Lance clients.
 
-    They take it for one segment and write what isn't in `PLAIN` otherwise (`sub/a` as `sub%2Fa`; tried): the
-    file is there, and no client can open the table's rows.
+    They take it for one segment and encode what isn't in `PLAIN`, `sub/a` as `sub%2Fa` (Lance fact 1.5). So
+    the file exists, and no client can open the table's rows.
     """
     return _USUAL.fullmatch(path) is not None or (is_inside(path) and PLAIN.issuperset(path))
 

@@ -1,4 +1,4 @@
-"""Append: new fragments beside those that are there (format facts, section 5.6)."""
+"""Append: new fragments beside those that are there (Lance facts 6.1 and 6.2)."""
 
 from __future__ import annotations
 

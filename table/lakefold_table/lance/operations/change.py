@@ -28,7 +28,7 @@ class Proposal:
     """One entry as its operation sees it, after the conflict rules have let it through.
 
     `affected_rows`: the row offsets that it deletes or moves, by fragment id, None where nobody says.
-    `rebase`: what must be fitted to what came after its read version (format facts, section 5.5).
+    `rebase`: what must be fitted to what came after its read version (Lance fact 5.4).
     `packed`: the fragments of an Append that are kept encoded, and then not in the transaction; `sizes` those
     of their files as the shell found them (-1: not there), None where it didn't look. `dropped`: the ids of
     fields that were dropped since its read version, which its data files may hold.

@@ -1,8 +1,8 @@
 """Clone: a table that begins as another one's version, sharing its files or with copies of them.
 
 A branch is a shallow clone in a folder below the main line's root. The first version keeps the number of the
-one it was made from; a shallow clone names the source as one more root that files lie under (format facts,
-sections 1 and 5.6).
+one it was made from; a shallow clone names the source as one more root that files lie under (Lance
+facts 1.7, 1.8 and 6.15).
 """
 
 from __future__ import annotations

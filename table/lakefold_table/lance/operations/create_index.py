@@ -1,4 +1,4 @@
-"""CreateIndex: indices that are added, replaced and dropped (format facts, section 5.6).
+"""CreateIndex: indices that are added, replaced and dropped (Lance facts 6.6 and 10.9).
 
 An entry is known by its uuid: one that is added again under its uuid is replaced, one of the same name is
 not; several entries of one name are segments of one index. Two indices speak of the table itself. The one of

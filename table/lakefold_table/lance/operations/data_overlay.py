@@ -1,7 +1,7 @@
 """DataOverlay: why it is refused whatever the table (decision 0011).
 
 Files of single values that are laid over those of a fragment when it is read. pylance 14 commits them, then
-opens the table no more: flag 64 is refused unless an environment variable says otherwise (tried).
+opens the table no more: flag 64 is refused unless an environment variable says otherwise (Lance fact 6.16).
 """
 
 from lakefold_table.entry import Invalid

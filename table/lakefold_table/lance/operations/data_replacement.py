@@ -1,4 +1,4 @@
-"""DataReplacement: new files for some columns of some fragments, row for row (format facts, section 5.6).
+"""DataReplacement: new files for some columns of some fragments, row for row (Lance facts 6.12 and 7.7).
 
 A file of the same fields and version gives its place up; fields that lie in no file get one; otherwise they
 are struck out where they lie, and the new file is added. Whether the new file has as many rows as the

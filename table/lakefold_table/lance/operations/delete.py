@@ -1,4 +1,4 @@
-"""Delete: rows marked as deleted, and fragments of which none is left (format facts, 5.5 and 5.6)."""
+"""Delete: rows marked as deleted, and fragments of which none is left (Lance facts 5.4 and 6.3)."""
 
 from __future__ import annotations
 

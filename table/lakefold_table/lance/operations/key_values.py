@@ -1,7 +1,7 @@
 """Updates of a map of keys, as UpdateConfig brings them: today's form, and the one of older writers.
 
-Both mean the same three things: keys that are set, keys that are deleted, and whether all others go (format
-facts 3.4; how pylance 14 reads the older form: tried).
+Both mean the same three things: keys that are set, keys that are deleted, and whether all others go (Lance
+fact 3.5).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ConfigUpdates:
 
 
 def updates_of(update: Transaction.UpdateConfig) -> ConfigUpdates | Invalid:
-    """The updates in either form; pylance opens no version whose transaction mixes them (tried)."""
+    """The updates in either form; pylance can't read a transaction that mixes them (Lance fact 3.7)."""
     older = _older_updates(update)
     newer = ConfigUpdates(
         _update_of(update.config_updates) if update.HasField("config_updates") else None,
@@ -82,7 +82,7 @@ def updates_of(update: Transaction.UpdateConfig) -> ConfigUpdates | Invalid:
 
 
 def _update_of(update: Transaction.UpdateMap) -> MapUpdate:
-    """Of entries with the same key the last one counts (tried)."""
+    """Of entries with the same key the last one counts (Lance fact 3.5)."""
     last = {entry.key: entry.value if entry.HasField("value") else None for entry in update.update_entries}
     sets = {key: value for key, value in last.items() if value is not None}
     return MapUpdate(sets, frozenset(last.keys() - sets.keys()), update.replace)
@@ -91,7 +91,8 @@ def _update_of(update: Transaction.UpdateMap) -> MapUpdate:
 def _older_updates(update: Transaction.UpdateConfig) -> ConfigUpdates | None:
     """The deprecated form, None where nothing is said in it.
 
-    A key both set and deleted is deleted; metadata of the schema and of fields is always replaced (tried).
+    A key both set and deleted is deleted; metadata of the schema and of fields is always replaced (Lance fact
+    3.5).
     """
     if not (update.upsert_values or update.delete_keys or update.schema_metadata or update.field_metadata):
         return None

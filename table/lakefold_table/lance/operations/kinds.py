@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What a transaction does (format facts, section 3.4)."""
+    """What a transaction does (Lance fact 3.3)."""
 
     APPEND = "append"
     DELETE = "delete"

@@ -1,9 +1,9 @@
-"""UpdateMemWalState: how far the table has caught up with its write-ahead log (format facts, 3.1 and 5.6).
+"""UpdateMemWalState: how far the table has caught up with its write-ahead log (Lance facts 6.14 and 10.9).
 
 The index `__lance_mem_wal` lists for each shard of the log the newest generation whose rows the table holds.
 A transaction moves shards forward: this operation alone, or an Update that brings the rows too. pylance gives
 the entry a random uuid and the time of day each time; here the uuid follows from what it is made of, and the
-time stays. Only the Update can be made from Python, so the operation alone is held against that (source).
+time stays. Only the Update can be made from Python, so the operation alone is compared with that.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
 def advanced(indices: Indices, sstables: Sequence[CompactedSsTable], version: int) -> Indices | Invalid:
     """The indices of `version` (the one in the making), the shards of `sstables` moved forward.
 
-    Each shard may move once, and forward only, and the table must have the index (pylance's rules, tried).
+    Each shard may move once, and forward only, and the table must have the index (Lance fact 6.14).
     Without any SSTable the indices stay as they are.
     """
     if not sstables:

@@ -2,7 +2,7 @@
 
 The list is the whole table's, so a Merge holds only where no fragment has changed since it was made; the
 conflict rules see to that, and what is listed is held against the table once more here. New fragments may
-follow behind those that are there (format facts, section 5.6).
+follow behind those that are there (Lance fact 6.8).
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _required_fault(after: DataFragment, columns: Columns, required: AbstractSet
 
 
 def _head(table: Working, merge: Transaction.Merge) -> Manifest:
-    """The manifest with the new schema; metadata left empty stays: pylance fills none in (tried)."""
+    """The manifest with the new schema; metadata left empty stays: pylance fills none in (Lance fact 3.6)."""
     head = Manifest()
     head.CopyFrom(table.head)
     del head.fields[:]

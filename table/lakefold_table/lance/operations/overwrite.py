@@ -1,7 +1,7 @@
 """Overwrite: other rows and another schema in place of all that is there; where nothing is, it creates.
 
-What isn't rows or schema stays: configuration, metadata, bases, the ids that were ever used (format facts,
-section 5.6).
+What isn't rows or schema stays: configuration, metadata, bases, the ids that were ever used (Lance
+fact 6.5).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
 
 
 def unnumbered(fragments: Iterable[DataFragment]) -> Sequence[DataFragment]:
-    """The fragments without ids: they get new ones whatever they bring (format facts, section 5.6).
+    """The fragments without ids: they get new ones whatever they bring (Lance fact 6.5).
 
     They lie in one message: each in a message of its own takes a kilobyte more.
     """
@@ -102,7 +102,7 @@ def _keys(overwrite: Transaction.Overwrite) -> Sequence[str]:
 
 
 def _head(table: Working, overwrite: Transaction.Overwrite, version: FileVersion | None) -> Manifest:
-    """The manifest with the proposal's schema; its metadata too, none where it brings none (tried)."""
+    """The manifest with the proposal's schema; its metadata too, none if it brings none (Lance fact 3.6)."""
     head = Manifest()
     head.CopyFrom(table.head)
     del head.fields[:]

@@ -1,7 +1,7 @@
 """Project: some of the columns that are there, under the names and in the order that it says.
 
-No data file is written or changed; one that holds no column of the new schema is no more listed (format
-facts, section 5.6). A column keeps its field id, so what was written for it is read as before.
+No data file is written or changed; one that holds no column of the new schema is no more listed (Lance
+fact 6.9). A column keeps its field id, so what was written for it is read as before.
 """
 
 from __future__ import annotations

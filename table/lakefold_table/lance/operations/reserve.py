@@ -1,4 +1,4 @@
-"""ReserveFragments: fragment ids that nobody else will get, for a compaction that names its own."""
+"""ReserveFragments: fragment ids that a compaction names itself, and nobody else gets (Lance fact 6.7)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Restore: the table as it was at an older version, as its next one.
 
 Fragments, schema, indices, configuration, metadata and bases are those of then. What was ever used stays
-used: fragment ids and row ids go on where they were, and flags that last are not taken back (format facts,
-section 5.6). The marks of the log are not restored either: the draft stamps those of now.
+used: fragment ids and row ids go on where they were, and flags that last are not taken back (Lance fact
+6.10). The marks of the log are not restored either: the draft stamps those of now.
 """
 
 from __future__ import annotations

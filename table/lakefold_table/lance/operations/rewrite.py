@@ -1,4 +1,4 @@
-"""Rewrite: the rows of some fragments written into others, as a compaction does (format facts, section 5.6).
+"""Rewrite: the rows of some fragments written into others, as a compaction does (Lance fact 6.7).
 
 Nothing may be lost or doubled by it, and nobody but its author knows where the rows went: so the rows of the
 new fragments are held against those of the old ones as they are in the table, and what becomes of indices is

@@ -1,4 +1,4 @@
-"""Update: rows that are replaced by new ones, or columns that are written anew (format facts, 5.5, 5.6, 6).
+"""Update: rows that move to new fragments, or columns that are written again (Lance facts 5.4, 6.4, 7.6).
 
 An update of rows marks the old ones as deleted and adds new fragments; on a table with stable row ids those
 hold the ids of the rows they replace. An update of columns gives fragments that stay another file. The

@@ -1,4 +1,4 @@
-"""UpdateBases: more roots that files may lie under (format facts, section 5.6)."""
+"""UpdateBases: more roots that files may lie under (Lance facts 1.8 and 6.13)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _are_few(bases: Sequence[BasePath]) -> bool:
 
 
 def free_id(taken: Container[int], first: int) -> int:
-    """The lowest id from `first` that no base has (pylance fills gaps too, tried)."""
+    """The lowest id from `first` that no base has (pylance fills gaps too, Lance fact 6.13)."""
     return next(number for number in count(first) if number not in taken)
 
 
@@ -110,8 +110,8 @@ class _Bases:
         """Why the base can't stand beside these.
 
         Where it lies is not asked here (`place_fault`). Two bases can't both be without a name, as in
-        pylance. An id that is taken is refused, though pylance gives it to the new base (tried): the files
-        under the old one would be lost.
+        pylance. An id that is taken is refused, though pylance gives it to the new base (Lance fact 6.13):
+        the files under the old one would be lost.
         """
         if proposed.id and proposed.id in self.by_id:
             there = f"base {proposed.id} exists already, at {self.by_id[proposed.id].path}"

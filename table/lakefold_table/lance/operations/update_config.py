@@ -108,12 +108,12 @@ def _has_primary(fields: Iterable[Field]) -> bool:
 
 
 def _has_clustering(fields: Iterable[Field]) -> bool:
-    """A position of 0 counts, though the version then has no clustering key (tried)."""
+    """A position of 0 counts, though the version then has no clustering key (Lance fact 4.3)."""
     return any(position_of(field, CLUSTERING_KEY) is not None for field in fields)
 
 
 def _key_fault(which: str, touched: AbstractSet[str], *, had: bool, has: bool) -> Invalid | None:
-    """A key is declared once, and by what declares one (pylance's rules, tried)."""
+    """A key is declared once, and by what declares one (Lance fact 4.3)."""
     if not touched:
         return None
     if had:

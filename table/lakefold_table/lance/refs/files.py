@@ -1,4 +1,4 @@
-"""Tags and branches as their JSON files say (format facts, section 1): what a name of a version leads to.
+"""Tags and branches as their JSON files say (Lance facts 1.6 and 1.7): what a name of a version leads to.
 
 Written byte for byte as pylance 14 writes them, read as leniently as it reads them; what another writer added
 is kept. Names and places are in `ref_names`.

@@ -1,4 +1,4 @@
-"""What tags and branches may be called, and where what they name lies (format facts, section 1).
+"""What tags and branches may be called, and where what they name lies (Lance facts 1.6 and 1.7).
 
 A tag and a branch are each a small JSON file below the root of the table's main line. A branch is a table of
 its own in a folder below that root, whichever branch it was made from.
@@ -46,7 +46,7 @@ def ref_name(file_name: str) -> str | None:
 
 
 def check_tag_name(name: str) -> None:
-    """Raises `InvalidError` for a name that no tag can have (pylance's own rules, tried)."""
+    """Raises `InvalidError` for a name that no tag can have (Lance fact 1.6)."""
     _check_text("a tag", name)
     if not name:
         raise _refused("a tag", name, "the name is empty")
@@ -63,7 +63,7 @@ def check_new_tag_name(name: str) -> None:
     """`check_tag_name`, and ASCII only.
 
     pylance 14.0.2 makes and opens tags with other letters, but where there is one, its listing of tags and
-    its clean-up of old versions fail, whatever they were asked for (tried).
+    its clean-up of old versions fail, whatever they were asked for (Lance fact 1.6).
     """
     check_tag_name(name)
     if not name.isascii():
@@ -71,7 +71,7 @@ def check_new_tag_name(name: str) -> None:
 
 
 def check_branch_name(name: str) -> None:
-    """Raises `InvalidError` for a name that no branch can have (pylance's own rules, tried)."""
+    """Raises `InvalidError` for a name that no branch can have (Lance fact 1.7)."""
     _check_text("a branch", name)
     if not name:
         raise _refused("a branch", name, "the name is empty")

@@ -3,7 +3,7 @@
 Bitmaps come with proposals and lie in files that anybody may have written. CRoaring trusts the inside of what
 it reads (values in order, counts that are true), so everything is checked here before it gets there.
 
-Source: the portable format of the Roaring bitmap project (little endian), format facts sections 3.1 and 7.
+Source: the portable format of the Roaring bitmap project (little endian), Lance fact 8.3.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def encode_bitmap(bitmap: Bitmap, *, runs: bool = False) -> bytes:
     """The portable bytes, the same whatever form the set has in memory.
 
     `runs`: neighbours are written as runs where that is shorter (cookie 0x303B). pylance does so for the
-    fragments of an index and the buckets of a treemap, and never in deletion files (tried).
+    fragments of an index and the buckets of a treemap, and never in deletion files (Lance fact 8.3).
     """
     data = bitmap.serialize()
     stream = _Stream(memoryview(data), "")

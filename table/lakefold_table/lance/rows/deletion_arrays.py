@@ -7,7 +7,7 @@ its sizes is held against what it has, in the few places where the Arrow format 
 Nearly all of these files list a handful of rows, and those of one writer are equal but for the numbers
 themselves. So what stands around the numbers is remembered of each kind that Arrow has read once.
 
-Source: format facts, section 7; Arrow's columnar format, "IPC File Format" and its FlatBuffers.
+Source: Lance facts 8.2 and 8.5; Arrow's columnar format, "IPC File Format" and its FlatBuffers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BLOCK_LENGTH, BLOCK_BODY = 8, 16
 BUFFERS, RAW_BYTES = 2, 8
 """A column has a buffer that tells nulls and one of numbers; how long the length in front of those is."""
 PACKED_FROM = 64
-"""So few numbers don't grow shorter; pylance leaves them as they are (tried)."""
+"""Fewer numbers hardly get shorter. Clients read both forms (Lance fact 8.2)."""
 LONGEST_KNOWN, MOST_LENGTHS, MOST_ALIKE = 4096, 128, 64
 """What is remembered takes some megabytes at most: files up to so many bytes, of so many lengths, of each so
 many layouts, since padding makes files of different numbers equally long."""

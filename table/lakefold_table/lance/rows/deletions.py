@@ -3,7 +3,7 @@
 An array file is an Arrow IPC file with one column, a bitmap file a Roaring bitmap. pylance reads both without
 checking that what they say fits the fragment; scans and counts then disagree silently. Here it is checked.
 
-Source: format facts, section 7. Arrow is loaded only where an array file is met.
+Source: Lance facts 8.1 and 8.4. Arrow is loaded only if an array file is met.
 """
 
 from __future__ import annotations

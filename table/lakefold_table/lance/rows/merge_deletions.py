@@ -2,7 +2,7 @@
 
 A deletion file is always complete, so one that was written from an older version would bring rows back that
 somebody else has deleted since. Where the proposal says which rows it deletes itself, both sets are joined in
-a new file; where it doesn't, or where both deleted one row, it is refused (format facts, sections 5.5 and 7).
+a new file; where it doesn't, or where both deleted one row, it is refused (Lance facts 5.4 and 8.4).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Deletions:
     def rebase(self, updated: Iterable[DataFragment]) -> None:
         """Has a transaction's list of updated fragments say what becomes of them.
 
-        One of which nothing is left stays as it was proposed, and is removed by its id (format facts, 5.5).
+        One of which nothing is left stays as it was proposed, and is removed by its id (Lance fact 5.4).
         """
         for one in updated:
             if one.id in self.joined:

@@ -1,7 +1,7 @@
 """Rows that an Update moves into new fragments: on a table with stable row ids they keep id and birth.
 
 The proposal says which ids its new fragments hold; when each of those rows was made is looked up where the
-row was (format facts, section 6). An id that no row deleted by the same proposal had would be in the table
+row was (Lance facts 7.5 and 7.6). An id that no row deleted by the same proposal had would be in the table
 twice, or bring back a row that somebody else has deleted.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.uint64]
 
 FIRST_VERSION = 1
-"""When rows were made of which nothing tells it; pylance takes this too."""
+"""The version that counts as having made a row if its fragment doesn't say (Lance fact 7.5)."""
 MAX_NAMED = 1000
 """How many row ids that are wrong are looked out for a message."""
 MOST_LAID_OUT = 2**22

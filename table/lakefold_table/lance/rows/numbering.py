@@ -1,4 +1,4 @@
-"""Gives new fragments and rows their ids, as pylance does (format facts, sections 5.6 and 6).
+"""Gives new fragments and rows their ids, as pylance does (Lance facts 6.1 and 7.2).
 
 A fragment that brings no id gets the next one after the highest that the table ever used; one that brings an
 id keeps it where it is free. Row ids are given in the order in which the proposal lists its fragments, to
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.manifests.packed import Packed
 
 MAX_FRAGMENT_ID = 2**32 - 2
-"""The highest id given; behind 2^32 - 1 pylance can't count on (tried)."""
+"""The highest id that is given; pylance can't count on behind 2^32 - 1 (Lance fact 3.1)."""
 MAX_STEP = 2**24
 """How far one proposal may move the highest id. Ids are never given back: a slip must not use them all up."""
 MAX_ROW_ID = 2**64 - 1

@@ -1,4 +1,4 @@
-"""Columns that an Update writes anew for fragments that stay, and which rows changed (format facts, 5.6)."""
+"""Columns that an Update writes again in fragments that stay; which rows changed (Lance facts 6.4, 7.7)."""
 
 from __future__ import annotations
 

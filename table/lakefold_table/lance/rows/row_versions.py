@@ -3,7 +3,7 @@
 A run's span is written as the offsets of its rows in the fragment, as pylance does when it computes one. Of
 spans that are read only the number of elements counts: after a compaction pylance leaves others there.
 
-Source: format facts, section 6.
+Source: Lance fact 7.5.
 """
 
 from __future__ import annotations

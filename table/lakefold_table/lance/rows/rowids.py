@@ -1,4 +1,4 @@
-"""Stable row ids: which id each physical row of a fragment has (format facts, section 6)."""
+"""Stable row ids: which id each physical row of a fragment has (Lance facts 7.1 and 7.4)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Stretches of unsigned 64 bit numbers, packed: what sequences of row ids and of row versions are made of.
 
 Bytes come from whoever wrote a fragment, so what a segment says of itself is checked before anything of its
-size is made; the checks are those of pylance (tried), which refuses the same.
+size is made; the checks are those of pylance, which refuses the same.
 
-Source: format facts, sections 3.3 and 6; `protos/lakefold_protos/lance/rowids.proto`.
+Source: Lance fact 7.3; `protos/lakefold_protos/lance/rowids.proto`.
 """
 
 from __future__ import annotations

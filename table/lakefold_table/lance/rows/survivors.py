@@ -1,7 +1,7 @@
 """The rows that a rewrite must carry over: as many as are there, each with its id and its versions.
 
-Whoever compacts writes the row ids and versions of the new fragments himself (format facts, section 5.6), and
-pylance takes them as they come (tried): a row that is forgotten or stands twice there is lost or doubled.
+Whoever compacts writes the row ids and versions of the new fragments himself, and pylance takes them as they
+come (Lance fact 6.7): a row that is forgotten or stands twice there is lost or doubled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.version_builder import Working
 
 FIRST_VERSION = 1
-"""What a row's version is taken for where a fragment doesn't tell it (format facts, section 6)."""
+"""The version that counts as having made a row if its fragment doesn't say (Lance fact 7.5)."""
 MOST_ROWS = 2**25
 """So many rows of one group are followed: a few bytes of a proposal may claim any number, and following one
 takes a hundred bytes."""

@@ -1,7 +1,7 @@
 """Arrow schemas to Lance fields and back, as pylance does it, so that everyone sees the same columns.
 
 Writers make a table's fields from the schema of their rows; readers make the Arrow schema of a table whose
-data they have not opened. The committer never loads this module: it knows Arrow. Source: format facts 4.1.
+data they have not opened. The committer never loads this module: it knows Arrow. Source: Lance fact 4.1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Logical types without children and the Arrow types they stand for, in both directions (format facts 4.1).
+"""Logical types without children and the Arrow types they stand for, in both directions (Lance fact 4.1).
 
 The committer never loads this module: it knows Arrow.
 """

@@ -1,4 +1,4 @@
-"""What a table's schema demands of the data files of a fragment (format facts, section 4.4).
+"""What a table's schema demands of the data files of a fragment (Lance facts 4.4 and 4.6).
 
 A table sees few kinds of fragment (the same columns in the same file version again and again), so the kinds
 that were found sound are remembered and a fragment costs one look-up.

@@ -1,4 +1,4 @@
-"""Which fields a data file lists, told from the schema and the file's version (format facts 4.4).
+"""Which fields a data file lists, given the schema and the file's version (Lance facts 4.4 and 4.5).
 
 A writer may put some columns into one file and others into another; what is here is the list of a file that
 holds the whole schema, and so also the ids that stand for each column.
@@ -36,7 +36,7 @@ FILE_VERSIONS: Mapping[str, FileVersion] = {
     "next": V2_3,
 }
 NAMES = {FILE_VERSIONS[name]: name for name in ("0.1", "2.0", "2.1", "2.2", "2.3")}
-"""What a manifest calls the version of its data files; `0.1` stands for all files before 2 (tried)."""
+"""What a manifest calls the version of its data files; `0.1` means all files before 2 (Lance fact 4.5)."""
 PACKED = "lance-encoding:packed"
 # pylance's older spelling of the same key.
 PACKED_BEFORE = "packed"

@@ -2,7 +2,7 @@
 
 A fragment lists for each field the file that holds it. An operation that rewrites a column adds a file and
 strikes the field out of the old one (-2); what nobody may do is lose a column's values, list one twice, or
-have a file read as another column than it was written for (format facts, sections 4.4 and 5.6).
+have a file read as another column than it was written for (Lance facts 4.6 and 6.12).
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def sized(before: DataFragment, files: Iterable[DataFile]) -> list[DataFile]:
 def of_columns(files: Iterable[DataFile], fields: Collection[int]) -> list[DataFile]:
     """Those of the files that hold any of these fields.
 
-    Others are no more listed: pylance's `validate()` refuses a table that has one (tried).
+    Others are no more listed: pylance's `validate()` refuses a table that has one (Lance fact 4.6).
     """
     return [file for file in files if not set(file.fields).isdisjoint(fields)]
 

@@ -146,4 +146,4 @@ _NEW_FRAGMENTS: Mapping[str, Callable[[Transaction], Sequence[DataFragment]]] = 
     "append": lambda transaction: transaction.append.fragments,
     "update": lambda transaction: transaction.update.new_fragments,
 }
-"""The new fragments of the operations whose files may hold dropped fields, as with pylance (tried)."""
+"""The new fragments of the operations whose files may hold dropped fields (Lance fact 4.8)."""

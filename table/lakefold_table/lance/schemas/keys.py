@@ -1,6 +1,6 @@
 """Keys that a table's schema declares and nobody enforces: metadata of a column says that it is part of one.
 
-Lance reads them into fields of their own, and merges rows by the primary key (format facts 4.3).
+Lance reads them into fields of their own, and merges rows by the primary key (Lance fact 4.3).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_POSITION = 2**32 - 1
 def declare_keys(field: Field) -> None:
     """Set on the field what its metadata declares: its place in the primary key and in the clustering key.
 
-    A position makes it part of the primary key, whatever the other entry says (tried).
+    A position makes it part of the primary key, whatever the other entry says (Lance fact 4.3).
     """
     position = position_of(field, PRIMARY_KEY)
     field.unenforced_primary_key = position is not None or means_true(field.metadata.get(PRIMARY_KEY, b""))

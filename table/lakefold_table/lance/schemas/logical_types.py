@@ -1,7 +1,7 @@
 """Which texts are logical types: what stands in a schema must be a type that every Lance client can open.
 
-pylance 14 panics on a table with any other, and nothing in the table can be read any more (tried). Arrow is
-not needed to tell: the committer doesn't load it. Source: format facts 4.1.
+pylance 14 panics on a table with any other, and nothing in the table can be read any more (Lance fact 4.1).
+This needs no Arrow, which the committer doesn't load.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A Lance schema is a flat list of fields that name their parents by id; this module gives the views on it.
 
-The committer compares schemas and never converts them, so nothing here knows Arrow. Sources: format facts 3.2
-(fields), 4.1 (logical types), 4.2 (ids).
+The committer compares schemas and never converts them, so nothing here knows Arrow. Source: Lance facts 3.2,
+4.1 and 4.2.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def changed_ids(old: Mapping[int, Identity], new: Mapping[int, Identity], ids: I
 def assign_ids(fields: Iterable[Field], start: int = 0) -> list[Field]:
     """Copies of the fields with ids from `start` in their order; parents follow, the top level stays `TOP`.
 
-    Lance numbers a schema depth first, which is the order of its fields (format facts 4.2).
+    Lance numbers a schema depth first, which is the order of its fields (Lance fact 4.2).
     """
     found: list[Field] = []
     numbers = {TOP: TOP}
@@ -139,7 +139,7 @@ def related(fields: Sequence[Field], ids: Collection[int]) -> frozenset[int]:
 
 
 def is_altered(before: Field, after: Field, *, nullable: bool = True) -> bool:
-    """Whether values written for one field might not be read as the other (as pylance judges a Merge, tried).
+    """Whether values written for one field might not be read as the other (Lance fact 6.8).
 
     A name or metadata may differ; where `nullable` is not asked for, so may whether it can be null.
     """
