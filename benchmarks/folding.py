@@ -20,9 +20,10 @@ from lakefold_committer.fold.grouping import Limits, first_group
 from lakefold_committer.observability.gc_tuning import collect_seldom
 from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_log.codec.envelope import decode, encode
-from lakefold_table.entry import Committed, Entry, LogId, Position
+from lakefold_table.entry import Committed, Entry
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.marks.outcome_messages import outcome_message
+from lakefold_table.position import LogId, Position
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.versions.versions import Versions
 from tests.proposals import append, creation, rows

@@ -20,7 +20,8 @@ from confluent_kafka import TopicPartition
 from benchmarks.files import Mould, append_of
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.committed_offsets import committed
-from lakefold_log.client.topics import Topics, ensure_topics, watermarks
+from lakefold_log.client.topic_names import Topics
+from lakefold_log.client.topics import ensure_topics, watermarks
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed

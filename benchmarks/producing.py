@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from benchmarks.ground import Ground
     from lakefold_log.client.admin import Option
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Position
+    from lakefold_table.position import Position
 
 SPAWN = multiprocessing.get_context("spawn")
 ACK_SECONDS = 300.0

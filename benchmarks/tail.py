@@ -26,8 +26,9 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.tail.tail import tail_of
 from lakefold_reader.versions.source import source_on
-from lakefold_table.entry import Committed, Entry, LogId, Position
+from lakefold_table.entry import Committed, Entry
 from lakefold_table.lance.format import LanceFormat
+from lakefold_table.position import LogId, Position
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.versions.versions import Versions
 from tests.proposals import creation

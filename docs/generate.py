@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefold.cli import VERBS
-from lakefold.settings import PREFIX, Settings
+from lakefold.console.settings import PREFIX, Settings
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_reader.spark.options import OPTIONS, Use
 from lakefold_table.lance.conflicts import RULES
@@ -132,7 +132,7 @@ def settings() -> str:
     ]
     return page(
         "Settings",
-        "lakefold/settings.py",
+        "lakefold/console/settings.py",
         "A setting comes from a flag (`--group-max-wait`), else from its environment variable, else from\n"
         "the TOML file that `--config` names, else it has its default. `lakefold committer --print-config`\n"
         "shows what is in force.\n"

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
-from lakefold.output import print_json, print_line
-from lakefold.streams import mend_streams
+from lakefold.console.output import print_json, print_line
+from lakefold.console.streams import mend_streams
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError
 
 if TYPE_CHECKING:
@@ -67,29 +67,29 @@ class Verb:
 
 
 VERBS: Final = {
-    "up": Verb("lakefold.verbs.up:command", "Start a local Kafka broker for this folder."),
-    "down": Verb("lakefold.verbs.down:command", "Stop the local Kafka broker."),
-    "status": Verb("lakefold.verbs.status:command", "Show brokers, topics, lag and tables."),
-    "demo": Verb("lakefold.verbs.demo:command", "Run the whole way on real events."),
+    "up": Verb("lakefold.local.up:command", "Start a local Kafka broker for this folder."),
+    "down": Verb("lakefold.local.down:command", "Stop the local Kafka broker."),
+    "status": Verb("lakefold.local.status:command", "Show brokers, topics, lag and tables."),
+    "demo": Verb("lakefold.demo.demo:command", "Run the whole way on real events."),
     "committer": Verb(
-        "lakefold.verbs.committer:command", "Fold the log into versions of the tables.", runs_on=True
+        "lakefold.folding.committer:command", "Fold the log into versions of the tables.", runs_on=True
     ),
-    "propose": Verb("lakefold.verbs.propose:command", "Send one transaction to the log."),
-    "fold": Verb("lakefold.verbs.fold:command", "Fold a file of envelopes into a table, without Kafka."),
-    "show": Verb("lakefold.verbs.show:command", "Show one version of a table."),
-    "log": Verb("lakefold.verbs.log:command", "List a table's versions, newest first."),
-    "tail": Verb("lakefold.verbs.tail:command", "Print new versions as they come."),
-    "changes": Verb("lakefold.verbs.changes:command", "Print the change feed."),
-    "refs": Verb("lakefold.verbs.refs:command", "List a table's tags and branches."),
-    "consumers": Verb("lakefold.verbs.consumers:command", "List, set and drop a table's named consumers."),
-    "cleanup": Verb("lakefold.verbs.cleanup:command", "Remove old versions that no consumer needs."),
-    "explain": Verb("lakefold.verbs.explain:command", "Tell what became of one proposal and why."),
-    "replay": Verb("lakefold.verbs.replay:command", "Fold the log again and compare with what is stored."),
-    "redrive": Verb("lakefold.verbs.redrive:command", "List dead letters and send chosen ones again."),
-    "adopt": Verb("lakefold.verbs.adopt:command", "Bind a table that follows no log to a partition."),
-    "rebind": Verb("lakefold.verbs.rebind:command", "Bind a table to another partition or log."),
-    "detach": Verb("lakefold.verbs.detach:command", "Let a table follow no log any more."),
-    "drop": Verb("lakefold.verbs.drop:command", "Delete a table that follows no log."),
+    "propose": Verb("lakefold.proposals.propose:command", "Send one transaction to the log."),
+    "fold": Verb("lakefold.folding.fold:command", "Fold a file of envelopes into a table, without Kafka."),
+    "show": Verb("lakefold.reading.show:command", "Show one version of a table."),
+    "log": Verb("lakefold.reading.log:command", "List a table's versions, newest first."),
+    "tail": Verb("lakefold.reading.tail:command", "Print new versions as they come."),
+    "changes": Verb("lakefold.reading.changes:command", "Print the change feed."),
+    "refs": Verb("lakefold.reading.refs:command", "List a table's tags and branches."),
+    "consumers": Verb("lakefold.reading.consumers:command", "List, set and drop a table's named consumers."),
+    "cleanup": Verb("lakefold.reading.cleanup:command", "Remove old versions that no consumer needs."),
+    "explain": Verb("lakefold.proposals.explain:command", "Tell what became of one proposal and why."),
+    "replay": Verb("lakefold.folding.replay:command", "Fold the log again and compare with what is stored."),
+    "redrive": Verb("lakefold.proposals.redrive:command", "List dead letters and send chosen ones again."),
+    "adopt": Verb("lakefold.binding.adopt:command", "Bind a table that follows no log to a partition."),
+    "rebind": Verb("lakefold.binding.rebind:command", "Bind a table to another partition or log."),
+    "detach": Verb("lakefold.binding.detach:command", "Let a table follow no log any more."),
+    "drop": Verb("lakefold.binding.drop:command", "Delete a table that follows no log."),
 }
 
 
@@ -169,7 +169,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 )
 def lakefold(log_level: str, log_format: str) -> None:
     """Many writers, one lake table: a Kafka log orders their transactions, a committer publishes them."""
-    from lakefold.logs import configure
+    from lakefold.console.logs import configure
 
     configure(log_level, form=log_format)
 
@@ -211,7 +211,7 @@ def run(args: Sequence[str]) -> int:
 
 def _name_tables_below(error: NotATableError) -> None:
     """Add the tables that lie below the folder to the hint: people name the lake instead of a table."""
-    from lakefold.tables import local_tables
+    from lakefold.local.tables import local_tables
 
     if not error.where.startswith("file:"):
         return

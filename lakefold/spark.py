@@ -12,12 +12,12 @@ if find_spec("pyspark") is None:
     message = "lakefold.spark needs Spark: install lakefold[ingest]"
     raise ImportError(message, name="pyspark")
 
-from lakefold.settings import read_settings
+from lakefold.console.settings import read_settings
 from lakefold_ingest.batch import OnRolledBack, Settings, Wait
 from lakefold_ingest.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
 from lakefold_ingest.sink import Sink
 from lakefold_log.client.admin import KafkaConfig
-from lakefold_log.client.topics import Topics
+from lakefold_log.client.topic_names import Topics
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from lakefold.settings import Settings as FrontSettings
+    from lakefold.console.settings import Settings as FrontSettings
     from lakefold_reader.spark.data_source import register
 
 __all__ = ["register", "sink"]

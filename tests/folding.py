@@ -13,12 +13,13 @@ from lakefold_committer.recovery.stored_versions import own_marks
 from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
-from lakefold_table.entry import Entry, LogId, Position
+from lakefold_table.entry import Entry
 from lakefold_table.format import Observed
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.codec import decode_file
 from lakefold_table.lance.manifests.plain import plain_of
 from lakefold_table.lance.state import LanceState
+from lakefold_table.position import LogId, Position
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from lakefold_committer.replay.version_replay import Replayed, Verdict
     from lakefold_committer.tables.table_writer import OwnedTable
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Entry, LogId
+    from lakefold_table.entry import Entry
+    from lakefold_table.position import LogId
 
 
 NAME = "replay"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakefold_committer.tables.table_writer import OwnedTable
-from lakefold_table.entry import Committed, Entry, LogId, Position
+from lakefold_table.entry import Committed, Entry
 from lakefold_table.lance.format import LanceFormat
+from lakefold_table.position import LogId, Position
 from lakefold_table.versions.versions import Versions
 from tests.proposals import SCHEMA, append, creation, rows
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.client.topics import Topics
+    from lakefold_log.client.topic_names import Topics
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.entry import Conflict, Result
 

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.client.topics import Topics
+    from lakefold_log.client.topic_names import Topics
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Outcome, Position
+    from lakefold_table.entry import Outcome
+    from lakefold_table.position import Position
 
 _NO_TOPICS = "start a committer (`lakefold committer`): it makes the topics and folds what is sent"
 _PAUSE_S = 0.2

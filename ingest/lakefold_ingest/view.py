@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefold_reader.versions.source import missing, open_source, read_step
+from lakefold_reader.versions.source import open_source, read_step
+from lakefold_reader.versions.stray_files import missing
 from lakefold_table.entry import Duplicate
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.schemas.arrow import schema_to_arrow
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_reader.versions.source import Source
-    from lakefold_table.entry import Position
+    from lakefold_table.position import Position
     from lakefold_table.versions.versions import Versions
 
 

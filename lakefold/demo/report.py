@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import lakefold
+from lakefold.console.output import print_columns
 from lakefold.demo.advice import advice_for
-from lakefold.output import print_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

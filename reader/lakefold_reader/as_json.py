@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from lakefold_reader.snapshot.history import HistoryRow
     from lakefold_reader.snapshot.snapshot import Table
     from lakefold_reader.tail.change import Change
-    from lakefold_table.entry import Position
     from lakefold_table.marks.batches import AppMark
     from lakefold_table.marks.marks import Marks, Move
     from lakefold_table.marks.record import Batches
+    from lakefold_table.position import Position
 
 Plain = dict[str, Any]
 

@@ -1,80 +1,21 @@
-"""Positions, entries and outcomes: the values that pass between the log, the fold and the people who wait.
+"""Entries and outcomes: the values that pass between the log, the fold and the people who wait.
 
 They are plain values so that the fold can stay a function and a test can write them down by hand.
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakefold_table.position import Fingerprint
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.lance.manifests.plain import Plain
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class LogId:
-    """Which log: a partition of a Kafka topic, or a file.
-
-    `cluster_id` and `topic_id` are Kafka's own (the topic's UUID, so that a recreated topic is another log).
-    A file log has the cluster id `file` and its log id as topic id.
-    """
-
-    cluster_id: str
-    topic_id: str
-    partition: int
-
-    FILE_CLUSTER = "file"
-
-    @property
-    def is_file(self) -> bool:
-        """Whether this is a file log, which never binds a table."""
-        return self.cluster_id == self.FILE_CLUSTER
-
-    def __str__(self) -> str:
-        return f"{self.cluster_id}/{self.topic_id}/{self.partition}"
-
-
-@value(order=True)
-class Position:
-    """Where an entry stands: its log and its offset there. `topic` is the topic's name, for people."""
-
-    log: LogId
-    offset: int
-    topic: str = field(default="", compare=False)
-
-    def __str__(self) -> str:
-        return f"{self.topic or self.log.topic_id}/{self.log.partition}@{self.offset}"
-
-
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """What tells an entry from any other that could stand at its offset.
-
-    `digest`: the first 16 hexadecimal digits of the SHA-256 of the log's time and the message's value, which
-    holds the key: who sends the same bytes again gets another time. `uuid`: the transaction's, cut to 64
-    characters, for people; two fingerprints are equal by their digests.
-    """
-
-    digest: str
-    uuid: str = field(default="", compare=False)
-
-    @classmethod
-    def of(cls, value: bytes, time_us: int, uuid: str = "") -> Fingerprint:
-        """The fingerprint of a message by its value and the log's time in microseconds."""
-        digest = hashlib.sha256(b"%d " % time_us + value).hexdigest()
-        return cls(digest[:_DIGITS], uuid[:_UUID_LENGTH])
-
-    def __str__(self) -> str:
-        return f"uuid {self.uuid or 'none'}, digest {self.digest}"
-
-
-_DIGITS, _UUID_LENGTH = 16, 64
+    from lakefold_table.position import Position
 
 
 @value()

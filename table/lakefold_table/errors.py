@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from lakefold_table.entry import Position
+    from lakefold_table.position import Position
 
 RESTORE: Final = "restore the file from a copy, or read a version that is whole"
 """What to do about damage where nothing better can be said."""

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakefold_table.entry import Entry, Invalid, Position, Rejected
+    from lakefold_table.entry import Entry, Invalid, Rejected
+    from lakefold_table.position import Position
     from lakefold_table.storage.base import Buffer
 
 ALONE = ""

@@ -20,3 +20,8 @@ T = TypeVar("T")
 def value(*, order: bool = False) -> Callable[[type[T]], type[T]]:
     """Makes a class a dataclass with slots that compares and hashes by what it holds."""
     return dataclass(slots=True, order=order, unsafe_hash=True)
+
+
+def uuid_form(digest: str) -> str:
+    """The first 128 bits of a hexadecimal digest, written as a UUID is."""
+    return "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))

@@ -17,7 +17,7 @@ from prometheus_client import Counter, Metric
 
 import lakefold
 from lakefold import cli
-from lakefold.settings import Settings
+from lakefold.console.settings import Settings
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_protos.lakefold import log_pb2
 from lakefold_reader.snapshot.snapshot import Table

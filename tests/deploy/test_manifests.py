@@ -13,8 +13,8 @@ import kubernetes_validate
 import pytest
 
 from deploy.helm import render
-from lakefold.placing import fixed
-from lakefold.settings import read_settings
+from lakefold.console.settings import read_settings
+from lakefold.folding.partitions import fixed
 from lakefold_committer.process.ordinals import Turn
 from tests.deploy.manifests import (
     DEPLOY,

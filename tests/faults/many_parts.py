@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from lakefold_log.codec.envelope import encode, parsed_packed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_table.entry import Entry, Position
+from lakefold_table.entry import Entry
+from lakefold_table.position import Position
 from tests.folding import LOG, SCHEMA, START_US, URI, add_fragment, append, column, created
 from tests.properties.hostile import forget_peak, peak
 

@@ -25,7 +25,7 @@ PARSING = """
 import json, resource, sys
 from lakefold_log.codec.envelope import decode, parsed_packed
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.entry import LogId, Position
+from lakefold_table.position import LogId, Position
 from lakefold_table.lance.manifests.codec import _parsed
 from tests.faults.short_of_memory import large, may_take
 

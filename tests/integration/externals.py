@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import lance
 
 from lakefold_committer.tables.table_writer import OwnedTable
-from lakefold_table.entry import Committed, Entry, LogId, Position
+from lakefold_table.entry import Committed, Entry
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.naming import SUFFIX, VERSIONS, Scheme
+from lakefold_table.position import LogId, Position
 from lakefold_table.storage import open_storage
 from lakefold_table.versions.versions import Versions
 from tests.proposals import SCHEMA, append, creation, rows

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import lance
 
 from lakefold_log.client.admin import KafkaConfig
-from lakefold_log.client.topics import Topics
+from lakefold_log.client.topic_names import Topics
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.lance.format import LanceFormat
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from lakefold_log.write.producer import Proposer
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Outcome, Position
+    from lakefold_table.entry import Outcome
+    from lakefold_table.position import Position
     from tests.integration.conftest import TopicNames
 
 KINDS = {Committed: "committed", Duplicate: "duplicate", Invalid: "invalid", Rejected: "rejected"}

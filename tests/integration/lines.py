@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from lakefold_log.read.outcomes import OutcomeWaiter
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.entry import Outcome, Position
+    from lakefold_table.entry import Outcome
     from lakefold_table.marks.record import Record
+    from lakefold_table.position import Position
     from tests.properties.acts import Act
 
 SHARED_FOLDERS = ("data", "_deletions", "_indices")

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_log.client.admin import Admin, KafkaConfig
-from lakefold_log.client.topics import Topics, ensure_topics, watermarks
+from lakefold_log.client.topic_names import Topics
+from lakefold_log.client.topics import ensure_topics, watermarks
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.offset_metadata import Stamp
 from lakefold_log.read.outcomes import OutcomeWaiter, read_outcomes
 from lakefold_log.write.producer import Proposer, transaction_uuid
 from lakefold_log.write.reporter import Reporter
 from lakefold_protos.lakefold import log_pb2
-from lakefold_table.entry import Committed, Outcome, Position
+from lakefold_table.entry import Committed, Outcome
+from lakefold_table.position import Position
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 
     from lakefold_log.client.topics import TopicDescription
     from lakefold_log.read.consumer import Message
-    from lakefold_table.entry import LogId
     from lakefold_table.errors import GapError
+    from lakefold_table.position import LogId
     from tests.integration.conftest import TopicNames
 
 TABLE = "s3://lake/flights"

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import LogId, Outcome, Result
+    from lakefold_table.entry import Outcome, Result
     from lakefold_table.marks.marks import Marks
+    from lakefold_table.position import LogId
     from tests.integration.conftest import TopicNames
 
 

@@ -19,7 +19,8 @@ from lakefold_ingest.batch import Settings, put_batch
 from lakefold_ingest.fragments import write_fragments
 from lakefold_ingest.line import close_lines
 from lakefold_log.client.admin import KafkaConfig
-from lakefold_log.client.topics import Topics, watermarks
+from lakefold_log.client.topic_names import Topics
+from lakefold_log.client.topics import watermarks
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.errors import InvalidError, NotATableError, RetryError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import lance
 
 from lakefold_log.client.admin import KafkaConfig
-from lakefold_log.client.topics import Topics
+from lakefold_log.client.topic_names import Topics
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
@@ -26,7 +26,8 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakefold_table.entry import Outcome, Position
+    from lakefold_table.entry import Outcome
+    from lakefold_table.position import Position
     from tests.integration.conftest import TopicNames
 
 KILLS = 12

@@ -12,7 +12,8 @@ from lakefold import cli
 from lakefold.spark import register, sink
 from lakefold_ingest.line import close_lines
 from lakefold_log.client.admin import Admin, KafkaConfig
-from lakefold_log.client.topics import Topics, ensure_topics
+from lakefold_log.client.topic_names import Topics
+from lakefold_log.client.topics import ensure_topics
 from lakefold_log.read.file_log import framed
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.write.producer import Proposer

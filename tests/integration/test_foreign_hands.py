@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Outcome, Position
+    from lakefold_table.entry import Outcome
+    from lakefold_table.position import Position
     from tests.integration.committers import CommitterProcess
     from tests.integration.conftest import TopicNames
 

@@ -24,7 +24,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakefold_table.entry import LogId
+    from lakefold_table.position import LogId
     from tests.integration.conftest import TopicNames
 
 

@@ -8,7 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from lakefold_log.client.admin import Admin, KafkaConfig
-from lakefold_log.client.topics import Topics, ensure_topics
+from lakefold_log.client.topic_names import Topics
+from lakefold_log.client.topics import ensure_topics
 from lakefold_log.codec.claims import FOLDER
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.write.producer import Proposer

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
 )
 from structlog.testing import capture_logs
 
-from lakefold.binding import bound_partition
+from lakefold.binding.bound_partition import bound_partition
 from lakefold.cli import run
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.process.daemon import Committer, Options
@@ -37,7 +37,7 @@ from lakefold_ingest.batch import Settings, put_batch
 from lakefold_ingest.line import close_lines
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.rights import Right, on_group, on_topics
-from lakefold_log.client.topics import Topics
+from lakefold_log.client.topic_names import Topics
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.tail.wakeup import OutcomesTopic
 from lakefold_table.errors import InvalidError, LakefoldError

@@ -13,7 +13,8 @@ import pytest
 from lakefold.local.broker import Broker
 from lakefold.local.ports import free_port, is_free
 from lakefold_log.client.admin import Admin, KafkaConfig
-from lakefold_log.client.topics import Topics, ensure_topics
+from lakefold_log.client.topic_names import Topics
+from lakefold_log.client.topics import ensure_topics
 from lakefold_log.write.producer import Proposer
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.uri import canonical

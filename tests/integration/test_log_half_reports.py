@@ -9,8 +9,8 @@ import pytest
 from lakefold_log.read import offset_metadata as stamps
 from lakefold_log.read.dead_letters import DeadLetter
 from lakefold_log.write.transactional_producer import Session
-from lakefold_table.entry import Position
 from lakefold_table.errors import RetryError
+from lakefold_table.position import Position
 from tests.integration.markers import mark_committed, open_transactions
 from tests.integration.own_log import OwnLog
 

@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.read.consumer import PartitionReader
-from lakefold_table.entry import LogId
 from lakefold_table.errors import InvalidError, StopError
+from lakefold_table.position import LogId
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, batches, envelope, take
 from tests.integration.raw import delete_up_to
 from tests.waiting import until

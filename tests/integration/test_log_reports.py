@@ -18,8 +18,9 @@ from lakefold_log.read.dead_letters import DeadLetter
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.write.producer import transaction_uuid
 from lakefold_log.write.reporter import Reporter
-from lakefold_table.entry import Committed, Entry, Invalid, Outcome, Position
+from lakefold_table.entry import Committed, Entry, Invalid, Outcome
 from lakefold_table.errors import FencedError, GapError, RetryError, StopError
+from lakefold_table.position import Position
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, envelope, take
 from tests.waiting import until
 

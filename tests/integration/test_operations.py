@@ -19,13 +19,15 @@ import pytest
 
 from lakefold_committer.fold.grouping import Limits, groups_of
 from lakefold_log.client.admin import Admin, KafkaConfig
-from lakefold_log.client.topics import Topics, describe, ensure_topics
+from lakefold_log.client.topic_names import Topics
+from lakefold_log.client.topics import describe, ensure_topics
 from lakefold_log.codec.envelope import decode
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.outcomes import OutcomeWaiter, read_outcomes
 from lakefold_log.write.producer import Proposer
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.entry import Committed, Entry, Position, Rejected
+from lakefold_table.entry import Committed, Entry, Rejected
+from lakefold_table.position import Position
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
 from tests.folding import FORMAT
@@ -41,8 +43,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from lakefold_table.entry import LogId, Outcome, Result
+    from lakefold_table.entry import Outcome, Result
     from lakefold_table.marks.marks import Marks
+    from lakefold_table.position import LogId
     from lakefold_table.storage.base import Buffer, Put
     from tests.integration.committers import CommitterProcess
     from tests.integration.conftest import TopicNames

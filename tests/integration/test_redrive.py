@@ -9,7 +9,8 @@ import pytest
 
 from lakefold import cli
 from lakefold_log.client.admin import Admin, KafkaConfig
-from lakefold_log.client.topics import Topics, ensure_topics
+from lakefold_log.client.topic_names import Topics
+from lakefold_log.client.topics import ensure_topics
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed

@@ -16,7 +16,8 @@ import lakefold
 from lakefold.spark import sink
 from lakefold_ingest.line import close_lines
 from lakefold_log.client.admin import Admin, KafkaConfig
-from lakefold_log.client.topics import Topics, ensure_topics
+from lakefold_log.client.topic_names import Topics
+from lakefold_log.client.topics import ensure_topics
 from lakefold_log.codec.claims import FOLDER
 from lakefold_log.read.outcomes import OutcomeWaiter, read_outcomes
 from lakefold_log.write.producer import Proposer

@@ -16,8 +16,9 @@ from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_reader.versions.at_position import version_at_position
 from lakefold_reader.versions.source import source_on
-from lakefold_table.entry import Committed, Position
+from lakefold_table.entry import Committed
 from lakefold_table.lance.format import LanceFormat
+from lakefold_table.position import Position
 from lakefold_table.storage import open_storage
 from lakefold_table.versions.versions import Versions
 from tests.folding import entry

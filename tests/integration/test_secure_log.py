@@ -19,7 +19,7 @@ from lakefold_ingest.batch import Settings, put_batch
 from lakefold_ingest.fragments import write_fragments
 from lakefold_ingest.line import close_lines
 from lakefold_log.client.admin import Admin, KafkaConfig
-from lakefold_log.client.topics import Topics
+from lakefold_log.client.topic_names import Topics
 from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError, RetryError

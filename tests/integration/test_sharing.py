@@ -14,11 +14,12 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 
 from lakefold_log.client.admin import Admin, KafkaConfig
-from lakefold_log.client.topics import Topics, ensure_topics
+from lakefold_log.client.topic_names import Topics
+from lakefold_log.client.topics import ensure_topics
 from lakefold_log.codec.partitioner import partition_of
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.write.producer import Proposer
-from lakefold_table.entry import Committed, Position
+from lakefold_table.entry import Committed
 from lakefold_table.uri import canonical
 from tests.integration.committers import CommitterProcess, running_committer
 from tests.proposals import append, creation, ids_in, rows
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from lakefold_table.position import Position
     from tests.integration.conftest import TopicNames
 
 PARTITIONS = 4

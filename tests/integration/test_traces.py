@@ -35,7 +35,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.write.producer import Proposer
-from lakefold_log.client.topics import Topics
+from lakefold_log.client.topic_names import Topics
 from tests.proposals import creation
 
 bootstrap, uri, *names = sys.argv[1:]

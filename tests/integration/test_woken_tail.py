@@ -18,7 +18,8 @@ from lakefold.cli import run
 from lakefold_log.read.news import VersionNews
 from lakefold_reader.tail.tail import Pace, tail
 from lakefold_reader.tail.wakeup import OutcomesTopic
-from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Position
+from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome
+from lakefold_table.position import Position
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import local_path
 from tests.integration.own_log import PATIENCE_S, OwnLog

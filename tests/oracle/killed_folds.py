@@ -15,7 +15,7 @@ import signal
 import sys
 
 from lakefold import cli
-from lakefold.verbs import fold as _loaded
+from lakefold.folding import fold as _loaded
 from lakefold_committer.replay import file_fold as filefold
 from lakefold_committer.tables import branches as lines
 from lakefold_table.lance import format as _too

@@ -15,9 +15,10 @@ import lakefold
 from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_reader.versions.source import source_on
-from lakefold_table.entry import Entry, Position
+from lakefold_table.entry import Entry
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.format import LanceFormat
+from lakefold_table.position import Position
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
 from tests.proposals import creation, rows

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from lakefold_log.codec.envelope import UnknownKind, decode, encode, from_json, json_form
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_protos.lakefold import log_pb2
-from lakefold_table.entry import Entry, LogId, Position, Undecodable
+from lakefold_table.entry import Entry, Undecodable
 from lakefold_table.errors import InvalidError
+from lakefold_table.position import LogId, Position
 
 HERE = Position(LogId("cluster", "topic-id", 0), 1)
 TABLES = st.sampled_from(["", "s3://lake/flights", "s3://lake/flights/", "file:///lake/é", "x"])

@@ -19,10 +19,11 @@ from lakefold_committer.recovery.recovery_context import Proofs
 from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.tables.rebinding import publish_move
 from lakefold_committer.tables.table_writer import OwnedTable
-from lakefold_table.entry import Committed, Duplicate, Entry, Position, Result
+from lakefold_table.entry import Committed, Duplicate, Entry, Result
 from lakefold_table.errors import FencedError, GapError
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import MAX_MOVES, Move, Why
+from lakefold_table.position import Position
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, versions_at
 from tests.foreign import commit, wipe
@@ -30,7 +31,7 @@ from tests.foreign import commit, wipe
 if TYPE_CHECKING:
     from lakefold_committer.fold.fold import Table
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import LogId
+    from lakefold_table.position import LogId
 
 NAME = "moving-tables"
 HERE = f"memory://{NAME}/t"

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from lakefold_committer.recovery.start_offset import Beginning
     from lakefold_log.read.dead_letters import DeadLetter
     from lakefold_log.read.offset_metadata import Stamp
-    from lakefold_table.entry import LogId, Outcome
+    from lakefold_table.entry import Outcome
+    from lakefold_table.position import LogId
     from tests.simulation.runtime import Hub, Process
 
 TOPIC: Final = "transactions"

@@ -13,9 +13,9 @@ from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import Tables
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.recovery.recovery_context import Proofs
-from lakefold_committer.tables.branches import root_of
 from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_table.errors import FencedError, OutnumberedError, RetryError, StopError
+from lakefold_table.lance.refs.names import root_of
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT
 from tests.simulation.broker import TOPIC, Reader, Reporter, Witness

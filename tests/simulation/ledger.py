@@ -22,11 +22,11 @@ from tests.simulation.runtime import BrokenError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lakefold_table.entry import LogId
     from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
     from lakefold_table.marks.marks import Marks
     from lakefold_table.marks.record import Record
+    from lakefold_table.position import LogId
     from tests.simulation.broker import Report
     from tests.simulation.runtime import Process
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.tables.branches import root_of
 from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
+from lakefold_table.lance.refs.names import root_of
 from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.deletions import deletion_path, encode_deletions, kind_for
 from lakefold_table.storage.memory import MemoryStorage

@@ -8,8 +8,9 @@ import pytest
 from lakefold_committer.recovery.recovery_context import Proofs
 from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Outcome, Position
+from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome
 from lakefold_table.errors import DamagedError, NotATableError, RetryError, StopError
+from lakefold_table.position import LogId, Position
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.dropped import (
     INSIDE,

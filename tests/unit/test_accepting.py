@@ -12,10 +12,11 @@ from lakefold_committer.recovery.recovery_context import Proofs
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Position, Rejected, Result
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, Result
 from lakefold_table.errors import GapError
 from lakefold_table.format import Observed
 from lakefold_table.marks.marks import MAX_MOVES, Marks, Move, Why, decode_marks
+from lakefold_table.position import LogId, Position
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import (
     FORMAT,

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from lakefold_committer.fold.binding import check_log, check_reach, misplaced
-from lakefold_table.entry import Invalid, LogId, Position
+from lakefold_table.entry import Invalid
 from lakefold_table.errors import GapError
 from lakefold_table.marks.marks import Marks, Move, Why
+from lakefold_table.position import LogId, Position
 from tests.folding import FILE, LOG, MemoryTable, created
 
 AT = Position(LOG, 7, "transactions")

@@ -13,12 +13,12 @@ import click
 import pytest
 
 from lakefold import cli
-from lakefold.options import KAFKA, TOPICS, examples, json_option, settings_options
-from lakefold.output import print_columns, print_json
+from lakefold.console.options import KAFKA, TOPICS, examples, json_option, settings_options
+from lakefold.console.output import print_columns, print_json
 from lakefold_table.errors import DamagedError, InvalidError, RetryError, StopError
 
 if TYPE_CHECKING:
-    from lakefold.settings import Settings
+    from lakefold.console.settings import Settings
 
 HEAVY = ("pyarrow", "lance", "pyspark", "confluent_kafka", "pydantic", "structlog", "pandas", "numpy")
 
@@ -194,7 +194,7 @@ def test_settings_reach_the_verb_from_its_flags(
 
 def test_logs_go_to_stderr_as_json_where_that_is_no_terminal() -> None:
     code = (
-        "import structlog; from lakefold.logs import configure; configure('info');"
+        "import structlog; from lakefold.console.logs import configure; configure('info');"
         "log = structlog.get_logger(); log.debug('unseen'); log.info('seen', version=7)"
     )
     told = run_python(code)
@@ -206,7 +206,7 @@ def test_logs_go_to_stderr_as_json_where_that_is_no_terminal() -> None:
 
 def test_the_lines_of_libraries_take_the_same_form_and_no_traceback_shows_variables() -> None:
     code = (
-        "import logging; from lakefold.logs import configure; configure('info'); password = 'geheim';"
+        "import logging; from lakefold.console.logs import configure; configure('info'); password = 'geheim';"
         "logging.getLogger('lakefold_log.kafka').warning('FAIL [%s] %s', 'client', 'refused');"
         "exec('try:\\n 1 / 0\\nexcept ZeroDivisionError:\\n logging.exception(str(7))')"
     )
@@ -222,7 +222,7 @@ def test_the_lines_of_libraries_take_the_same_form_and_no_traceback_shows_variab
 @pytest.mark.parametrize(("form", "is_json"), [("auto", True), ("json", True), ("text", False)])
 def test_the_form_of_log_lines_may_be_said(form: str, is_json: bool) -> None:  # noqa: FBT001 - a case
     code = (
-        f"import structlog; from lakefold.logs import configure; configure('info', form={form!r});"
+        f"import structlog; from lakefold.console.logs import configure; configure('info', form={form!r});"
         "structlog.get_logger().info('seen', version=7)"
     )
     line = run_python(code).stderr
@@ -238,7 +238,7 @@ def test_a_log_format_that_does_not_exist_is_wrong_usage() -> None:
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_no_line_shows_a_secret(form: str) -> None:
     code = (
-        f"import structlog; from lakefold.logs import configure; configure('info', form={form!r})\n"
+        f"import structlog; from lakefold.console.logs import configure; configure('info', form={form!r})\n"
         "log = structlog.get_logger(); password = 'geheim'\n"
         "log.info('a', sasl_password='geheim', error='sasl.password=geheim, other=shown')\n"
         "log.info('b', where='s3://me:geheim@bucket/t', options={'aws_secret_access_key': 'geheim'})\n"
@@ -258,7 +258,7 @@ def test_no_line_shows_a_secret(form: str) -> None:
 def test_no_name_in_a_log_line_for_people_moves_their_cursor() -> None:
     code = (
         "import structlog\n"
-        "from lakefold.logs import configure\n"
+        "from lakefold.console.logs import configure\n"
         "configure('info', form='text')\n"
         "said = dict(app_id='\\x1b[2Jx', table='\\x9b2J', uuid='1\\n2', text='é\\u202e')\n"
         "structlog.get_logger().info('a', **said)\n"
@@ -278,7 +278,7 @@ def test_a_reader_that_goes_away_is_no_fault() -> None:
     assert told.returncode in {0, 1}
 
 
-@pytest.mark.parametrize("loading", ["lakefold.verbs.committer", "lakefold_committer.process.daemon"])
+@pytest.mark.parametrize("loading", ["lakefold.folding.committer", "lakefold_committer.process.daemon"])
 def test_a_committer_that_is_told_to_stop_while_it_is_loaded_has_done_what_it_was_told(loading: str) -> None:
     """Whatever becomes of an exception there."""
     code = (

@@ -288,7 +288,7 @@ def test_advice_can_be_pasted_from_the_current_folder(
 
 
 def test_the_verb_takes_no_more_rows_than_there_are() -> None:
-    from lakefold.verbs.demo import command
+    from lakefold.demo.demo import command
 
     with pytest.raises(click.BadParameter, match="336776"):
         command.make_context("demo", ["--rows", "336777"])

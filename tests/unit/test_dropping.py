@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold import dropping
+from lakefold.binding import drop_table as dropping
+from lakefold.binding.drop_table import condemn
+from lakefold.binding.nested_tables import keep_notes
+from lakefold.binding.rebinding import Consent, There, move_lines
 from lakefold.cli import run
-from lakefold.dropping import condemn
-from lakefold.moving import Consent, There, move_lines
-from lakefold.nested import keep_notes
 from lakefold_committer.tables.branches import open_line
-from lakefold_table.entry import Committed, Invalid, Position
+from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import PreconditionError, RetryError
 from lakefold_table.lance.manifests.naming import VERSIONS, detect
 from lakefold_table.marks.marks import Why
+from lakefold_table.position import Position
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical
 from lakefold_table.versions.dropped import Dropped, Line, read_dropped, write_dropped

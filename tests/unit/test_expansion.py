@@ -22,7 +22,7 @@ CHILD = """
 import json, sys, time
 from lakefold_log.codec.envelope import decode
 from lakefold_protos.lance.table_pb2 import Manifest
-from lakefold_table.entry import LogId, Position
+from lakefold_table.position import LogId, Position
 from lakefold_table.errors import DamagedError
 from tests.properties.hostile import forget_peak, peak
 from lakefold_table.lance.manifests.codec import FOOTER, LENGTH, MAGIC, MAJOR, MINOR, decode_file

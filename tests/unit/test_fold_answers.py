@@ -7,8 +7,9 @@ import pytest
 from lakefold_committer.fold.fold import Terms
 from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Outcome, Rejected
+from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected
 from lakefold_table.marks.record import RECORD
+from lakefold_table.position import LogId
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import (
     FILE,

@@ -10,7 +10,6 @@ import pytest
 
 from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import DamagedError, StopError
 from lakefold_table.lance.invariants import INVARIANTS, Step, check, faults
 from lakefold_table.lance.manifests.chunks import Chunk, Tally
@@ -20,6 +19,7 @@ from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.row_versions import one_version
 from lakefold_table.lance.rows.rowids import row_id_range
 from lakefold_table.marks.marks import MARK, Marks, Move, Why
+from lakefold_table.position import LogId, Position
 from tests.folding import append, column, created
 
 if TYPE_CHECKING:

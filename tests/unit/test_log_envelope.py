@@ -24,14 +24,13 @@ from lakefold_table.entry import (
     Duplicate,
     Entry,
     Invalid,
-    LogId,
     Outcome,
-    Position,
     Rejected,
     Undecodable,
 )
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.marks.outcome_messages import MAX_EVIDENCE
+from lakefold_table.position import LogId, Position
 
 TABLE = "s3://lake/flights"
 KEY = TABLE.encode()

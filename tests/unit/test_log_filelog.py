@@ -12,8 +12,9 @@ import pytest
 from lakefold_log.codec.envelope import encode
 from lakefold_log.read.file_log import FileLog, framed, read_file_log
 from lakefold_protos.lakefold import log_pb2
-from lakefold_table.entry import Entry, LogId, Position, Undecodable
+from lakefold_table.entry import Entry, Undecodable
 from lakefold_table.errors import InvalidError
+from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,10 +20,11 @@ from lakefold_log.client.questions import Watermarks
 from lakefold_log.codec.envelope import decode, encode
 from lakefold_log.read.anchor import Anchor, contradiction
 from lakefold_log.read.offset_metadata import Stamp
-from lakefold_table.entry import Committed, Duplicate, Entry, Position, Result
+from lakefold_table.entry import Committed, Duplicate, Entry, Result
 from lakefold_table.errors import GapError
 from lakefold_table.marks.marks import Why
 from lakefold_table.marks.record import decode_record
+from lakefold_table.position import Position
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, LOG, START_US, append, creation, versions_at
 from tests.replaying import HERE, NAME, here

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import DamagedError
 from lakefold_table.marks.batches import MAX_INTERVALS, MAX_RECENT_BATCHES, AppMark
 from lakefold_table.marks.marks import (
@@ -20,6 +19,7 @@ from lakefold_table.marks.marks import (
     place_text,
     table_id_of,
 )
+from lakefold_table.position import LogId, Position
 
 LOG = LogId("cluster", "topic-id", 3)
 POSITION = Position(LOG, 41, "transactions")

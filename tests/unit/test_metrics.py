@@ -18,12 +18,11 @@ from lakefold_table.entry import (
     Duplicate,
     Entry,
     Invalid,
-    LogId,
     Outcome,
-    Position,
     Rejected,
     Undecodable,
 )
+from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
     from lakefold_table.entry import Result

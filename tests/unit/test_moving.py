@@ -18,12 +18,13 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.as_json import plain_history, plain_marks
 from lakefold_reader.snapshot.history import history_of
 from lakefold_reader.versions.source import Source
-from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Position, Result
+from lakefold_table.entry import Committed, Duplicate, Invalid, Result
 from lakefold_table.errors import FencedError, NotATableError, RetryError, StopError
 from lakefold_table.format import Publication
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import Marks, Move, Why
 from lakefold_table.marks.record import OUTCOMES
+from lakefold_table.position import LogId, Position
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Published, Versions
 from tests.folding import (

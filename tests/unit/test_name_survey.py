@@ -22,8 +22,9 @@ from lakefold_committer.loop.unopened_tables import NO_NAME, Strangers, bucket_o
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.recovery.recovery_context import Told
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.entry import Committed, Invalid, Position
+from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import RetryError
+from lakefold_table.position import Position
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical, place

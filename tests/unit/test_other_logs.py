@@ -8,8 +8,9 @@ import pytest
 from lakefold_committer.recovery.recovery_context import Proofs
 from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.entry import Committed, Invalid, LogId, Position, Result
+from lakefold_table.entry import Committed, Invalid, Result
 from lakefold_table.errors import FencedError, GapError
+from lakefold_table.position import LogId, Position
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, LOG, append, changed, creation, entry, fold_at, opened, versions_at
 

@@ -8,8 +8,9 @@ import pytest
 
 from lakefold_committer.fold.fold import outcome_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, LogId, Outcome, Position, Result
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome, Result
 from lakefold_table.marks.outcome_messages import is_answer_to
+from lakefold_table.position import LogId, Position
 
 POSITION = Position(LogId("cluster", "topic", 0), 7)
 COMMITTED = Committed(7)

@@ -7,9 +7,10 @@ import pytest
 
 from lakefold_committer.tables.table_writer import UNKNOWN_PUTS, OwnedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Rejected, Result
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, Result
 from lakefold_table.errors import DamagedError, FencedError, InvalidError, RetryError, StopError
 from lakefold_table.format import Publication
+from lakefold_table.position import LogId
 from lakefold_table.storage.base import Buffer, Put
 from lakefold_table.storage.memory import LoseAnswer, MemoryStorage, Refuse
 from lakefold_table.versions.versions import Published, Versions

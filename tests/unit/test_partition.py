@@ -15,8 +15,9 @@ from lakefold_committer.loop.ports import Pace, Tables
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_log.codec.envelope import encode
-from lakefold_table.entry import Committed, Duplicate, Invalid, LogId, Outcome
+from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome
 from lakefold_table.lance.refs.names import branch_root
+from lakefold_table.position import LogId
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, place
 from lakefold_table.versions.versions import Versions

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lakefold.cli import run
+from lakefold.console.settings import read_settings
 from lakefold.errors import SettingError
-from lakefold.placing import fixed, shares
-from lakefold.settings import read_settings
+from lakefold.folding.partitions import fixed, shares
 from lakefold_committer.process.ordinals import Turn
 
 

@@ -23,10 +23,11 @@ from lakefold_reader.tail.tail import tail
 from lakefold_reader.versions.at_position import version_at_position
 from lakefold_reader.versions.positions import asked_of
 from lakefold_reader.versions.source import open_source, source_on
-from lakefold_table.entry import LogId, Outcome, Position
+from lakefold_table.entry import Outcome
 from lakefold_table.errors import InvalidError, NotFoldedYetError, RetryError, VersionExpiredError
 from lakefold_table.marks.marks import Move, Why, place_text
 from lakefold_table.marks.outcome_messages import outcome_message
+from lakefold_table.position import LogId, Position
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FILE, FORMAT, LOG, START_US, append, changed, creation, fold_at, opened, versions_at
 from tests.foreign import commit, roll_back, wipe

@@ -6,17 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lakefold_protos.lakefold.record_pb2 import FoldRecord
-from lakefold_table.entry import (
-    Committed,
-    Conflict,
-    Duplicate,
-    Invalid,
-    LogId,
-    Outcome,
-    Position,
-    Rejected,
-    Result,
-)
+from lakefold_table.entry import Committed, Conflict, Duplicate, Invalid, Outcome, Rejected, Result
 from lakefold_table.errors import DamagedError
 from lakefold_table.marks.record import (
     RECORD,
@@ -28,6 +18,7 @@ from lakefold_table.marks.record import (
     is_own,
     position_at,
 )
+from lakefold_table.position import LogId, Position
 
 LOG = LogId("cluster", "topic-id", 3)
 

@@ -5,20 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lakefold.errors import SettingError
-from lakefold.redriving import SentAgain, pick
+from lakefold.proposals.resend import SentAgain, pick
 from lakefold_log.read.dead_letters import Letter
-from lakefold_table.entry import (
-    Committed,
-    Conflict,
-    Entry,
-    Invalid,
-    LogId,
-    Outcome,
-    Position,
-    Rejected,
-    Result,
-    Undecodable,
-)
+from lakefold_table.entry import Committed, Conflict, Entry, Invalid, Outcome, Rejected, Result, Undecodable
+from lakefold_table.position import LogId, Position
 from tests.folding import URI, append
 
 LETTERS = LogId("cluster", "letters", 0)

@@ -11,8 +11,8 @@ from lakefold import cli
 from lakefold_committer.replay.log_reader import EntriesGoneError, KafkaEntries
 from lakefold_log.codec.envelope import encode
 from lakefold_log.read.file_log import framed
-from lakefold_table.entry import LogId
 from lakefold_table.errors import GapError
+from lakefold_table.position import LogId
 from lakefold_table.uri import canonical
 from tests.oracle.manifests import manifest_files
 from tests.proposals import append, creation, remove_files_of, rows

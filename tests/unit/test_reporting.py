@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from lakefold_committer.loop.reporting import Checkpoints, Reporting
 from lakefold_committer.loop.threads import Threads
 from lakefold_committer.observability.metrics import Metrics
-from lakefold_committer.observability.tracing import UNTOLD
+from lakefold_committer.observability.traces import UNTOLD
 from lakefold_table.entry import Committed, Outcome
 from lakefold_table.errors import RetryError
 from tests.folding import URI, append, entry

@@ -10,8 +10,8 @@ import pytest
 import structlog
 
 from lakefold.cli import run
-from lakefold.masking import masked
-from lakefold.settings import read_settings, variable_of
+from lakefold.console.masking import masked
+from lakefold.console.settings import read_settings, variable_of
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical

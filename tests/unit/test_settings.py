@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lakefold.console.settings import MOST_FILE_BYTES, Settings, read_settings
 from lakefold.errors import SettingError
-from lakefold.settings import MOST_FILE_BYTES, Settings, read_settings
 from lakefold_table.uri import canonical
 
 

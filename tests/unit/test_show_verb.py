@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakefold.verbs import show
+from lakefold.reading import show
 
 if TYPE_CHECKING:
     import pytest

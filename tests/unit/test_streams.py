@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold.streams import LossyFile, lost_writes
+from lakefold.console.streams import LossyFile, lost_writes
 from tests.proposals import rows
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 LOGS = """
 import structlog, logging, sys
-from lakefold.streams import mend_streams
-from lakefold.logs import configure
+from lakefold.console.streams import mend_streams
+from lakefold.console.logs import configure
 mend_streams()
 configure()
 for number in range(3):

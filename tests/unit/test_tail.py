@@ -13,8 +13,8 @@ import pytest
 from lakefold_reader.tail.tail import Pace, tail_of
 from lakefold_reader.versions.cursor import Cursor
 from lakefold_reader.versions.source import read_step, source_on
-from lakefold_table.entry import Position
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, VersionExpiredError
+from lakefold_table.position import Position
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.heads import HEAD_BYTES

@@ -5,7 +5,8 @@ from __future__ import annotations
 from structlog.testing import capture_logs
 
 from lakefold_committer.loop.outcome_log_lines import MOST_LINES, tell_outcomes
-from lakefold_table.entry import Committed, Conflict, Duplicate, Invalid, LogId, Outcome, Position, Rejected
+from lakefold_table.entry import Committed, Conflict, Duplicate, Invalid, Outcome, Rejected
+from lakefold_table.position import LogId, Position
 
 LOG = LogId("cluster", "topic-id", 2)
 

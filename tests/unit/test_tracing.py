@@ -16,7 +16,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from lakefold_committer.observability.spans import MOST_KEPT, MOST_LINKS, Exporting, PartitionSpans
-from lakefold_committer.observability.tracing import UNTOLD, exporters_wanted, tracing_from
+from lakefold_committer.observability.traces import UNTOLD
+from lakefold_committer.observability.tracing import exporters_wanted, tracing_from
 from lakefold_log.write.tracing import headers_from, sending
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import (
@@ -25,13 +26,12 @@ from lakefold_table.entry import (
     Duplicate,
     Entry,
     Invalid,
-    LogId,
     Outcome,
-    Position,
     Rejected,
     Undecodable,
 )
 from lakefold_table.errors import InvalidError
+from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -278,7 +278,7 @@ def test_without_the_extra_the_error_says_what_to_install() -> None:
 def test_nothing_of_opentelemetry_is_loaded_unless_it_is_asked_for() -> None:
     program = (
         "import sys\n"
-        "import lakefold.verbs.committer, lakefold_committer.process.daemon, lakefold_log.write.producer\n"
+        "import lakefold.folding.committer, lakefold_committer.process.daemon, lakefold_log.write.producer\n"
         "from lakefold_committer.observability.tracing import tracing_from\n"
         "tracing_from({})\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])\n"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold.settings import read_settings
+from lakefold.console.settings import read_settings
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_table.entry import Committed

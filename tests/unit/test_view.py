@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakefold_ingest.view import look, newest
-from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import NotATableError
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.naming import Scheme
 from lakefold_table.marks.batches import AppMark
 from lakefold_table.marks.marks import Marks
+from lakefold_table.position import LogId, Position
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 from lakefold_table.versions.versions import Versions

@@ -13,9 +13,10 @@ from lakefold_committer.recovery.outcome_index import ANYBODY, Reported
 from lakefold_committer.recovery.recovery_context import Proofs
 from lakefold_committer.recovery.stored_versions import own_properties
 from lakefold_committer.tables.table_writer import OwnedTable
-from lakefold_table.entry import Committed, Invalid, Outcome, Position
+from lakefold_table.entry import Committed, Invalid, Outcome
 from lakefold_table.errors import StopError
 from lakefold_table.marks.record import OUTCOMES
+from lakefold_table.position import Position
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, versions_at
 from tests.foreign import commit, wipe

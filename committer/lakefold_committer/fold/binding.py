@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from lakefold_table.entry import Invalid, Position
+from lakefold_table.entry import Invalid
 from lakefold_table.errors import GapError
 from lakefold_table.marks.marks import Move, Why
+from lakefold_table.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold_table.entry import LogId
     from lakefold_table.marks.marks import Marks
+    from lakefold_table.position import LogId
 
 ACCEPT = "`lakefold committer --accept-new-log` goes on with the log that is there now"
 DETACHED = Invalid(

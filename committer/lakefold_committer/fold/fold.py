@@ -16,16 +16,18 @@ from lakefold_committer.fold.keys import REPEATS_TOLD, Keys
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Result
 from lakefold_table.format import Accepted, Observed, Stamps
 from lakefold_table.marks import record as names
-from lakefold_table.marks.marks import RULES, Marks, Move, table_id_of, uuid_form
+from lakefold_table.marks.marks import RULES, Marks, Move, table_id_of
 from lakefold_table.marks.record import Batches, Record, encode_record
 from lakefold_table.marks.rollbacks import rolled_back
+from lakefold_table.values import uuid_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from lakefold_table.entry import Entry, Position
+    from lakefold_table.entry import Entry
     from lakefold_table.format import AnyFormat, Draft, Publication, State
     from lakefold_table.marks.owner import Owner
+    from lakefold_table.position import Position
 
 
 LATEST_US = 253_402_300_799_999_999

@@ -17,8 +17,8 @@ from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.name_survey import Looked
 from lakefold_committer.loop.unopened_tables import Strangers, bucket_of, place_of
 from lakefold_log.codec.envelope import address_of, decode
-from lakefold_table.entry import Position
 from lakefold_table.errors import RetryError
+from lakefold_table.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Final
 from lakefold_committer.fold.fold import Table, Terms, fold
 from lakefold_committer.loop.unopened_tables import bucket_of
 from lakefold_committer.recovery.missing_table import begins
-from lakefold_committer.tables.branches import line_of, root_of
+from lakefold_committer.tables.branches import line_of
 from lakefold_table.entry import Entry, Undecodable
 from lakefold_table.errors import LakefoldError
 from lakefold_table.format import Observed
+from lakefold_table.lance.refs.names import root_of
 from lakefold_table.roots import folder_and_name
 from lakefold_table.storage import open_canonical
 from lakefold_table.storage.base import ListsSomeFolders, RecordsElsewhere

@@ -25,18 +25,19 @@ from lakefold_committer.loop.table_scheduler import LARGE_BYTES, Advancer
 from lakefold_committer.loop.threads import Threads
 from lakefold_committer.loop.unopened_tables import place_of
 from lakefold_committer.observability.metrics import ParkedTable, Standing
-from lakefold_committer.observability.tracing import UNTOLD
+from lakefold_committer.observability.traces import UNTOLD
 from lakefold_committer.tables.branches import line_of
 from lakefold_log.codec.envelope import UnknownKind, address_of, decode
-from lakefold_table.entry import Entry, Invalid, Outcome, Position, Undecodable
+from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import FencedError, OutnumberedError, RetryError
+from lakefold_table.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_committer.loop.ports import LogReader, OutcomeReporter, Pace, Runtime, Stop, Tables
     from lakefold_committer.observability.metrics import Metrics
-    from lakefold_committer.observability.tracing import Traces
+    from lakefold_committer.observability.traces import Traces
     from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.anchor import Anchor
     from lakefold_log.read.consumer import Message

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lakefold_committer.claims.claim_check import Claims
-from lakefold_committer.tables.branches import root_of
+from lakefold_table.lance.refs.names import root_of
 from lakefold_table.uri import place
 
 if TYPE_CHECKING:
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from lakefold_log.read.consumer import Message
     from lakefold_log.read.dead_letters import DeadLetter
     from lakefold_log.read.offset_metadata import Stamp
-    from lakefold_table.entry import Invalid, LogId, Outcome
+    from lakefold_table.entry import Invalid, Outcome
     from lakefold_table.format import AnyFormat
     from lakefold_table.marks.owner import Owner
+    from lakefold_table.position import LogId
 
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.loop.ports import LogReader, OutcomeReporter, Runtime, Stop
     from lakefold_committer.observability.metrics import Metrics
-    from lakefold_committer.observability.tracing import Answer, Traces
+    from lakefold_committer.observability.traces import Answer, Traces
     from lakefold_log.read.consumer import Message
     from lakefold_table.entry import Entry, Outcome, Undecodable
 

@@ -19,7 +19,7 @@ from lakefold_committer.loop.slots import Slots
 from lakefold_committer.loop.table_queue import LONGEST_PARKING_SECONDS, Batch, Waiting
 from lakefold_committer.observability.metrics import STORE
 from lakefold_log.codec.envelope import UnknownKind, decode
-from lakefold_table.entry import Entry, Invalid, Outcome, Position, Undecodable
+from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import (
     FencedError,
     GapError,
@@ -30,6 +30,7 @@ from lakefold_table.errors import (
     VersionExpiredError,
 )
 from lakefold_table.lance.manifests.allocation import lacks_memory
+from lakefold_table.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from lakefold_committer.loop.ports import LogReader, Pace, Runtime, Tables
     from lakefold_committer.loop.table_queue import Line
     from lakefold_committer.observability.metrics import Metrics
-    from lakefold_committer.observability.tracing import Traces
+    from lakefold_committer.observability.traces import Traces
     from lakefold_committer.tables.table_writer import OwnedTable, Prepared
     from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.consumer import Message

@@ -28,7 +28,7 @@ from opentelemetry.trace import Link, SpanKind, StatusCode, get_current_span, se
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from lakefold_committer.observability.metrics import operation_of
-from lakefold_committer.observability.tracing import HTTP, INSTALL, OTLP
+from lakefold_committer.observability.traces import HTTP, INSTALL, OTLP
 from lakefold_log.write.tracing import TRACEPARENT
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.errors import InvalidError
@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span, SpanContext, Tracer
 
-    from lakefold_committer.observability.tracing import Answer
+    from lakefold_committer.observability.traces import Answer
     from lakefold_log.read.consumer import Headers
-    from lakefold_table.entry import Entry, LogId, Outcome, Undecodable
+    from lakefold_table.entry import Entry, Outcome, Undecodable
+    from lakefold_table.position import LogId
 
 SERVICE: Final = "lakefold-committer"
 """What this process is called where neither OTEL_SERVICE_NAME nor OTEL_RESOURCE_ATTRIBUTES says it."""

@@ -1,90 +1,26 @@
 """What this process tells as traces, where OpenTelemetry's own variables ask for it; else nothing.
 
 A trace leads from the writer's span through the message's headers to the version: which one the proposal
-landed in, and when. Without one of the variables below nothing of OpenTelemetry is loaded, and a partition
-tells its doings to an object that does nothing.
+landed in, and when. Without one of the variables below nothing of OpenTelemetry is loaded.
 
 Nothing of a trace goes into a version. A proposal's position stands in both, and finds one from the other.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from lakefold_committer.observability.traces import HTTP, INSTALL, OTLP, UNTOLD, Tracing
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from lakefold_log.read.consumer import Message
-    from lakefold_table.entry import Entry, LogId, Outcome, Undecodable
+    from collections.abc import Mapping
 
 EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 DISABLED: Final = "OTEL_SDK_DISABLED"
-INSTALL: Final = "pip install 'lakefold[otel]'"
 NONE: Final = "none"
-OTLP: Final = "otlp"
-HTTP: Final = "http/protobuf"
-
-Answer = tuple["Message", "Entry | Undecodable", "Outcome"]
-"""A message of the log, what it is, and what became of it."""
-
-
-class Traces(Protocol):
-    """What one partition tells of its work; for any thread. A group is known by its entries.
-
-    Seconds are how long what is told of took, up to now.
-    """
-
-    def folded(self, group: Sequence[Entry], seconds: float) -> None:
-        """Note that this group was folded; again where a put was lost."""
-        ...
-
-    def published(self, group: Sequence[Entry], version: int, seconds: float) -> None:
-        """Note that this group's version was put, and is visible now."""
-        ...
-
-    def answered(self, answers: Sequence[Answer], seconds: float) -> None:
-        """Note that these outcomes were reported."""
-        ...
-
-
-class Tracing(Protocol):
-    """The traces of a process."""
-
-    def partition(self, log: LogId, topic: str) -> Traces:
-        """Where the work on this partition is told."""
-        ...
-
-    def close(self) -> None:
-        """Export what is left, for some seconds at most."""
-        ...
-
-
-class Untold:
-    """Tells nothing: what a process has where nobody asked for traces."""
-
-    def partition(self, log: LogId, topic: str) -> Traces:
-        """Itself."""
-        del log, topic
-        return self
-
-    def close(self) -> None:
-        """There is nothing left."""
-
-    def folded(self, group: Sequence[Entry], seconds: float) -> None:
-        """Nothing is told."""
-
-    def published(self, group: Sequence[Entry], version: int, seconds: float) -> None:
-        """Nothing is told."""
-
-    def answered(self, answers: Sequence[Answer], seconds: float) -> None:
-        """Nothing is told."""
-
-
-UNTOLD: Final = Untold()
 
 
 def tracing_from(environment: Mapping[str, str]) -> Tracing:

@@ -20,7 +20,7 @@ from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.name_survey import Survey
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import Pace, Tables
-from lakefold_committer.observability.tracing import UNTOLD
+from lakefold_committer.observability.traces import UNTOLD
 from lakefold_committer.process.group_assignment import Sharing
 from lakefold_committer.process.ordinals import Turn
 from lakefold_committer.process.partition_thread import STARTING, Holding
@@ -31,24 +31,26 @@ from lakefold_committer.recovery.start_offset import prove
 from lakefold_committer.tables.branches import open_line
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.members import Membership, session_seconds
-from lakefold_log.client.topics import Topics, describe, ensure_topics
+from lakefold_log.client.topics import describe, ensure_topics
 from lakefold_log.read.anchor import LogContent
 from lakefold_log.read.answered import answered_offsets
 from lakefold_log.read.reread import RepeatingReader, end_at_hole
 from lakefold_log.write.reporter import Reporter
-from lakefold_table.entry import Invalid, LogId
+from lakefold_table.entry import Invalid
 from lakefold_table.errors import FencedError, GapError, LakefoldError, OutnumberedError, RetryError
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.marks.marks import place_text
+from lakefold_table.position import LogId
 from lakefold_table.uri import is_under
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakefold_committer.observability.metrics import Metrics
-    from lakefold_committer.observability.tracing import Tracing
+    from lakefold_committer.observability.traces import Tracing
     from lakefold_committer.recovery.recovery_context import Proofs
     from lakefold_committer.tables.table_writer import OwnedTable
+    from lakefold_log.client.topic_names import Topics
     from lakefold_log.client.topics import TopicDescription
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakefold_log.client.admin import Admin
+    from lakefold_log.client.topic_names import Topics
     from lakefold_log.client.topic_policies import PolicyWarning
-    from lakefold_log.client.topics import Topics
 
 LOG: Final = structlog.get_logger("lakefold.committer")
 EVERY_SECONDS: Final = 10.0

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     from lakefold_committer.fold.fold import Table
     from lakefold_committer.recovery.recovery_context import Proofs
-    from lakefold_table.entry import Entry, Position
+    from lakefold_table.entry import Entry
     from lakefold_table.format import AnyFormat
     from lakefold_table.marks.marks import Marks
+    from lakefold_table.position import Position
 
 
 def answerable(

@@ -13,20 +13,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from lakefold_committer.recovery.recovery_context import Told
-from lakefold_committer.tables.branches import root_of
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.read.trust import EVERYBODY
 from lakefold_table.entry import Committed
 from lakefold_table.errors import RetryError
-from lakefold_table.lance.refs.names import TREE
+from lakefold_table.lance.refs.names import TREE, root_of
 from lakefold_table.uri import place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from lakefold_log.client.admin import Admin, KafkaConfig
-    from lakefold_log.client.topics import Topics
+    from lakefold_log.client.topic_names import Topics
     from lakefold_log.read.trust import Trust
     from lakefold_table.entry import Outcome
     from lakefold_table.uri import Place

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from lakefold_committer.fold.binding import Acceptance
     from lakefold_log.read.anchor import Anchor, Content
-    from lakefold_table.entry import LogId, Outcome, Position
+    from lakefold_table.entry import Outcome
     from lakefold_table.marks.owner import Owner
+    from lakefold_table.position import LogId, Position
 
 
 @dataclass(frozen=True, slots=True)

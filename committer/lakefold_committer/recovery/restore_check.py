@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from lakefold_committer.fold.binding import ACCEPT, accepted, check_reach, told
 from lakefold_committer.recovery.stored_versions import own_properties
 from lakefold_log.read.anchor import Anchor, contradiction
-from lakefold_table.entry import Fingerprint
 from lakefold_table.errors import GapError, StopError, VersionExpiredError
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.marks.marks import Move, Why
 from lakefold_table.marks.record import MOVE, OUTCOMES, PARENT, decode_record
+from lakefold_table.position import Fingerprint
 from lakefold_table.roots import above
 
 if TYPE_CHECKING:

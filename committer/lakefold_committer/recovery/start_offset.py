@@ -14,14 +14,14 @@ from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import home_of
 from lakefold_log.read import offset_metadata as stamps
 from lakefold_log.read.anchor import contradiction
-from lakefold_table.entry import Position
 from lakefold_table.errors import GapError
+from lakefold_table.position import Position
 
 if TYPE_CHECKING:
     from lakefold_log.client.admin import Admin
     from lakefold_log.read.anchor import Anchor, Content
     from lakefold_log.read.offset_metadata import Stamp
-    from lakefold_table.entry import LogId
+    from lakefold_table.position import LogId
 
 
 LOG = structlog.get_logger("lakefold.committer")

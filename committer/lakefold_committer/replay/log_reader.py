@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from lakefold_log.codec.envelope import decode
-from lakefold_table.entry import Entry, Invalid, Position
+from lakefold_table.entry import Entry, Invalid
 from lakefold_table.errors import GapError, InvalidError, StopError
+from lakefold_table.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.consumer import Message
     from lakefold_log.read.file_log import FileLog
-    from lakefold_table.entry import LogId, Outcome
+    from lakefold_table.entry import Outcome
     from lakefold_table.marks.record import Record
+    from lakefold_table.position import LogId
 
 AT_ONCE = 1000
 POLL_SECONDS = 1.0

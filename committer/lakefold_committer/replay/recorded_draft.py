@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import IndexMetadata
-    from lakefold_table.entry import Entry, Position, Result
+    from lakefold_table.entry import Entry, Result
     from lakefold_table.lance.state import LanceState
+    from lakefold_table.position import Position
 
 
 class Recalling(LanceFormat):

@@ -12,8 +12,7 @@ from lakefold_committer.tables.table_writer import OwnedTable
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.format import LanceFormat
-from lakefold_table.lance.refs.names import branch_root, check_branch_name
-from lakefold_table.roots import below
+from lakefold_table.lance.refs.names import check_branch_name, root_of
 from lakefold_table.storage import open_canonical
 from lakefold_table.uri import place
 from lakefold_table.versions.versions import Versions
@@ -69,8 +68,3 @@ def versions_of(uri: str, branch: str, storage_options: Mapping[str, str] | None
         table_format.detect,
         is_branch=bool(branch),
     )
-
-
-def root_of(uri: str, branch: str) -> str:
-    """Where the versions of this line lie."""
-    return below(uri, branch_root(branch)) if branch else uri

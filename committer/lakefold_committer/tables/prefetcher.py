@@ -21,8 +21,8 @@ from lakefold_table.versions.versions import Versions
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakefold_table.entry import Position
     from lakefold_table.format import AnyFormat, NewFile, State, Tail
+    from lakefold_table.position import Position
     from lakefold_table.storage.base import Storage
 UP: Final = ".."
 

@@ -16,12 +16,13 @@ from lakefold_committer.recovery.open_table import check_rules
 from lakefold_committer.recovery.recover_marks import carried_marks, provable
 from lakefold_committer.recovery.stored_versions import read_newest
 from lakefold_committer.tables.stray_files import is_followed, remove_stray
-from lakefold_table.entry import LogId
 from lakefold_table.errors import NotATableError, RetryError, StopError
 from lakefold_table.format import Observed, Stamps
 from lakefold_table.marks import record as names
-from lakefold_table.marks.marks import RULES, Marks, uuid_form
+from lakefold_table.marks.marks import RULES, Marks
 from lakefold_table.marks.record import Record, encode_record
+from lakefold_table.position import LogId
+from lakefold_table.values import uuid_form
 from lakefold_table.versions.versions import Published
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from lakefold_committer.fold.fold import Table
     from lakefold_committer.tables.prefetcher import Bringer
-    from lakefold_table.entry import Entry, LogId, Result
+    from lakefold_table.entry import Entry, Result
     from lakefold_table.format import AnyFormat, Deed, Needs
+    from lakefold_table.position import LogId
     from lakefold_table.versions.versions import Versions
 
 NOT_THERE = -1

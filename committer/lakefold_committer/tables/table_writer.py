@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lakefold_committer.recovery.recovery_context import Proofs
-    from lakefold_table.entry import Entry, LogId, Outcome, Position, Result
+    from lakefold_table.entry import Entry, Outcome, Result
     from lakefold_table.format import AnyFormat, Publication
     from lakefold_table.marks.marks import Marks
     from lakefold_table.marks.owner import Owner
+    from lakefold_table.position import LogId, Position
     from lakefold_table.versions.versions import Versions
 
 UNKNOWN_PUTS = 5

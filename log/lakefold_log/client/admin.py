@@ -229,7 +229,9 @@ class Admin:
         connecting: Connecting | None = None
         while not wait([future], _LISTEN_S).done:
             if not self._was_answered:
-                connecting = connecting or Connecting(self.config)
+                connecting = connecting or Connecting(
+                    self.config.bootstrap_servers, self.config.client(fixed={})
+                )
                 connecting.check(doing)
             if time.monotonic() > deadline:
                 raise self.no_answer(doing, connecting)
@@ -267,6 +269,9 @@ class Admin:
             raise
         finally:
             consumer.close()
+
+    def _connecting(self) -> Connecting:
+        return Connecting(self.config.bootstrap_servers, self.config.client(fixed={}))
 
     def no_answer(self, doing: str, connecting: Connecting | None = None) -> RetryError:
         """The error where no broker answered in time."""

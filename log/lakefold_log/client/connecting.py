@@ -15,9 +15,9 @@ from lakefold_log.client.error_codes import Local
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
+    from collections.abc import Mapping
 
-    from lakefold_log.client.admin import KafkaConfig
+    from confluent_kafka import KafkaError
 
 _NOT_LET_IN: Final = (
     "mend sasl.username, sasl.password and sasl.mechanisms among the kafka options, or the user at the broker"
@@ -35,13 +35,13 @@ class Connecting:
     up where nobody listens.
     """
 
-    def __init__(self, config: KafkaConfig) -> None:
+    def __init__(self, brokers: str, options: Mapping[str, Any]) -> None:
         self.last = ""
-        self._where = config.bootstrap_servers
+        self._where = brokers
         self._nobody_left = False
         self._refused: tuple[str, str] | None = None
-        options: dict[str, Any] = {**config.client(fixed={"log_level": 0}), "error_cb": self._note}
-        self._client = AdminClient(options)
+        quiet: dict[str, Any] = {**options, "log_level": 0, "error_cb": self._note}
+        self._client = AdminClient(quiet)
 
     def check(self, doing: str) -> None:
         """Raises `InvalidError` where of all brokers that were tried none is there, or none lets us in."""

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
     from lakefold_log.client.admin import KafkaConfig, Option
-    from lakefold_table.entry import LogId
     from lakefold_table.errors import LakefoldError
+    from lakefold_table.position import LogId
 
 SUFFIX: Final = ".members"
 """What the name of the members' group ends in; it begins with the name of the stamped group."""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import TopicDescription
 
     from lakefold_log.client.admin import Admin
-    from lakefold_table.entry import LogId
     from lakefold_table.errors import LakefoldError
+    from lakefold_table.position import LogId
 
 # A broker that has just come up may not know its topics yet; a topic unknown for longer is gone.
 _GONE_AFTER_S = 10.0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakefold_log.client.admin import Admin
-    from lakefold_log.client.topics import Topics
+    from lakefold_log.client.topic_names import Topics
 
 LEAST_MESSAGE_BYTES: Final = 1_000_000
 """A topic that takes smaller messages only may not take an outcome, or a claim."""

@@ -27,13 +27,14 @@ from lakefold_log.client.questions import (
 )
 from lakefold_log.client.rights import on_topics
 from lakefold_log.client.topic_policies import check_policies
-from lakefold_table.entry import LogId
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
+from lakefold_table.position import LogId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakefold_log.client.admin import Admin
+    from lakefold_log.client.topic_names import Topics
 
 T = TypeVar("T")
 
@@ -64,20 +65,6 @@ _BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
 _FULL_SIZE = {"compression.type": "uncompressed"}
 # From three replicas on, one may be away while a write still reaches two.
 _SAFE_REPLICATION = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """The names of the three topics. Raises `InvalidError` where two are the same."""
-
-    transactions: str = "lakefold.transactions"
-    outcomes: str = "lakefold.outcomes"
-    dead_letters: str = "lakefold.dead-letters"
-
-    def __post_init__(self) -> None:
-        names = (self.transactions, self.outcomes, self.dead_letters)
-        if len(set(names)) != len(names) or not all(names):
-            raise InvalidError(f"the three topics need names of their own, got {', '.join(names)}")
 
 
 @dataclass(frozen=True, slots=True)

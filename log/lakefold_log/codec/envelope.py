@@ -18,7 +18,7 @@ from lakefold_log.codec.claims import claim_fault
 from lakefold_protos.lakefold import log_pb2
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_protos.lance.views_pb2 import AddressView
-from lakefold_table.entry import Entry, Position, Undecodable
+from lakefold_table.entry import Entry, Undecodable
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.allocation import check_allocated
 from lakefold_table.lance.manifests.expansion import check_expansion, content_of
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from lakefold_table.lance.manifests.expansion import Content
     from lakefold_table.lance.manifests.packed import Packed
+    from lakefold_table.position import Position
 
 # The other direction is a module of its own, free of IO, for the fold; whoever reads the log finds both here.
 __all__ = [

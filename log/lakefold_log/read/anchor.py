@@ -20,9 +20,9 @@ from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import watermarks
 from lakefold_log.codec.envelope import parsed
 from lakefold_log.read.consumer import PartitionReader, Verify
-from lakefold_table.entry import Fingerprint, Position
 from lakefold_table.errors import RetryError
 from lakefold_table.marks.compact_json import text_of, whole
+from lakefold_table.position import Fingerprint, Position
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakefold_log.client.admin import KafkaConfig, Option
     from lakefold_log.client.questions import Watermarks
     from lakefold_log.read.consumer import Message
-    from lakefold_table.entry import LogId
+    from lakefold_table.position import LogId
 
 _TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.5

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.client.topics import Topics
+    from lakefold_log.client.topic_names import Topics
     from lakefold_log.read.trust import Trust
-    from lakefold_table.entry import LogId
+    from lakefold_table.position import LogId
 
 
 def answered_offsets(

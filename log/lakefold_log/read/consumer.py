@@ -22,8 +22,8 @@ from lakefold_log.client.rights import on_topics
 from lakefold_log.client.topic_identity import ANOTHER_LOG, LateProof, TopicGuard
 from lakefold_log.client.topics import NOT_YET, describe, watermarks
 from lakefold_log.read.holes import count_records
-from lakefold_table.entry import Position
 from lakefold_table.errors import GapError, RetryError, StopError
+from lakefold_table.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from lakefold_log.client.admin import KafkaConfig, Option
     from lakefold_log.client.questions import Watermarks
     from lakefold_log.read.holes import Counted
-    from lakefold_table.entry import LogId
     from lakefold_table.errors import LakefoldError
+    from lakefold_table.position import LogId
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

@@ -14,9 +14,10 @@ from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.envelope import decode
 from lakefold_log.read.consumer import PartitionReader
-from lakefold_table.entry import Entry, LogId, Position
+from lakefold_table.entry import Entry
 from lakefold_table.errors import RetryError
 from lakefold_table.marks.outcome_messages import MAX_TEXT
+from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,8 +17,9 @@ from google.protobuf.message import DecodeError
 
 from lakefold_log.codec.claims import MAX_ENVELOPE_BYTES
 from lakefold_log.codec.envelope import classify, decode, encode, parsed
-from lakefold_table.entry import LogId, Position, Undecodable
+from lakefold_table.entry import Undecodable
 from lakefold_table.errors import InvalidError
+from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -22,17 +22,19 @@ from lakefold_log.read.answered import answered_offsets
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.offset_metadata import Stamp
 from lakefold_log.read.trust import EVERYBODY, Strangers, Trust
-from lakefold_table.entry import Duplicate, Entry, Position
+from lakefold_table.entry import Duplicate, Entry
 from lakefold_table.errors import RetryError
+from lakefold_table.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.client.topics import Topics
+    from lakefold_log.client.topic_names import Topics
     from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.consumer import Message
-    from lakefold_table.entry import LogId, Outcome
+    from lakefold_table.entry import Outcome
+    from lakefold_table.position import LogId
 
 _CHUNK: Final = 5_000
 _BATCH: Final = 1_000

@@ -21,7 +21,7 @@ from lakefold_table.marks.outcome_messages import outcome_value
 
 if TYPE_CHECKING:
     from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.client.topics import Topics
+    from lakefold_log.client.topic_names import Topics
     from lakefold_log.read.consumer import Message
 
 _BATCH: Final = 1000

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from typing import Self
 
     from lakefold_log.client.admin import KafkaConfig, Option
-    from lakefold_log.client.topics import Topics
+    from lakefold_log.client.topic_names import Topics
     from lakefold_log.read.consumer import Message
     from lakefold_log.read.trust import Trust
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Outcome, Position
+    from lakefold_table.entry import Outcome
+    from lakefold_table.position import Position
 
 _BATCH: Final = 1000
 # Answers to others' proposals for the table are kept too: they may be waited for next.

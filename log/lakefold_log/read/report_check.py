@@ -18,9 +18,9 @@ from lakefold_log.read.outcomes import read_outcomes
 
 if TYPE_CHECKING:
     from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.client.topics import Topics
+    from lakefold_log.client.topic_names import Topics
     from lakefold_log.read.trust import Trust
-    from lakefold_table.entry import LogId, Position
+    from lakefold_table.position import LogId, Position
 
 _SEPARATOR: Final = "/"
 

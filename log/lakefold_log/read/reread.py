@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.read.consumer import Message
-    from lakefold_table.entry import LogId
+    from lakefold_table.position import LogId
 
 _BATCH = 1000
 _POLL_S = 0.5

@@ -17,19 +17,21 @@ from lakefold_log.codec.partitioner import home_of
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.lookup import Lookup
 from lakefold_log.read.trust import Strangers
-from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Position, Rejected
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected
 from lakefold_table.errors import RetryError
+from lakefold_table.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.client.topics import Topics
+    from lakefold_log.client.topic_names import Topics
     from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.consumer import Message
     from lakefold_log.read.dead_letters import Letter
     from lakefold_log.read.trust import Trust
-    from lakefold_table.entry import LogId, Outcome
+    from lakefold_table.entry import Outcome
+    from lakefold_table.position import LogId
 
 _BATCH: Final = 1_000
 # Past the last message a poll waits for all of its time, even where only a marker was left to read.

@@ -29,8 +29,8 @@ from lakefold_log.codec.claims import put_claim
 from lakefold_log.codec.envelope import encode
 from lakefold_log.codec.partitioner import home_of
 from lakefold_log.write.tracing import sending
-from lakefold_table.entry import Position
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError
+from lakefold_table.position import Position
 from lakefold_table.storage import open_storage
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from lakefold_log.client.admin import KafkaConfig, Option
-    from lakefold_log.client.topics import Topics
+    from lakefold_log.client.topic_names import Topics
     from lakefold_log.read.consumer import Headers
     from lakefold_log.write.tracing import Sending
     from lakefold_protos.lakefold import log_pb2
-    from lakefold_table.entry import LogId
+    from lakefold_table.position import LogId
 
 # Never change: the uuids of all transactions that were ever sent follow from it.
 _TRANSACTIONS: Final = uuid.UUID("397f73db-f49c-41fb-aa33-cdc708475542")

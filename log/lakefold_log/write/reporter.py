@@ -42,9 +42,10 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
 
     from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.client.topics import Topics
+    from lakefold_log.client.topic_names import Topics
     from lakefold_log.read.dead_letters import DeadLetter
-    from lakefold_table.entry import LogId, Outcome, Position
+    from lakefold_table.entry import Outcome
+    from lakefold_table.position import LogId, Position
 
 # How long the brokers may take for one question about the group; an offset held back longer hangs.
 _QUESTION_S: Final = 3.0

@@ -20,8 +20,9 @@ from lakefold_reader.feed.parts import ChangePart, ChangeType, Rewritten, Rewrit
 from lakefold_reader.feed.sides import sides_of
 from lakefold_reader.scan.columns import is_direct, schema_of
 from lakefold_reader.versions.effect import NO_ROWS
-from lakefold_reader.versions.source import counts_rows, explained, missing, numbers_of, read_state, time_of
-from lakefold_reader.versions.stray_files import expired_behind, is_stray
+from lakefold_reader.versions.read_errors import explained
+from lakefold_reader.versions.source import counts_rows, numbers_of, read_state, time_of
+from lakefold_reader.versions.stray_files import expired_behind, is_stray, missing
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations import Kind

@@ -20,7 +20,8 @@ from lakefold_reader.feed.parts import MisfitError, Misfits
 from lakefold_reader.feed.values import Shape, fitted_one_by_one, shaped, with_bytes
 from lakefold_reader.scan.columns import TableSchema, columns_of
 from lakefold_reader.scan.scan import BATCH_ROWS, Dataset, rows_at
-from lakefold_reader.versions.source import guarded, read_state
+from lakefold_reader.versions.read_errors import guarded
+from lakefold_reader.versions.source import read_state
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.rows.bitmaps import decode_bitmap, numbers_of
 from lakefold_table.lance.schemas.schema import TOP

@@ -16,7 +16,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from lakefold_protos.lance.table_pb2 import Manifest
-from lakefold_reader.versions.source import missing, open_source, read_state, read_step
+from lakefold_reader.versions.source import open_source, read_state, read_step
+from lakefold_reader.versions.stray_files import missing
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.rows.deleted_rows import place_of
 from lakefold_table.lance.rows.deletions import decode_deletions

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from lakefold_reader.feed.sides import unlike
 from lakefold_reader.versions.effect import NO_ROWS, effect_of
-from lakefold_reader.versions.source import counts_rows, missing, numbers_of, read_state, read_step, time_of
-from lakefold_reader.versions.stray_files import is_stray
+from lakefold_reader.versions.source import counts_rows, numbers_of, read_state, read_step, time_of
+from lakefold_reader.versions.stray_files import is_stray, missing
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.lance.operations import Kind
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_reader.versions.source import Source, Step
-    from lakefold_table.entry import LogId
     from lakefold_table.marks.record import Batches, Record
+    from lakefold_table.position import LogId
 
 MICROS = 1_000_000
 COUNTED_ALIKE = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.REWRITE, Kind.UPDATE})

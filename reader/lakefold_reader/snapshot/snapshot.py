@@ -17,16 +17,9 @@ from lakefold_reader.versions.as_of import version_as_of as version_as_of  # noq
 from lakefold_reader.versions.at_position import version_at_position
 from lakefold_reader.versions.branches import branched, tagged
 from lakefold_reader.versions.features import Feature, features_of
-from lakefold_reader.versions.source import (
-    explained,
-    guarded,
-    missing,
-    numbers_of,
-    open_source,
-    read_state,
-    time_of,
-)
-from lakefold_reader.versions.stray_files import check_in_line
+from lakefold_reader.versions.read_errors import explained, guarded
+from lakefold_reader.versions.source import numbers_of, open_source, read_state, time_of
+from lakefold_reader.versions.stray_files import check_in_line, missing
 from lakefold_table.errors import InvalidError, NotATableError, VersionExpiredError
 from lakefold_table.marks.marks import PREFIX, Marks, decode_marks
 from lakefold_table.whole import version_number, within

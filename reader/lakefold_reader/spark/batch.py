@@ -16,8 +16,8 @@ from lakefold_reader.spark.partitions import MAX_PARTITION_BYTES, Cut, grouped, 
 from lakefold_reader.spark.rows import VersionRows
 from lakefold_reader.spark.types import readable
 from lakefold_reader.versions.branches import open_line, tagged
-from lakefold_reader.versions.source import missing, numbers_of, open_source, read_state, read_step
-from lakefold_reader.versions.stray_files import check_in_line
+from lakefold_reader.versions.source import numbers_of, open_source, read_state, read_step
+from lakefold_reader.versions.stray_files import check_in_line, missing
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def planned_changes(pinned: Pinned, given: Given) -> list[Task]:
     if start.after > pinned.version:
         message = f"the feed would begin behind version {start.after}, its last is {pinned.version}"
         raise InvalidError(message, where="startingVersion", hint="give an earlier start or a later end")
-    parts = content(source, start.after, pinned) if start.whole else []
+    parts = content(source, start.after, pinned.version) if start.whole else []
     parts += plan_changes(source, start.after, pinned.version)
     return tasks(parts, cut_of(given))
 

@@ -16,8 +16,8 @@ from lakefold_reader.snapshot.snapshot import version_as_of
 from lakefold_reader.spark.options import EARLIEST, LATEST
 from lakefold_reader.spark.partitions import ROW_BYTES, grouped, size_of
 from lakefold_reader.spark.types import fitted
-from lakefold_reader.versions.source import missing, numbers_of, open_source, time_of
-from lakefold_reader.versions.stray_files import oldest_of
+from lakefold_reader.versions.source import numbers_of, open_source, time_of
+from lakefold_reader.versions.stray_files import missing, oldest_of
 from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_reader.scan.columns import TableSchema
-    from lakefold_reader.spark.batch import Pinned
     from lakefold_reader.spark.options import Given
     from lakefold_reader.spark.partitions import Cut
     from lakefold_reader.versions.source import Source
@@ -95,9 +94,9 @@ def _before(source: Source, moment: int) -> int:
     return seen
 
 
-def content(source: Source, version: int, pinned: Pinned) -> list[ChangePart]:
-    """A version's whole content as inserts, a part for each fragment. Raises `VersionExpiredError`."""
-    return list(plan_version(source, version, whole=True, to=pinned.version))
+def content(source: Source, version: int, to: int) -> list[ChangePart]:
+    """A version's whole content as inserts in the shape of version `to`. Raises `VersionExpiredError`."""
+    return list(plan_version(source, version, whole=True, to=to))
 
 
 def weight(part: ChangePart) -> tuple[int, int]:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.spark.types import fitted
-from lakefold_reader.versions.source import explained, open_source
+from lakefold_reader.versions.read_errors import explained
+from lakefold_reader.versions.source import open_source
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.format import LanceFormat
 

@@ -21,8 +21,9 @@ from lakefold_reader.spark.changes import wanted
 from lakefold_reader.spark.feed import Begin, begin, content, tasks, weight
 from lakefold_reader.spark.offsets import Offset, backwards
 from lakefold_reader.tail.tail import tail_of
-from lakefold_reader.versions.source import missing, numbers_of, open_source, read_step
+from lakefold_reader.versions.source import numbers_of, open_source, read_step
 from lakefold_reader.versions.start import MadeAnewError, check_same, replaced
+from lakefold_reader.versions.stray_files import missing
 from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class Stream:
             if there is not None:
                 check_same(self._source, cursor, there)
             try:
-                self._content = version, content(self._source, version, self._pinned)
+                self._content = version, content(self._source, version, self._pinned.version)
             except VersionExpiredError:
                 if self._stops_at_gaps():
                     raise

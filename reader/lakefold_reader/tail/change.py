@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from lakefold_reader.feed.parts import ChangeType, Misfits, misfits_of
 from lakefold_reader.feed.plan import plan_version
 from lakefold_reader.versions.effect import Effect, effect_of
-from lakefold_reader.versions.source import explained, guarded, read_state
+from lakefold_reader.versions.read_errors import explained, guarded
+from lakefold_reader.versions.source import read_state
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations import Kind
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from lakefold_reader.scan.scan import Dataset
     from lakefold_reader.versions.cursor import Cursor
     from lakefold_reader.versions.source import Source, Step
-    from lakefold_table.entry import Position
     from lakefold_table.marks.record import Record
+    from lakefold_table.position import Position
 
 
 CREATED = "_row_created_at_version"

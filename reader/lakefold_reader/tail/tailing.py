@@ -24,7 +24,7 @@ from lakefold_reader.tail.wakeup import OutcomesTopic, Waker
 from lakefold_reader.versions.branches import fork_of
 from lakefold_reader.versions.cursor import Cursor
 from lakefold_reader.versions.prefetch import Following
-from lakefold_reader.versions.source import missing, newest_of, read_state, read_step, time_of
+from lakefold_reader.versions.source import newest_of, read_state, read_step, time_of
 from lakefold_reader.versions.start import (
     MadeAnewError,
     anew_for,
@@ -36,7 +36,7 @@ from lakefold_reader.versions.start import (
     removed,
     replaced,
 )
-from lakefold_reader.versions.stray_files import expired_behind, is_stray, keeps_names_behind
+from lakefold_reader.versions.stray_files import expired_behind, is_stray, keeps_names_behind, missing
 from lakefold_table.errors import (
     DamagedError,
     InvalidError,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.client.topics import Topics
+    from lakefold_log.client.topic_names import Topics
 
 LOG: Final = structlog.get_logger("lakefold.reader")
 LISTEN_S: Final = 1.0
@@ -77,7 +77,7 @@ class OutcomesTopic:
     def _connection(self) -> tuple[KafkaConfig, Topics]:
         try:
             from lakefold_log.client.admin import KafkaConfig
-            from lakefold_log.client.topics import Topics
+            from lakefold_log.client.topic_names import Topics
         except ModuleNotFoundError as error:
             hint = "pip install 'lakefold[kafka]', or follow without `wake`"
             raise InvalidError(f"{error.name} is not installed", hint=hint) from error

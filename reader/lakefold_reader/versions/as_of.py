@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lakefold_reader.versions.source import EPOCH, missing, numbers_of, read_step, time_of
-from lakefold_reader.versions.stray_files import in_line, is_stray_at
+from lakefold_reader.versions.source import EPOCH, numbers_of, read_step, time_of
+from lakefold_reader.versions.stray_files import in_line, is_stray_at, missing
 from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_reader.versions.source import Source, Step
-    from lakefold_table.entry import LogId, Position
     from lakefold_table.marks.marks import Marks
+    from lakefold_table.position import LogId, Position
 
 
 def version_at_position(source: Source, position: object) -> int:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold_table.entry import LogId, Position
 from lakefold_table.errors import InvalidError, NotFoldedYetError
 from lakefold_table.marks.marks import place_text
+from lakefold_table.position import LogId, Position
 from lakefold_table.whole import integer
 
 if TYPE_CHECKING:

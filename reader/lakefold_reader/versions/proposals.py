@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
     from lakefold_reader.versions.positions import Asked
     from lakefold_reader.versions.source import Source, Step
-    from lakefold_table.entry import LogId, Position, Result
+    from lakefold_table.entry import Result
     from lakefold_table.marks.marks import Marks
     from lakefold_table.marks.record import Record
+    from lakefold_table.position import LogId, Position
 
 _KEY: Final = re.compile(r"(.+):([0-9]{1,20})", re.DOTALL)
 _BATCH_LIMIT: Final = 2**64

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.errors import DamagedError, LakefoldError, NotATableError, VersionExpiredError
+from lakefold_table.errors import DamagedError, NotATableError
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.codec import decode_head, head_length, head_transaction
 from lakefold_table.lance.manifests.features import check_readable
@@ -32,7 +32,7 @@ from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
     from lakefold_table.lance.state import LanceState
@@ -56,7 +56,6 @@ TOLD_BY_HEAD = frozenset(
 MARK_DIGITS = 16
 KEPT = 3
 """So many versions that were read whole are kept: who goes backwards in pairs meets each of them twice."""
-Batch = TypeVar("Batch")
 MICROSECONDS = re.compile(r"[0-9]{1,20}")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -233,65 +232,6 @@ def read_step(source: Source, version: int, *, whole: bool = False, first: int =
         return replace(step, asked_at=asked_at)
     except FileNotFoundError:
         return None
-
-
-def missing(source: Source, version: int) -> LakefoldError:
-    """The error for a version that isn't there (any more); lists to tell which."""
-    # Needed in trouble only, and it needs what is here.
-    from lakefold_reader.versions.stray_files import in_line
-
-    numbers = in_line(source, numbers_of(source))
-    if version > numbers[-1]:
-        message, hint = (
-            f"version {version} is not there yet, the newest is {numbers[-1]}",
-            "ask for an older one",
-        )
-    else:
-        message = f"version {version} is gone: it was cleaned up"
-        hint = f'{left(numbers)}; "earliest" reads all that is there and goes on from it'
-    return VersionExpiredError(message, oldest=unbroken_from(numbers), where=source.uri, hint=hint)
-
-
-@contextmanager
-def explained(source: Source, version: int, *beside: int) -> Iterator[None]:
-    """Says what it means that files of a version are gone or can't be read, and which file is to blame.
-
-    `beside`: other versions whose files are read for it. Raises `VersionExpiredError` if one of them all was
-    cleaned up or is being so, else `DamagedError`.
-    """
-    try:
-        yield
-    except (FileNotFoundError, DamagedError) as error:
-        # Needed in trouble only, and it needs what is here.
-        from lakefold_reader.versions.expiry import expiry
-
-        for one in (version, *beside):
-            if gone := expiry(source, one):
-                raise gone from error
-        damage = _damage(source, version, error)
-        if damage is error:
-            raise
-        raise damage from error
-
-
-def _damage(source: Source, version: int, error: FileNotFoundError | DamagedError) -> DamagedError:
-    if isinstance(error, FileNotFoundError):
-        message = f"version {version} names a file that is missing: {error}"
-        return DamagedError(message, where=source.uri)
-    if error.where == source.uri:
-        # Needed in trouble only, and it needs what is here.
-        from lakefold_reader.versions.damage_report import blamed
-
-        return blamed(source, version, error)
-    if not error.where or error.where.startswith("/") or "://" in error.where:
-        return error
-    return DamagedError(error.message, where=below(source.uri, error.where), hint=error.hint)
-
-
-def guarded(source: Source, version: int, batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The batches of a version as they are; a file that isn't there is explained."""
-    with explained(source, version):
-        yield from batches
 
 
 def counts_rows(fragment: DataFragment) -> bool:

@@ -81,6 +81,20 @@ def expired_behind(source: Source, version: int) -> VersionExpiredError:
     )
 
 
+def missing(source: Source, version: int) -> LakefoldError:
+    """The error for a version that isn't there (any more); lists to tell which."""
+    numbers = in_line(source, numbers_of(source))
+    if version > numbers[-1]:
+        message, hint = (
+            f"version {version} is not there yet, the newest is {numbers[-1]}",
+            "ask for an older one",
+        )
+    else:
+        message = f"version {version} is gone: it was cleaned up"
+        hint = f'{left(numbers)}; "earliest" reads all that is there and goes on from it'
+    return VersionExpiredError(message, oldest=unbroken_from(numbers), where=source.uri, hint=hint)
+
+
 def in_line(source: Source, numbers: Sequence[int]) -> list[int]:
     """These numbers, ascending, without those of files that arrived late.
 

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from lakefold_table.entry import Fingerprint, LogId, Position
 from lakefold_table.errors import DamagedError
 from lakefold_table.marks.batches import AppMark
 from lakefold_table.marks.compact_json import compact, text_of, whole
 from lakefold_table.marks.content_digest import split
 from lakefold_table.marks.owner import Owner
+from lakefold_table.position import Fingerprint, LogId, Position
+from lakefold_table.values import uuid_form
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -227,11 +228,6 @@ def table_id_of(position: Position) -> str:
     """The identity of the table whose first folded entry stands at this position: a hash in a UUID's form."""
     digest = hashlib.sha256(f"table {position.log}@{position.offset}".encode()).hexdigest()
     return uuid_form(digest)
-
-
-def uuid_form(digest: str) -> str:
-    """The first 128 bits of a hexadecimal digest, written as a UUID is."""
-    return "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))
 
 
 def place_text(position: Position | None) -> str:

@@ -13,18 +13,9 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import Message
 
 from lakefold_protos.lakefold import log_pb2
-from lakefold_table.entry import (
-    Committed,
-    Conflict,
-    Duplicate,
-    Invalid,
-    LogId,
-    Outcome,
-    Position,
-    Rejected,
-    Result,
-)
+from lakefold_table.entry import Committed, Conflict, Duplicate, Invalid, Outcome, Rejected, Result
 from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.position import LogId, Position
 
 M = TypeVar("M", bound=Message)
 

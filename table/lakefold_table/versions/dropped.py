@@ -24,7 +24,7 @@ from lakefold_table.uri import place
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from lakefold_table.entry import LogId, Position
+    from lakefold_table.position import LogId, Position
 
 FOLDER: Final = ".lakefold-dropped"
 INSIDE: Final = "_lakefold/dropped"

@@ -19,7 +19,7 @@ from lance.fragment import write_fragments
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.process.daemon import Committer, Options
 from lakefold_log.client.admin import KafkaConfig
-from lakefold_log.client.topics import Topics
+from lakefold_log.client.topic_names import Topics
 from lakefold_log.codec.envelope import encode
 from lakefold_log.write.reporter import Reporter
 from lakefold_protos.lakefold.log_pb2 import Envelope

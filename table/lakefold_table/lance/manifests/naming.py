@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.marks.marks import uuid_form
+from lakefold_table.values import uuid_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

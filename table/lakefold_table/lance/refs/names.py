@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from lakefold_table.errors import InvalidError
+from lakefold_table.roots import below
 
 TAGS = "_refs/tags"
 BRANCHES = "_refs/branches"
@@ -32,6 +33,11 @@ def branch_path(name: str) -> str:
 def branch_root(name: str | None) -> str:
     """The folder of a branch's table, relative to the root of the main line; empty for the main line."""
     return "" if name is None or name == MAIN else f"{TREE}/{name}"
+
+
+def root_of(uri: str, branch: str) -> str:
+    """The URI of a branch's own root; of the table itself if `branch` is empty."""
+    return below(uri, branch_root(branch)) if branch else uri
 
 
 def ref_name(file_name: str) -> str | None:

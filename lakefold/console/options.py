@@ -1,0 +1,163 @@
+"""Turns settings into options of a verb, so that each setting has one flag, one help text and one meaning.
+
+@click.command(epilog=examples("lakefold verb TABLE"))
+@settings_options(*KAFKA, *TOPICS)
+@json_option
+def command(settings: Settings, as_json: bool) -> None: ...
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+import structlog
+from pydantic_core import PydanticUndefined
+
+from lakefold.console.masking import is_secret
+from lakefold.console.settings import PREFIX, TABLES, Settings, read_settings, variable_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KAFKA: Final = ("bootstrap_servers", "kafka")
+"""Settings of every verb that speaks with a broker."""
+
+TOPICS: Final = ("transactions_topic", "outcomes_topic", "dead_letters_topic")
+"""Settings that name the topics."""
+
+STORE: Final = ("storage_options",)
+"""Settings of every verb that opens a table."""
+
+_SINGULAR: Final = {"storage_options": "--storage-option", "roots": "--root"}
+_METAVARS: Final = {
+    "kafka": "KEY=VALUE",
+    "storage_options": "KEY=VALUE",
+    "roots": "URI",
+    "partitions": "LIST",
+}
+_TYPES: Final[dict[Any, str]] = {
+    bool: "BOOLEAN",
+    int: "INTEGER",
+    int | None: "INTEGER",
+    float: "SECONDS",
+    str: "TEXT",
+}
+
+Result = TypeVar("Result")
+
+LOG = structlog.get_logger("lakefold")
+
+
+def settings_options(*names: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Give a verb `--config` and an option for each named setting, and call it with `settings`.
+
+    A setting that isn't named still comes from the environment or the file.
+    """
+
+    def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
+        @wraps(function)
+        def call(*args: object, config: Path | None, **rest: object) -> Result:
+            said = {name: rest.pop(name) for name in names}
+            flags = {name: value for name, value in said.items() if value not in (None, ())}
+            _warn_of_secrets(flags)
+            if "roots" in flags:
+                flags["roots"] = list(flags["roots"])  # type: ignore[call-overload]
+            return function(*args, settings=read_settings(flags, config), **rest)
+
+        decorated: Callable[..., Result] = call
+        for name in reversed(names):
+            decorated = _option(name)(decorated)
+        return _config_option(decorated)
+
+    return decorate
+
+
+def json_option(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Give a verb `--json`, which it takes as `as_json`."""
+    text = "Print JSON on stdout: one document, or one line for each item of a stream."
+    return click.option("--json", "as_json", is_flag=True, help=text)(function)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """By what a version was named, as `lakefold.open` takes it: a time, a position of the log, or neither."""
+
+    as_of: str | None
+    at_position: str | None
+
+
+def point_options(lead: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Give a verb `--as-of` and `--at-position`, which it takes as `point`.
+
+    `lead`: the beginning of both help texts, which go on with "was the newest then".
+    """
+    time = f"{lead} was the newest then: ISO 8601, UTC without a zone."
+    place = f"{lead} first held the log up to there: an offset, TOPIC/PARTITION@OFFSET, or a position's JSON."
+
+    def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
+        @wraps(function)
+        def call(*args: object, as_of: str | None, at_position: str | None, **rest: object) -> Result:
+            return function(*args, point=Point(as_of, at_position), **rest)
+
+        with_position = click.option("--at-position", metavar="POSITION", help=place)(call)
+        return click.option("--as-of", metavar="TIME", help=time)(with_position)
+
+    return decorate
+
+
+def check_one_of(point: Point, **given: object) -> None:
+    """Refuse two options that name a version each."""
+    ways = {**given, "as-of": point.as_of, "at-position": point.at_position}
+    named = [f"--{name}" for name, value in ways.items() if value is not None]
+    if len(named) > 1:
+        raise click.UsageError(f"{' and '.join(named)} each name a version; give one of them")
+
+
+def examples(*lines: str) -> str:
+    """Give the epilog of a verb's help: its examples, each on a line of its own."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _warn_of_secrets(flags: dict[str, object]) -> None:
+    """Log that a secret was given as a flag, where each user of the machine can see it."""
+    for setting in TABLES.keys() & flags.keys():
+        given = flags[setting]
+        for text in given if isinstance(given, tuple) else ():
+            option = str(text).partition("=")[0].strip()
+            if is_secret(option):
+                LOG.warning(
+                    "a secret given as a flag shows in the process list and the shell's history",
+                    flag=_SINGULAR.get(setting, f"--{setting}"),
+                    option=option,
+                    hint=f"set {variable_of(setting, option)}, or the option in the table [{setting}] of the "
+                    "--config file",
+                )
+
+
+def _config_option(function: Callable[..., Result]) -> Callable[..., Result]:
+    variable = f"{PREFIX}CONFIG"
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        envvar=variable,
+        help=f"A TOML file of settings.  [env: {variable}]",
+    )(function)
+
+
+def _option(name: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Give the click option of a setting; the model checks the value, so that errors read alike."""
+    field = Settings.model_fields[name]
+    default = "" if field.default in (PydanticUndefined, None, "", {}) else f"  [default: {field.default}]"
+    text = (field.description or "").replace(" [", "  [")
+    flags = [f"--{name.replace('_', '-')}", *([_SINGULAR[name]] if name in _SINGULAR else [])]
+    return click.option(
+        *flags,
+        name,
+        multiple=name in _METAVARS and name != "partitions",
+        metavar=_METAVARS.get(name) or _TYPES.get(field.annotation, "TEXT"),
+        help=f"{text[:1].upper()}{text[1:]}.{default}" if "  [" not in text else text[:1].upper() + text[1:],
+    )

@@ -1,0 +1,52 @@
+"""How outcomes are printed: protobuf's JSON for programs, one line for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold.console.output import print_json, print_line
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, rolled_back_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakefold_table.entry import Outcome
+
+
+def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
+    """Prints one outcome on one line."""
+    if as_json:
+        from lakefold_log.codec.envelope import json_form, outcome_message
+
+        print_json(json_form(outcome_message(outcome)))
+        return
+    key = f"{outcome.app_id}:{outcome.batch_id}" if outcome.batch_id is not None else outcome.uuid or "-"
+    print_line(f"{outcome.position}  {key}  {result_text(outcome)}")
+
+
+def result_text(outcome: Outcome) -> str:
+    """What became of a proposal, in words."""
+    result = outcome.result
+    if isinstance(result, Committed):
+        rebased = ", rebased" if result.rebased else ""
+        deleted = f", {result.rows_deleted:,} deleted" if result.rows_deleted else ""
+        return f"committed in version {result.version}: {result.rows_added:,} rows added{deleted}{rebased}"
+    if isinstance(result, Duplicate):
+        text = f"duplicate of version {result.version}" if result.version else "duplicate"
+        gone = f"; {rolled_back_text(result.rolled_back_by)}" if result.rolled_back_by else ""
+        return text + gone + ("; with other content than the first" if result.different_content else "")
+    if isinstance(result, Rejected):
+        kind = "rejected, may be built again" if result.conflict.retryable else "rejected"
+        return f"{kind}: {result.conflict.message}"
+    return invalid_text(result)
+
+
+def invalid_text(result: Invalid) -> str:
+    """What is wrong and what to do."""
+    return f"invalid: {result.message}" + (f" ({result.hint})" if result.hint else "")
+
+
+def outcome_line(kinds: Mapping[str, int], *, dry_run: bool = False) -> str:
+    """How many outcomes of each kind there were."""
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items())) or "nothing to fold"
+    return f"{counts} (dry run: nothing was written)" if dry_run else counts

@@ -1,0 +1,90 @@
+"""`lakefold demo`: the whole way on real events, so that a newcomer sees in a minute what Lakefold does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lakefold.console.options import examples, json_option
+from lakefold.console.output import print_json
+from lakefold.demo import DEPARTURES
+
+if TYPE_CHECKING:
+    from lakefold.demo.report import Report
+
+
+@click.command(
+    epilog=examples("lakefold demo", "lakefold demo --rows 20000", "lakefold demo --dir /data/demo --json")
+)
+@click.option(
+    "--dir",
+    "chosen",
+    type=click.Path(path_type=Path),
+    help="The folder for the run's files; what an earlier demo left there is replaced.  "
+    "[default: .lakefold/demo]",
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(1, DEPARTURES),
+    default=DEPARTURES,
+    help="How many departures are replayed.  [default: all 336,776]",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=0,
+    help="Where the Kafka broker listens on loopback; 0 is any free port.",
+)
+@json_option
+def command(chosen: Path | None, rows: int, port: int, *, as_json: bool) -> None:
+    """Replay the departures of New York's airports in 2013 through Kafka, Spark and Lakefold into a table.
+
+    A real broker, a Spark streaming query, the committer and a tailing reader run beside each other. Midway
+    the committer is killed and another one takes over. At the end the rows in the table are held against the
+    data set, read through Lakefold and through pylance. Everything is stopped then; the table stays.
+    """
+    from lakefold.demo.needs import check_needs
+
+    check_needs(port)
+    from lakefold.demo.proof import judge
+    from lakefold.demo.report import as_json as document
+    from lakefold.demo.report import print_report
+
+    report = _run((chosen or Path(".lakefold") / "demo").absolute(), rows, port, as_json=as_json)
+    if not as_json:
+        print_report(report)
+    judge(report.result.witnesses)
+    if as_json:
+        print_json(document(report))
+
+
+def _run(root: Path, rows: int, port: int, *, as_json: bool) -> Report:
+    """Run it on the screen; with `--json` stdout is kept for the document."""
+    from lakefold.console.logs import configure
+    from lakefold.demo.folder import claim
+    from lakefold.demo.report import report_of
+    from lakefold.demo.run import Demo
+    from lakefold.demo.screen import screen_for
+    from lakefold.demo.signals import Interrupted, Signals
+    from lakefold.demo.state import State
+
+    state = State(rows)
+    try:
+        with (
+            Signals() as signals,
+            claim(root) as folder,
+            (folder.logs / "demo.log").open("a") as log,
+            screen_for(sys.stderr if as_json else sys.stdout, state) as screen,
+        ):
+            # Lines of libraries would tear the picture.
+            configure(stream=log)
+            result = Demo(folder, state, screen, signals, port).run()
+            return report_of(folder, result, state.elapsed)
+    except Interrupted as interrupted:
+        click.echo(f"\n{interrupted.number.name}: everything is stopped; the files are in {root}", err=True)
+        raise SystemExit(128 + interrupted.number) from None
+    finally:
+        configure()

@@ -1,0 +1,192 @@
+"""`lakefold committer`: the daemon that folds the log into versions."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.output import print_json
+from lakefold.errors import SettingError
+from lakefold.folding.partitions import fixed, shares
+from lakefold_table.errors import GapError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold.console.settings import Settings
+    from lakefold_committer.observability.health import HealthServer
+    from lakefold_committer.observability.metrics import Metrics
+    from lakefold_committer.process.daemon import Committer, Options
+
+LAST_WORDS_SECONDS = 60.0
+"""How long a process that found a gap stays to be scraped once more: nobody sees what was never asked for."""
+
+PACE = (
+    "group_max_entries",
+    "group_max_bytes",
+    "group_max_wait",
+    "table_memory",
+    "claim_memory",
+    "transaction_files",
+)
+WORK = (
+    "partitions",
+    "ordinal",
+    "group",
+    "roots",
+    "http_host",
+    "http_port",
+    "topic_partitions",
+    "topic_replication",
+)
+
+
+@click.command(
+    epilog=examples(
+        "lakefold committer --root /data/tables",
+        "lakefold committer --until-caught-up --http-port 0",
+        "lakefold committer --partitions shared",
+        "lakefold committer --accept-new-log",
+        "lakefold committer --config committer.toml --print-config",
+    )
+)
+@settings_options(*KAFKA, *TOPICS, *WORK, *STORE, *PACE)
+@click.option("--until-caught-up", is_flag=True, help="Fold to the end that the log has now, then leave.")
+@click.option(
+    "--give-up-after",
+    metavar="SECONDS",
+    type=click.FloatRange(0.1, 86_400),
+    default=60.0,
+    show_default=True,
+    help="With --until-caught-up: end with exit code 5 if brokers or stores don't answer for so long.",
+)
+@click.option(
+    "--accept-new-log",
+    is_flag=True,
+    help="Go on where a log was made anew or has lost entries; each table's marks keep a record of it.",
+)
+@click.option("--print-config", is_flag=True, help="Print the effective settings, secrets masked, and leave.")
+@json_option
+def command(
+    settings: Settings,
+    *,
+    until_caught_up: bool,
+    give_up_after: float,
+    accept_new_log: bool,
+    print_config: bool,
+    as_json: bool,
+) -> None:
+    """Fold proposals in the order of the log, publish versions, report what became of each.
+
+    Goes on where it or another committer left off: the tables and the group's stamped offset say where. The
+    newest committer of a group wins: an older one on the same partitions stops with exit code 5. With
+    `--partitions shared` any number of committers share the partitions out among each other: they move when
+    one comes or goes, and one that is left over stands by.
+    SIGTERM or Ctrl-C finishes the group in flight and leaves. While a broker or a store is away it keeps
+    trying, and /readyz says why it isn't ready; a root that can't be used holds up no table below another
+    one. With --until-caught-up a root that can't be used ends it before anything is folded, and brokers or
+    stores that don't answer end it after --give-up-after. Serves /livez, /readyz and /metrics
+    on --http-port. Prints what it did when it leaves.
+    """
+    if print_config:
+        print_json(settings.in_force().printable())
+        return
+    if until_caught_up and shares(settings):
+        message = "what is shared has no end: others may fold it, or give it to this process later"
+        raise SettingError(message, where="--until-caught-up", hint="name the partitions")
+    told = threading.Event()
+    # What is loaded takes a moment, in which a stop may come.
+    _on_stop(told.set)
+    from lakefold_committer.observability.gc_tuning import collect_seldom
+    from lakefold_committer.observability.metrics import Metrics
+    from lakefold_committer.observability.tracing import tracing_from
+    from lakefold_committer.process.daemon import Committer
+
+    options = replace(_options(settings), accept_new_log=accept_new_log, give_up_after_s=give_up_after)
+    collect_seldom()
+    metrics = Metrics()
+    tracing = tracing_from(os.environ)
+    committer = Committer(options, metrics, tracing)
+
+    def stop() -> None:
+        committer.stop()
+        told.set()
+
+    _on_stop(stop)
+    if told.is_set():
+        committer.stop()
+    with ExitStack() as stack:
+        stack.callback(tracing.close)
+        health = stack.enter_context(_health(settings, metrics, committer)) if settings.http_port else None
+        try:
+            committer.run(until_caught_up=until_caught_up)
+        except GapError:
+            if health is not None:
+                health.tell_once_seen(told)
+                told.wait(LAST_WORDS_SECONDS)
+            raise
+    _print_summary(metrics.summary(), as_json=as_json)
+
+
+def _options(settings: Settings) -> Options:
+    """What the settings say to the committer."""
+    from lakefold_committer.process.daemon import Options
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topic_names import Topics
+
+    return Options(
+        kafka=KafkaConfig(settings.brokers(), settings.kafka),
+        topics=Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic),
+        roots=settings.roots,
+        partitions=fixed(settings, socket.gethostname()),
+        share=shares(settings),
+        group=settings.group,
+        topic_partitions=settings.topic_partitions,
+        topic_replication=settings.topic_replication,
+        storage_options=settings.storage_options,
+        group_max_entries=settings.group_max_entries,
+        group_max_bytes=settings.group_max_bytes,
+        group_max_wait_s=settings.group_max_wait,
+        table_bytes=settings.table_memory,
+        claim_bytes=settings.claim_memory,
+        transaction_files=settings.transaction_files,
+    )
+
+
+def _on_stop(act: Callable[[], None]) -> None:
+    """Do this when the process is told to end."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: act())
+
+
+def _health(settings: Settings, metrics: Metrics, committer: Committer) -> HealthServer:
+    from lakefold_committer.observability.health import HealthServer
+
+    try:
+        return HealthServer(
+            settings.http_host,
+            settings.http_port,
+            metrics,
+            lambda: committer.trouble,
+            lambda: committer.role,
+        )
+    except OSError as error:
+        message = f"{settings.http_host}:{settings.http_port} can't be served: {error.strerror}"
+        hint = "choose another port, or 0 for none; http_host is an address of this machine"
+        raise SettingError(message, where="http_port", hint=hint) from error
+
+
+def _print_summary(counts: dict[str, int], *, as_json: bool) -> None:
+    """What this process did: outcomes by kind, and versions."""
+    if as_json:
+        print_json(counts)
+    else:
+        click.echo(", ".join(f"{count:,} {what}" for what, count in counts.items()))

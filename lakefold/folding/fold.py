@@ -1,0 +1,81 @@
+"""`lakefold fold`: the committer's fold over a file of envelopes, without Kafka."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lakefold.console.options import STORE, examples, json_option, settings_options
+from lakefold.console.outcomes import outcome_line, print_outcome
+
+if TYPE_CHECKING:
+    from lakefold.console.settings import Settings
+
+REFUSED = 3
+
+
+@click.command(
+    epilog=examples(
+        "lakefold fold /data/flights proposals.bin --dry-run",
+        "lakefold fold /data/flights proposals.bin --json",
+        "cat proposals.bin | lakefold fold /data/flights -",
+        "lakefold propose /data/flights --transaction 7-0f3c….txn --into proposals.bin",
+    )
+)
+@click.argument("table")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@settings_options(*STORE, "group_max_entries", "group_max_bytes", "claim_memory", "transaction_files")
+@click.option("--dry-run", is_flag=True, help="Write nothing; print the outcomes that there would be.")
+@click.option("--log-id", help="The file log's id, a UUID.  [default: derived from the content]")
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    settings: Settings,
+    table: str,
+    file: Path,
+    *,
+    dry_run: bool,
+    log_id: str | None,
+    as_json: bool,
+) -> None:
+    """Fold FILE into TABLE and print one outcome a line, in order.
+
+    FILE holds lakefold.log.v1.Envelope messages, each behind its length as a varint; - is standard input.
+    `lakefold propose --into` writes such a file. It is partition 0 of a log of its own: folding it twice
+    changes nothing. Nothing is folded where the framing is broken. Exit code 3 where any entry was refused
+    or invalid.
+
+    Neighbouring entries may share a version. Give --group-max-entries 1 where an entry was built on the
+    version that the one before it makes, as with the transactions of another table's history.
+    """
+    from lakefold_committer.claims.claim_check import Claims
+    from lakefold_committer.fold.grouping import Limits
+    from lakefold_committer.replay.file_fold import fold_file
+    from lakefold_committer.tables.branches import open_line
+    from lakefold_log.read.file_log import read_file_log
+    from lakefold_table.lance.format import LanceFormat
+    from lakefold_table.uri import canonical
+
+    log = read_file_log(file, log_id)
+    uri, table_format = canonical(table), LanceFormat()
+    limits = Limits(settings.group_max_entries, settings.group_max_bytes)
+    kinds: Counter[str] = Counter()
+    claims = Claims(settings.storage_options, most_bytes=settings.claim_memory)
+    lines = partial(
+        open_line,
+        uri,
+        storage_options=settings.storage_options,
+        transaction_files=settings.transaction_files,
+    )
+    for outcome in fold_file(lines, uri, table_format, log, limits, dry_run=dry_run, claims=claims):
+        kinds[type(outcome.result).__name__.lower()] += 1
+        print_outcome(outcome, as_json=as_json)
+    if not as_json:
+        click.echo(outcome_line(kinds, dry_run=dry_run), err=True)
+    if kinds["rejected"] or kinds["invalid"]:
+        context.exit(REFUSED)

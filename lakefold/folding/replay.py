@@ -1,0 +1,133 @@
+"""`lakefold replay`: folds the log again, in memory, and compares every version with what is stored."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakefold.console.options import KAFKA, STORE, examples, json_option, settings_options
+from lakefold.console.output import print_json, print_line
+
+if TYPE_CHECKING:
+    from lakefold.console.settings import Settings
+    from lakefold_committer.replay.log_reader import Entries, Reader
+    from lakefold_committer.replay.version_replay import Replayed
+    from lakefold_table.position import LogId
+
+DAMAGED = 4
+PROGRESS_SECONDS = 5.0
+QUIET = frozenset({"same", "foreign", "moved"})
+"""Verdicts that --check keeps to itself, unless there is something to note."""
+
+
+@click.command(
+    epilog=examples(
+        "lakefold replay /data/flights",
+        "lakefold replay /data/flights --check",
+        "lakefold replay /data/flights --from 1000 --to 2000 --json",
+        "lakefold replay /data/flights --branch audit --check",
+        "lakefold replay /data/flights --file proposals.bin",
+    )
+)
+@click.argument("table")
+@settings_options(*KAFKA, *STORE)
+@click.option("--branch", default="", metavar="NAME", help="The branch to replay.  [default: the main line]")
+@click.option("--from", "first", type=click.IntRange(min=1), help="The first version.  [default: the oldest]")
+@click.option("--to", "last", type=click.IntRange(min=1), help="The last version.  [default: the newest]")
+@click.option(
+    "--file",
+    "files",
+    type=click.Path(path_type=Path, dir_okay=False),
+    multiple=True,
+    help="A file of envelopes that was folded into the table; may be given more than once.",
+)
+@click.option("--log-id", help="The id that the one --file was folded under.  [default: from its content]")
+@click.option("--check", is_flag=True, help="Print only what is not the same, or not all compared.")
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    settings: Settings,
+    table: str,
+    *,
+    branch: str,
+    check: bool,
+    as_json: bool,
+    **given: Any,  # noqa: ANN401 - which versions and files, each option by its name
+) -> None:
+    """Fold the log of TABLE again, in memory, and compare each version with what is stored, byte for byte.
+
+    One line a version, oldest first: same, different (field by field), foreign (another client made it),
+    moved (adopt, rebind or detach made it), other rules (an older release made it), not compared (with what
+    is missing: the version it was built on, its entries in the log, a file that decided), gone. Nothing is
+    written. Exit code 4 where any version is different.
+
+    Data files are not looked at, so those that were cleaned up since don't matter. Entries that no version
+    records are not judged again: refusals that were reported before the next version came. The outcomes topic
+    tells of those.
+    """
+    if given["log_id"] is not None and len(given["files"]) != 1:
+        raise click.UsageError("--log-id is the id of one file; give one --file with it")
+    from lakefold_committer.replay.replay import replay
+    from lakefold_committer.tables.branches import versions_of
+    from lakefold_table.lance.refs.names import root_of
+    from lakefold_table.uri import canonical
+
+    uri = canonical(table)
+    versions = versions_of(uri, branch, settings.storage_options)
+    entries = _entries(context, settings, given["files"], given["log_id"])
+    kinds: Counter[str] = Counter()
+    told_at = time.monotonic()
+    options = settings.storage_options
+    root = root_of(uri, branch)
+    for one in replay(versions, entries, root, given["first"], given["last"], storage_options=options):
+        kinds[one.verdict] += max(1, one.last - one.version + 1)
+        if not check or one.verdict not in QUIET or one.notes:
+            _print(one, as_json=as_json)
+        if time.monotonic() - told_at > PROGRESS_SECONDS:
+            told_at = time.monotonic()
+            print_line(f"at version {one.version:,}: {_counts(kinds)}", err=True)
+    if not as_json:
+        print_line(_counts(kinds), err=True)
+    if kinds["different"]:
+        context.exit(DAMAGED)
+
+
+def _entries(
+    context: click.Context, settings: Settings, files: tuple[Path, ...], log_id: str | None
+) -> Entries:
+    from lakefold_committer.replay.log_reader import AnyEntries, FileEntries, KafkaEntries
+    from lakefold_log.read.file_log import read_file_log
+
+    def opened(topic: str, log: LogId, offset: int) -> Reader:
+        from lakefold_log.client.admin import KafkaConfig
+        from lakefold_log.read.consumer import PartitionReader
+
+        reader = PartitionReader(KafkaConfig(settings.brokers(), settings.kafka), topic, log, offset)
+        context.call_on_close(reader.close)
+        return reader
+
+    return AnyEntries(FileEntries(read_file_log(file, log_id) for file in files), KafkaEntries(opened))
+
+
+def _counts(kinds: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
+
+
+def _print(one: Replayed, *, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(one) | {"last": one.last or one.version})
+        return
+    number = f"{one.version:,}" if one.last in {0, one.version} else f"{one.version:,} to {one.last:,}"
+    more = [one.operation, one.positions]
+    if one.positions:
+        more.append(f"{one.committed:,} committed, {one.refused:,} answered otherwise")
+    print_line("  ".join(filter(None, (f"version {number}", str(one.verdict), *more))))
+    for text in (*map(str, one.differences), *one.notes):
+        print_line(f"  {text}")

@@ -1,0 +1,37 @@
+"""`lakefold down`: ends what `lakefold up` began. The files stay, so that `up` goes on where it stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lakefold.console.options import examples, json_option
+from lakefold.console.output import print_json
+from lakefold.local.broker import Broker
+from lakefold.local.home import default_folder, forget, known_broker
+
+
+@click.command(epilog=examples("lakefold down", "lakefold down --dir /var/lib/lakefold"))
+@click.option(
+    "--dir",
+    "chosen",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder that keeps its files.  [default: the one that `up` started here]",
+)
+@json_option
+def command(chosen: Path | None, *, as_json: bool) -> None:
+    """Stop the local Kafka broker of this folder. What it has stored stays on disk.
+
+    Where none runs, nothing happens.
+    """
+    known = known_broker()
+    broker = Broker(chosen) if chosen else known or Broker(default_folder())
+    address = broker.bootstrap_servers
+    stopped = broker.stop()
+    if known is not None and known.directory == broker.directory:
+        forget()
+    if as_json:
+        print_json({"stopped": stopped, "bootstrap_servers": address or None})
+    else:
+        click.echo(f"The broker at {address} is stopped." if stopped else "No broker runs here.")

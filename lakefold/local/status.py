@@ -1,0 +1,198 @@
+"""`lakefold status`: one look at the brokers, the topics, how far the committer has come, and the tables."""
+
+from __future__ import annotations
+
+import difflib
+import http
+import http.client
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.output import print_columns, print_json, print_line
+from lakefold_table.errors import InvalidError, LakefoldError
+from lakefold_table.uri import canonical, is_under
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lakefold.console.settings import Settings
+    from lakefold_log.client.admin import Admin
+    from lakefold_log.client.overview import Overview, PartitionView
+
+
+@click.command(
+    epilog=examples(
+        "lakefold status",
+        "lakefold status --bootstrap-servers broker-1:9092 --root s3://lake",
+        "lakefold status --json | jq .lag.total",
+    )
+)
+@settings_options(*KAFKA, *TOPICS, "group", "roots", "http_host", "http_port", *STORE)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 600),
+    default=5.0,
+    show_default=True,
+    help="How many seconds each question to the brokers may take.",
+)
+@json_option
+def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
+    """Show the brokers, the topics with their offsets, the committer's lag, the tables, and what is parked.
+
+    Tables are those in local folders below the roots, and those that the newest proposals name. Which tables
+    are parked, and why, is asked of the committer at --http-host and --http-port. Exit code 5 if no broker
+    answers, 2 if a topic that is named is not there.
+    """
+    from lakefold_log.client.admin import Admin, KafkaConfig
+    from lakefold_log.client.overview import overview
+    from lakefold_log.client.topic_names import Topics
+
+    Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
+    admin = Admin(KafkaConfig(settings.brokers(), settings.kafka), timeout_s=timeout)
+    seen = overview(admin, settings.group)
+    _check_topic(admin, settings, {view.topic for view in seen.partitions})
+    waiting = [view for view in seen.partitions if view.topic == settings.transactions_topic]
+    tables = [_looked_up(uri, settings) for uri in sorted(set(_tables(admin, waiting, settings)))]
+    parked = parked_tables(settings.http_host, settings.http_port, timeout)
+    if as_json:
+        print_json({**_document(settings, seen, waiting, tables), "parked": parked})
+    else:
+        _show(settings, seen, waiting, tables)
+        _show_parked(settings, parked)
+
+
+def _check_topic(admin: Admin, settings: Settings, topics: set[str]) -> None:
+    """Raises `InvalidError` if the transactions topic is missing for another reason than that it is new.
+
+    A committer makes all topics at once, so one that is missing beside another of them has a wrong name; and
+    so has one that was named on purpose. One that this user may not describe isn't listed either.
+    """
+    from lakefold_log.client.topics import MissingTopicError, describe
+
+    name = settings.transactions_topic
+    others = {settings.outcomes_topic, settings.dead_letters_topic}
+    usual = type(settings).model_fields["transactions_topic"].default
+    if name in topics:
+        return
+    with suppress(MissingTopicError):
+        describe(admin, name)
+    if name == usual and not others & topics:
+        return
+    near = difflib.get_close_matches(name, topics, n=1)
+    hint = (
+        f"did you mean {near[0]}?" if near else "check the name; a committer makes its topics when it starts"
+    )
+    raise InvalidError("there is no such topic", where=name, hint=hint)
+
+
+def parked_tables(host: str, port: int, timeout: float) -> list[dict[str, Any]] | None:
+    """The tables that the committer at this address has parked. Returns None if none answers there."""
+    if not port:
+        return None
+    connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=timeout)  # noqa: S104 - compared, not bound
+    try:
+        connection.request("GET", "/parked")
+        answer = connection.getresponse()
+        parked = json.loads(answer.read())["parked"] if answer.status == http.HTTPStatus.OK else None
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+        return None
+    finally:
+        connection.close()
+    return parked if isinstance(parked, list) else None
+
+
+def _show_parked(settings: Settings, parked: list[dict[str, Any]] | None) -> None:
+    print_line("")
+    if parked is None:
+        where = f"{settings.http_host}:{settings.http_port}"
+        print_line(f"no committer answers at {where}: which tables are parked is not known (--http-port)")
+    for one in parked or ():
+        name = f"{one['table']} {one['branch']}".rstrip()
+        where = f"partition {one['partition']}, offset {one['offset']}"
+        print_line(f"parked for {one['seconds']:,.0f} s: {name} ({where}; {one['entries']:,} entries wait)")
+        print_line(f"  {one['reason']}")
+        if one["hint"]:
+            print_line(f"  {one['hint']}")
+
+
+def _tables(admin: Admin, waiting: list[PartitionView], settings: Settings) -> Iterator[str]:
+    from lakefold.local.tables import local_tables
+    from lakefold_log.client.overview import recent_keys
+
+    yield from local_tables(settings.roots)
+    yield from (key for key in recent_keys(admin, waiting) if _names_a_table(key, settings.roots))
+
+
+def _names_a_table(key: str, roots: Iterable[str]) -> bool:
+    """Whether a message's key is a table below the roots; a poisoned message may have any key."""
+    try:
+        return canonical(key) == key and is_under(key, roots)
+    except InvalidError:
+        return False
+
+
+def _looked_up(uri: str, settings: Settings) -> dict[str, Any]:
+    """What is known of a table: its newest version (0: there is none yet), or why that can't be told."""
+    from lakefold.local.tables import newest_version
+
+    try:
+        return {"table": uri, "version": newest_version(uri, settings.storage_options), "error": None}
+    except LakefoldError as error:
+        return {"table": uri, "version": None, "error": str(error)}
+
+
+def _document(
+    settings: Settings, seen: Overview, waiting: list[PartitionView], tables: list[dict[str, Any]]
+) -> dict[str, Any]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for view in seen.partitions:
+        place = {"partition": view.partition, "low": view.low, "high": view.high}
+        topics.setdefault(view.topic, []).append(place)
+    lag = [{"partition": view.partition, "committed": view.committed, "lag": view.lag} for view in waiting]
+    return {
+        "bootstrap_servers": settings.brokers(),
+        "cluster_id": seen.cluster_id,
+        "brokers": [{"id": node, "address": address} for node, address in seen.brokers.items()],
+        "topics": [{"topic": name, "partitions": places} for name, places in topics.items()],
+        "lag": {
+            "topic": settings.transactions_topic,
+            "group": settings.group,
+            "total": sum(view.lag for view in waiting),
+            "partitions": lag,
+        },
+        "tables": tables,
+    }
+
+
+def _show(
+    settings: Settings, seen: Overview, waiting: list[PartitionView], tables: list[dict[str, Any]]
+) -> None:
+    brokers = ", ".join(f"{address} (node {node})" for node, address in seen.brokers.items())
+    print_line(f"cluster {seen.cluster_id}: {brokers}")
+    click.echo()
+    if seen.partitions:
+        print_columns(
+            ("topic", "partition", "low", "high"),
+            [(view.topic, str(view.partition), view.low, view.high) for view in seen.partitions],
+        )
+    else:
+        click.echo("no topics yet: the committer creates them")
+    click.echo()
+    if waiting:
+        print_line(f"group {settings.group} on {settings.transactions_topic}:")
+        print_columns(
+            ("partition", "committed", "lag"),
+            [(str(view.partition), view.committed, view.lag) for view in waiting],
+        )
+        click.echo()
+    if tables:
+        print_columns(
+            ("table", "version", ""),
+            [(table["table"], table["version"], table["error"] or "") for table in tables],
+        )
+    else:
+        print_line(f"no tables below {', '.join(settings.roots)}")

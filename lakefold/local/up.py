@@ -1,0 +1,64 @@
+"""`lakefold up`: a real broker for this folder, so that everything can be tried before there is a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lakefold.console.options import examples, json_option
+from lakefold.console.output import print_json
+from lakefold.errors import SetupError
+from lakefold.local.broker import Broker
+from lakefold.local.home import default_folder, known_broker, remember
+
+
+@click.command(
+    epilog=examples(
+        "lakefold up",
+        "lakefold up --port 9092 --dir /var/lib/lakefold",
+        'export LAKEFOLD_BOOTSTRAP_SERVERS="$(lakefold up --json | jq -r .bootstrap_servers)"',
+    )
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=0,
+    help="Where it listens on loopback; 0 is the port it had before, else a free one.",
+)
+@click.option(
+    "--dir",
+    "chosen",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder that keeps its files.  [default: .lakefold/broker]",
+)
+@json_option
+def command(port: int, chosen: Path | None, *, as_json: bool) -> None:
+    """Start a local Kafka broker for this folder and print its address.
+
+    It runs on until `lakefold down`. A broker that runs already is left alone. Nothing but the broker is
+    made: the committer creates the topics. Needs Java 17; the first start fetches Kafka's jars.
+    """
+    broker = _broker(port, chosen)
+    ran = broker.running
+    address = broker.start()
+    if ran and port and address.rpartition(":")[2] != str(port):
+        message = f"the broker of this folder runs already, at {address}"
+        raise SetupError(message, where="--port", hint="`lakefold down` stops it")
+    remember(broker)
+    if as_json:
+        print_json({"bootstrap_servers": address})
+        return
+    click.echo(f"{'The broker runs already' if ran else 'The broker runs'}: {address}")
+    click.echo(f"Its files are in {broker.directory}; `lakefold down` stops it.")
+
+
+def _broker(port: int, chosen: Path | None) -> Broker:
+    """Give the broker that was asked for; a folder has one at a time."""
+    known = known_broker()
+    if known is None or not known.running:
+        return Broker(chosen or default_folder(), port)
+    if chosen is not None and chosen.absolute() != known.directory:
+        message = f"another broker of this folder runs, in {known.directory}"
+        raise SetupError(message, where="--dir", hint="`lakefold down` stops it")
+    return known

@@ -1,0 +1,186 @@
+"""`lakefold propose`: one transaction into the log by hand, to try things or to send what a tool wrote."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakefold.binding.bound_partition import bound_partition
+from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.outcomes import print_outcome
+from lakefold.console.output import print_json, print_line
+from lakefold_table.entry import Invalid, Rejected
+from lakefold_table.errors import InvalidError
+from lakefold_table.storage.os_errors import failure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakefold.console.settings import Settings
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+REFUSED = 3
+FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+
+
+@click.command(
+    epilog=examples(
+        "lakefold propose /data/flights --transaction 7-0f3c….txn --wait 10",
+        "lakefold propose /data/flights --transaction batch.txn --app-id loader --batch-id 12",
+        "lakefold propose /data/new --transaction empty-overwrite.txn --create --stable-row-ids --wait 10",
+        "echo '{\"0\": [3, 17]}' > rows.json",
+        "lakefold propose /data/flights --transaction delete.txn --affected-rows rows.json --wait 10",
+        "lakefold propose /data/flights --transaction append.txn --branch audit --wait 10",
+        "lakefold propose /data/flights --transaction append.txn --into proposals.bin",
+        "lakefold fold /data/flights proposals.bin --dry-run",
+    )
+)
+@click.argument("table")
+@click.option(
+    "--transaction",
+    required=True,
+    type=FILE,
+    help="A file that holds one Lance Transaction message, as in _transactions/*.txn.",
+)
+@click.option("--branch", default="", metavar="NAME", help="The branch it is for.  [default: the main line]")
+@click.option("--app-id", default="", help="The application that numbers its batches.")
+@click.option(
+    "--batch-id", type=click.IntRange(0, 2**64 - 1), help="The batch's number within the application."
+)
+@click.option(
+    "--affected-rows",
+    type=FILE,
+    help="JSON of the rows that a Delete or Update takes away: fragment ids with lists of physical row "
+    "offsets. Without them it is refused where others have changed the same fragments meanwhile.",
+)
+@click.option(
+    "--fragment-reuse-index",
+    type=FILE,
+    help="An IndexMetadata message: what a compaction that remaps indices later adds to them.",
+)
+@click.option("--create", is_flag=True, help="The transaction (an Overwrite) creates the table.")
+@click.option("--stable-row-ids", is_flag=True, help="With --create: rows keep their ids for life.")
+@click.option("--data-storage-version", default="", help="With --create: of its data files, e.g. 2.1.")
+@click.option("--v1-manifest-paths", is_flag=True, help="With --create: name versions as older clients did.")
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Send nothing: add the envelope to this file, for `lakefold fold`.",
+)
+@click.option("--wait", type=click.FloatRange(0), help="Wait up to so many seconds and print the outcome.")
+@settings_options(*KAFKA, *TOPICS, *STORE)
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    settings: Settings,
+    table: str,
+    *,
+    into: Path | None,
+    wait: float | None,
+    as_json: bool,
+    **given: Any,  # noqa: ANN401 - what the envelope is made of, each option by its name
+) -> None:
+    """Send the transaction in a file to the log as a proposal for TABLE.
+
+    Prints its position once the broker has it; with --wait its outcome, and exit code 3 where it was refused.
+    Sending the same key again is safe: it gives Duplicate.
+
+    FILE is what pylance leaves in _transactions/. It says all of an operation but three things: the rows that
+    a Delete or Update affects, a compaction's fragment-reuse index (the two options below), and the metadata
+    of the schema in an Overwrite: fill in Overwrite.schema_metadata, or the table has none afterwards.
+    """
+    if into is not None and wait is not None:
+        raise click.UsageError("--into sends nothing to wait for; leave --wait out")
+    envelope = _envelope(table, given)
+    if into is not None:
+        offset = _write(envelope, into)
+        if as_json:
+            print_json({"file": str(into), "offset": offset})
+        else:
+            print_line(f"in {into} at offset {offset}")
+        return
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topic_names import Topics
+    from lakefold_log.read.outcomes import OutcomeWaiter
+    from lakefold_log.write.producer import Proposer
+    from lakefold_log.write.tracing import headers_from
+
+    partition = bound_partition(envelope.table, settings.storage_options)
+    config = KafkaConfig(settings.brokers(), settings.kafka)
+    topics = Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
+    with Proposer(config, topics) as proposer:
+        send = partial(
+            proposer.send_wait,
+            envelope,
+            partition,
+            headers=headers_from(os.environ),
+            storage_options=settings.storage_options,
+        )
+        if wait is None:
+            position = send()
+            _print_position(position.topic, position.log.partition, position.offset, as_json=as_json)
+            return
+        with OutcomeWaiter(config, topics, envelope.table, partition=partition) as waiter:
+            position = send()
+            outcome = waiter.wait(position, envelope, wait)
+    print_outcome(outcome, as_json=as_json)
+    if isinstance(outcome.result, Rejected | Invalid):
+        context.exit(REFUSED)
+
+
+def _envelope(table: str, given: Mapping[str, Any]) -> Envelope:
+    """The envelope that the options describe."""
+    if bool(given["app_id"]) != (given["batch_id"] is not None):
+        raise click.UsageError("--app-id and --batch-id go together")
+    options = {name: given[name] for name in ("stable_row_ids", "data_storage_version", "v1_manifest_paths")}
+    if any(options.values()) and not given["create"]:
+        raise click.UsageError(
+            "--stable-row-ids, --data-storage-version and --v1-manifest-paths need --create"
+        )
+    from lakefold.proposals.envelopes import add_affected_rows, add_reuse_index, envelope_of
+    from lakefold_protos.lakefold.log_pb2 import CreateOptions
+
+    envelope = envelope_of(table, given["transaction"], given["branch"])
+    if given["batch_id"] is not None:
+        envelope.app_id, envelope.batch_id = given["app_id"], given["batch_id"]
+    if given["affected_rows"] is not None:
+        add_affected_rows(envelope, given["affected_rows"])
+    if given["fragment_reuse_index"] is not None:
+        add_reuse_index(envelope, given["fragment_reuse_index"])
+    if given["create"]:
+        envelope.create.CopyFrom(CreateOptions(**options))
+    return envelope
+
+
+def _write(envelope: Envelope, file: Path) -> int:
+    """Adds the envelope to a file log, with the time of now; the offset that it gets there."""
+    from lakefold_log.read.file_log import framed, read_file_log
+
+    offset, size = (len(read_file_log(file)), file.stat().st_size) if file.exists() else (0, 0)
+    envelope.proposed_at.GetCurrentTime()
+    try:
+        with file.open("ab") as log:
+            log.write(framed([envelope]))
+    except FileNotFoundError as error:
+        hint = "make it first, or name another"
+        raise InvalidError("there is no such folder", where=str(file.parent), hint=hint) from error
+    except OSError as error:
+        # Half an envelope would spoil those before it.
+        with suppress(OSError):
+            os.truncate(file, size)
+        raise failure(error, str(file)) from error
+    return offset
+
+
+def _print_position(topic: str, partition: int, offset: int, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"topic": topic, "partition": partition, "offset": offset})
+    else:
+        print_line(f"in the log at {topic}/{partition}@{offset}")

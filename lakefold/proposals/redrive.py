@@ -1,0 +1,222 @@
+"""`lakefold redrive`: the refused proposals, and chosen ones sent again once their cause is gone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.outcomes import result_text
+from lakefold.console.output import print_columns, print_json, print_line
+from lakefold_table.entry import Entry
+from lakefold_table.uri import canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakefold.console.settings import Settings
+    from lakefold.proposals.resend import SentAgain
+    from lakefold_log.read.dead_letters import Letter
+
+REFUSED = 3
+PAGE = 50
+AGAIN = "refused again"
+PATIENCE_S = 30.0
+"""So many seconds the brokers may give nothing while the dead letters are read."""
+
+
+@click.command(
+    epilog=examples(
+        "lakefold redrive",
+        "lakefold redrive --table /data/flights --json | jq .reason",
+        "lakefold redrive --offset 1047",
+        "lakefold redrive --table /data/flights --all --dry-run",
+        "lakefold redrive --table /data/flights --all",
+    )
+)
+@settings_options(*KAFKA, *TOPICS, "group", *STORE)
+@click.option("--table", metavar="TABLE", help="Only the dead letters of this table.")
+@click.option(
+    "--offset",
+    "chosen",
+    multiple=True,
+    metavar="[PARTITION/]OFFSET",
+    help="Send the one that stood at this position of the log again; repeatable.",
+)
+@click.option("--all", "every", is_flag=True, help="Send all of them again, or all of --table.")
+@click.option("--dry-run", is_flag=True, help="Send nothing: print what would be sent.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0),
+    default=30.0,
+    show_default=True,
+    help="How many seconds to wait for each outcome; 0 waits for none.",
+)
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    settings: Settings,
+    *,
+    table: str | None,
+    chosen: tuple[str, ...],
+    every: bool,
+    dry_run: bool,
+    wait: float,
+    as_json: bool,
+) -> None:
+    """List the dead letters: the proposals that were refused, where they stood and why.
+
+    With --offset or --all they are sent again as they are, under their own keys, to the end of their table's
+    partition; of several letters of one proposal the newest is sent. One with an app id that is in the table
+    by now changes nothing: it is answered as Duplicate. One without app id is not sent if the topics show
+    that it was committed, or that it was sent again and no refusal of that is known; so repeated calls fold
+    no rows twice for as long as the topics hold what was sent and answered since. The letters stay where they
+    are; one that is refused again leaves another. Exit code 3 if one was refused again.
+    """
+    if dry_run and not (chosen or every):
+        raise click.UsageError("--dry-run goes with --offset or --all; without them nothing is sent")
+    if chosen and every:
+        raise click.UsageError("give --offset or --all, not both")
+    from lakefold.proposals.resend import checked, pick, send_again
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topic_names import Topics
+    from lakefold_log.read.dead_letters import read_letters
+
+    config = KafkaConfig(settings.brokers(), settings.kafka)
+    topics = Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
+    letters = read_letters(config, topics.dead_letters, timeout_s=PATIENCE_S)
+    if table is not None:
+        uri = canonical(table)
+        letters = (letter for letter in letters if letter.table == uri)
+    if not (chosen or every):
+        _list(letters, as_json=as_json)
+        return
+    picked = pick(letters, chosen)
+    options, group = settings.storage_options, settings.group
+    picked = checked(picked, config, topics, options, group=group, timeout_s=PATIENCE_S)
+    if dry_run:
+        for letter in picked:
+            _print_dry(letter, as_json=as_json)
+        return
+    told = _Told(as_json=as_json)
+    for sent in send_again(picked, config, topics, settings.storage_options, wait_s=wait):
+        told.tell(sent)
+    if not as_json:
+        click.echo(told.summary())
+    if told.refused:
+        context.exit(REFUSED)
+
+
+class _Told:
+    """Prints what became of each, and counts."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def refused(self) -> bool:
+        """Whether one was refused again."""
+        return self._counts[AGAIN] > 0
+
+    def summary(self) -> str:
+        """How many of each."""
+        return ", ".join(f"{count:,} {what}" for what, count in self._counts.items()) or "nothing to send"
+
+    def tell(self, sent: SentAgain) -> None:
+        """What became of one letter."""
+        from lakefold_reader.as_json import plain_position
+        from lakefold_table.marks.outcome_messages import json_form, outcome_message
+
+        what, text = _words(sent)
+        self._counts[what] += 1
+        if self._as_json:
+            position, outcome = sent.position, sent.outcome
+            more = {
+                "sent_to": None if position is None else plain_position(position),
+                "outcome": None if outcome is None else json_form(outcome_message(outcome)),
+                "same_cause": sent.same_cause,
+            }
+            print_json({**_plain(sent.letter), "obstacle": sent.obstacle, **more})
+        else:
+            print_line(f"{sent.letter.position}  {_key(sent.letter)}  {text}")
+
+
+def _words(sent: SentAgain) -> tuple[str, str]:
+    """What became of a letter: the kind to count it by, and the sentence for people."""
+    if sent.position is None:
+        return "not sent", f"not sent: {sent.obstacle}"
+    if sent.outcome is None:
+        return "sent", f"{sent.position}  sent"
+    if sent.same_cause is None:
+        return "in the table", f"{sent.position}  {result_text(sent.outcome)}"
+    cause = "the same cause" if sent.same_cause else "another cause"
+    return AGAIN, f"{sent.position}  refused again, for {cause}: {result_text(sent.outcome)}"
+
+
+def _list(letters: Iterator[Letter], *, as_json: bool) -> None:
+    rows: list[tuple[object, ...]] = []
+    header = ("position", "time", "table", "operation", "app/batch", "reason")
+    seen = False
+    for letter in letters:
+        seen = True
+        if as_json:
+            print_json(_plain(letter))
+            continue
+        when = datetime.fromtimestamp(letter.time_us / 1_000_000, UTC)
+        place = str(letter.position), f"{when:%Y-%m-%d %H:%M:%S}", letter.table
+        rows.append((*place, _operation(letter), _key(letter), letter.reason))
+        if len(rows) == PAGE:
+            print_columns(header, rows)
+            rows = []
+    if rows:
+        print_columns(header, rows)
+    elif not seen and not as_json:
+        click.echo("no dead letters")
+
+
+def _print_dry(letter: Letter, *, as_json: bool) -> None:
+    if as_json:
+        print_json({**_plain(letter), "would_send": not letter.obstacle})
+        return
+    what = f"can't be sent: {letter.obstacle}" if letter.obstacle else "would be sent"
+    print_line(f"{letter.position}  {_key(letter)}  {what}")
+
+
+def _operation(letter: Letter) -> str | None:
+    if not isinstance(letter.proposal, Entry):
+        return None
+    envelope = letter.proposal.envelope
+    return "claim" if envelope.HasField("claim") else envelope.lance.WhichOneof("operation")
+
+
+def _key(letter: Letter) -> str:
+    if not isinstance(letter.proposal, Entry):
+        return "-"
+    entry = letter.proposal
+    return f"{entry.app_id}:{entry.batch_id}" if entry.app_id else entry.uuid or "-"
+
+
+def _plain(letter: Letter) -> dict[str, Any]:
+    from lakefold_reader.as_json import plain_position
+
+    entry = letter.proposal if isinstance(letter.proposal, Entry) else None
+    return {
+        "position": plain_position(letter.position),
+        "letter": plain_position(letter.place),
+        "time": datetime.fromtimestamp(letter.time_us / 1_000_000, UTC).isoformat(),
+        "table": letter.table,
+        "branch": "" if entry is None else entry.envelope.branch,
+        "operation": _operation(letter),
+        "app_id": "" if entry is None else entry.app_id,
+        "batch_id": None if entry is None else entry.batch_id,
+        "uuid": "" if entry is None else entry.uuid,
+        "reason": letter.reason,
+        "hint": letter.hint,
+        "obstacle": letter.obstacle,
+    }

@@ -1,0 +1,119 @@
+"""`lakefold changes`: every row that versions inserted, changed or deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakefold.console.options import STORE, examples, json_option, settings_options
+from lakefold.console.output import print_json, print_line
+
+if TYPE_CHECKING:
+    from lakefold.console.settings import Settings
+
+ADDED = ("_change_type", "_commit_version", "_commit_timestamp", "_log_offset")
+
+
+def _names(_: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
+    """Returns the columns that a list names, as `columns` of `lakefold.changes`."""
+    names = None if text is None else [name.strip() for name in text.split(",")]
+    if names is not None and not all(names):
+        message = f"{text!r} has an empty name; give the names of columns, as in --columns carrier,dep_delay"
+        raise click.BadParameter(message, param=option)
+    return names
+
+
+@click.command(
+    epilog=examples(
+        "lakefold changes /data/flights --from 7",
+        "lakefold changes /data/flights --from 7 --to 12 --columns carrier,dep_delay",
+        "lakefold changes /data/flights --from 0 --json | jq -c 'select(._change_type == \"delete\")'",
+        "lakefold changes /data/flights --branch audit --from 7 --rewritten fail",
+        "lakefold changes /data/flights --from 7 --misfits null",
+    )
+)
+@click.argument("table")
+@settings_options(*STORE)
+@click.option("--branch", metavar="NAME", help="The branch to look at.  [default: the line that TABLE is]")
+@click.option(
+    "--from",
+    "after",
+    type=click.IntRange(min=0),
+    required=True,
+    metavar="N",
+    help="The version seen last: what follows is shown. 0 has seen none.",
+)
+@click.option("--to", type=int, metavar="N", help="The last version to show.  [default: the newest]")
+@click.option(
+    "--columns",
+    metavar="A,B",
+    callback=_names,
+    help="The columns to show.  [default: all of the last version's]",
+)
+@click.option(
+    "--rewritten",
+    type=click.Choice(["rows", "fail", "skip"]),
+    default="rows",
+    show_default=True,
+    help="What to do with a version that put other content in the table's place (overwrite, restore): show "
+    "the rows that went and came, fail, or skip it.",
+)
+@click.option(
+    "--misfits",
+    type=click.Choice(["fail", "null"]),
+    default="fail",
+    show_default=True,
+    help="What to do with a value that has no room in the type of the last version's column: fail, or show "
+    "null and say on stderr how many of which version and column.",
+)
+@json_option
+def command(  # noqa: PLR0913 - each is one option of the verb
+    settings: Settings,
+    table: str,
+    *,
+    branch: str | None,
+    after: int,
+    to: int | None,
+    columns: list[str] | None,
+    rewritten: str,
+    misfits: str,
+    as_json: bool,
+) -> None:
+    """Print the rows that the versions of TABLE after --from inserted, changed or deleted, one a line.
+
+    A row that changed is printed twice, as it was and as it became. Each line says what became of the row,
+    which version did it and when, and the offset of the log entry it came with. Compactions, indices and
+    settings change no rows.
+    """
+    from lakefold_reader.as_json import plain_rows
+    from lakefold_reader.feed.feed import changes
+
+    reader = changes(
+        table,
+        after,
+        to,
+        columns=columns,
+        branch=branch,
+        rewritten=rewritten,
+        misfits=misfits,
+        storage_options=settings.storage_options,
+    )
+    for batch in reader:
+        for row in plain_rows(batch):
+            if as_json:
+                print_json(row)
+            else:
+                print_line(_line(row))
+
+
+def _line(row: dict[str, Any]) -> str:
+    """A row as people read it: what became of it, then its values."""
+    kind, version, _, offset = (row[name] for name in ADDED)
+    head = f"version {version:,}  {kind:<16}" + ("" if offset is None else f"  @{offset}")
+    values = [f"{name}={_cell(value)}" for name, value in row.items() if name not in ADDED]
+    return "  ".join([head, *values])
+
+
+def _cell(value: Any) -> str:  # noqa: ANN401 - a row holds any plain value
+    return "-" if value is None else str(value)

@@ -1,0 +1,101 @@
+"""`lakefold cleanup`: old versions go, those excepted that somebody still needs."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from lakefold.console.options import STORE, examples, json_option, settings_options
+from lakefold.console.output import print_json, print_line
+
+if TYPE_CHECKING:
+    from lakefold.console.settings import Settings
+    from lakefold_reader.consumers.expire_versions import Plan, Removed
+
+_UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_AGE: Final = re.compile(r"(\d{1,6})([dhms])")
+
+
+class Age(click.ParamType):  # type: ignore[type-arg]
+    """A time as people write it: 14d, 12h, 30m, 0s."""
+
+    name = "age"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Give the time, or say how one is written."""
+        found = _AGE.fullmatch(str(value))
+        if found is None:
+            self.fail(f"{value!r} is no age: write 14d, 12h, 30m or 0s", param, ctx)
+        return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+
+
+@click.command(
+    epilog=examples(
+        "lakefold cleanup /data/flights --dry-run",
+        "lakefold cleanup /data/flights --older-than 30d --keep 100",
+        "lakefold cleanup /data/flights --branch audit --json",
+    )
+)
+@click.argument("table")
+@settings_options(*STORE)
+@click.option("--branch", metavar="NAME", help="The branch to clean up.  [default: the line that TABLE is]")
+@click.option(
+    "--older-than", type=Age(), default="14d", show_default=True, help="How old a version is to go."
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="So many of the newest versions stay, however old.",
+)
+@click.option("--dry-run", is_flag=True, help="Only tell what would go.")
+@json_option
+def command(
+    settings: Settings,
+    table: str,
+    *,
+    branch: str | None,
+    older_than: timedelta,
+    keep: int,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Remove old versions of TABLE and the files that only they need.
+
+    What a named consumer hasn't read stays, and what a tag names or a branch is made from. Files of proposals
+    that wait in the log belong to no version yet; they are left alone for seven days. A proposal that was
+    built on a version that is gone is refused and has to be built again.
+    """
+    from lakefold_reader.consumers.expire_versions import clean_up, plan
+    from lakefold_reader.versions.branches import open_line
+
+    source = open_line(table, branch, settings.storage_options)
+    planned = plan(source, older_than, keep=keep)
+    removed = clean_up(source, planned, dry_run=dry_run)
+    if as_json:
+        print_json({"table": source.uri, **_plain(planned, removed), "dry_run": dry_run})
+    else:
+        _print(planned, removed, dry_run=dry_run)
+
+
+def _plain(planned: Plan, removed: Removed) -> dict[str, object]:
+    return {
+        "removed_versions": removed.versions,
+        "removed_data_files": removed.data_files,
+        "removed_bytes": removed.bytes,
+        "held_by": [one.name for one in planned.held_by],
+    }
+
+
+def _print(planned: Plan, removed: Removed, *, dry_run: bool) -> None:
+    would = "would be removed" if dry_run else "removed"
+    files = f"{removed.data_files:,} data files, {removed.bytes:,} bytes"
+    print_line(f"{removed.versions:,} versions {would}, with {files}")
+    for one in planned.held_by:
+        what = "nothing yet" if one.at is None else f"up to version {one.version:,}"
+        print_line(f"versions are kept for the consumer {one.name}, which has read {what}")

@@ -1,0 +1,192 @@
+"""`lakefold tail`: new versions as they come, and their rows."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakefold.console.options import (
+    KAFKA,
+    STORE,
+    check_one_of,
+    examples,
+    json_option,
+    point_options,
+    settings_options,
+)
+from lakefold.console.output import operations_text, print_json, print_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from lakefold.console.options import Point
+    from lakefold.console.settings import Settings
+    from lakefold_reader.tail.change import Change
+    from lakefold_reader.tail.tail import Tail
+    from lakefold_reader.tail.wakeup import OutcomesTopic
+    from lakefold_reader.versions.cursor import Cursor
+    from lakefold_reader.versions.source import Source
+
+NEWEST = 10
+"""How many versions are shown where nothing says where to start."""
+AT_ONCE = 100
+"""After so many versions a consumer is moved, and before each wait."""
+
+
+@click.command(
+    epilog=examples(
+        "lakefold tail /data/flights",
+        "lakefold tail /data/flights --follow",
+        "lakefold tail /data/flights --branch audit --follow",
+        "lakefold tail /data/flights --from 12 --rows --json",
+        "lakefold tail /data/flights --from earliest --follow --json | jq .cursor",
+        "lakefold tail /data/flights --as-of 2026-05-01T12:00:00Z",
+        "lakefold tail /data/flights --follow --bootstrap-servers localhost:29092",
+        "lakefold tail /data/flights --consumer nightly --rows --json",
+    )
+)
+@click.argument("table")
+@settings_options(*STORE, *KAFKA, "transactions_topic", "outcomes_topic")
+@click.option("--branch", metavar="NAME", help="The branch to look at.  [default: the line that TABLE is]")
+@click.option(
+    "--from",
+    "start",
+    metavar="N",
+    help="The version seen last (what follows is shown), a cursor, earliest or latest.  "
+    "[default: latest with --follow, else the last ten versions]",
+)
+@point_options("Show what follows the version that")
+@click.option("--follow", "-f", is_flag=True, help="Wait for new versions until Ctrl-C.")
+@click.option(
+    "--consumer",
+    metavar="NAME",
+    help="Go on where this consumer stands, and move it as versions are printed; a new one begins at --from.",
+)
+@click.option("--max-versions", type=click.IntRange(min=1), metavar="N", help="End after so many versions.")
+@click.option("--rows", "with_rows", is_flag=True, help="Print the rows that each version inserted, too.")
+@json_option
+def command(  # noqa: PLR0913 - each is one option of the verb
+    settings: Settings,
+    table: str,
+    *,
+    branch: str | None,
+    start: str | None,
+    point: Point,
+    follow: bool,
+    consumer: str | None,
+    max_versions: int | None,
+    with_rows: bool,
+    as_json: bool,
+) -> None:
+    """Print the versions of TABLE after --from, one line each, oldest first.
+
+    With --rows each line is followed by the rows that the version inserted. The cursor in the JSON form is
+    what a program keeps to go on from there. Where a version changed or removed rows, the line says so.
+    With --follow and brokers it is woken by the outcomes of the table, and asks for versions seldom. It ends
+    with exit code 2 if the table is removed and doesn't come back within 10 seconds; that is looked for every
+    second on a local disk, and once a minute elsewhere.
+    """
+    check_one_of(point, **{"from": start})
+    from lakefold_reader.snapshot.snapshot import find_version
+    from lakefold_reader.tail.tail import tail_of
+
+    try:
+        source, version = find_version(
+            table,
+            branch=branch,
+            as_of=point.as_of,
+            at_position=point.at_position,
+            storage_options=settings.storage_options,
+        )
+        begun = tail_of(
+            source,
+            _start(source, start if version is None else str(version), follow=follow),
+            follow=follow,
+            consumer=consumer,
+        )
+        if follow and settings.bootstrap_servers:
+            begun.wake_by(_outcomes(settings))
+        for change in _each(begun, max_versions, follow=follow, committing=consumer is not None):
+            _print(change, as_json=as_json)
+            if with_rows:
+                _print_rows(change, as_json=as_json)
+    except KeyboardInterrupt:
+        return
+
+
+def _each(begun: Tail, most: int | None, *, follow: bool, committing: bool) -> Iterator[Change]:
+    """So many changes at most. A consumer is moved behind those that were printed, step by step."""
+    left = sys.maxsize if most is None else most
+    while left and (changes := begun.step(min(left, AT_ONCE), timeout=None if follow else 0.0)):
+        yield from changes
+        left -= len(changes)
+        if committing:
+            begun.commit()
+
+
+def _outcomes(settings: Settings) -> OutcomesTopic:
+    from lakefold_reader.tail.wakeup import OutcomesTopic
+
+    topics = settings.transactions_topic, settings.outcomes_topic
+    return OutcomesTopic(settings.bootstrap_servers, settings.kafka, *topics)
+
+
+def _start(source: Source, text: str | None, *, follow: bool) -> Cursor | str | int:
+    from lakefold_reader.versions.source import numbers_of
+    from lakefold_reader.versions.start import start_in
+    from lakefold_reader.versions.stray_files import oldest_of
+
+    if text is not None:
+        return start_in(text)
+    if follow:
+        return "latest"
+    return max(oldest_of(source), numbers_of(source)[-1] - NEWEST + 1) - 1
+
+
+def _print(change: Change, *, as_json: bool) -> None:
+    from lakefold_reader.as_json import plain_change
+
+    if as_json:
+        print_json(plain_change(change))
+        return
+    rows = "rows not told" if change.rows is None else f"+{change.rows:,} rows"
+    more = "" if change.only_inserts else " (and changed or removed others)"
+    at = "" if change.position is None else f"  {change.position}"
+    when = f"{change.timestamp:%Y-%m-%d %H:%M:%S.%f}"
+    did = operations_text(change.operation, change.operations)
+    print_line(f"version {change.version:,}  {when}  {did}  {rows}{more}{at}")
+
+
+def _print_rows(change: Change, *, as_json: bool) -> None:
+    """The rows, one a line. Where not all inserted rows can be told, that is said."""
+    from lakefold_reader.as_json import plain_rows
+
+    for batch in _batches(change):
+        for row in plain_rows(batch):
+            if as_json:
+                print_json({"version": change.version, "row": row})
+            else:
+                print_line("  " + "  ".join(f"{name}={_cell(value)}" for name, value in row.items()))
+
+
+def _batches(change: Change) -> Iterable[pa.RecordBatch]:
+    """The inserted rows, or those of them that can be told."""
+    from lakefold_reader.tail.change import UntoldChangeError
+
+    batches: Iterable[pa.RecordBatch] = ()
+    try:
+        batches = change.batches()
+    except UntoldChangeError as error:
+        print_line(f"version {change.version}: {error.message}", err=True)
+        with suppress(UntoldChangeError):
+            batches = change.appended().to_batches()
+    return batches
+
+
+def _cell(value: Any) -> str:  # noqa: ANN401 - a row holds any plain value
+    return "-" if value is None else str(value)
