@@ -2,7 +2,7 @@
 
 A path is not simply written behind a root: where an external manifest store is named, `s3+ddb://b/t` with
 `?ddbTableName=T`, what lies below is `s3+ddb://b/t/data/x?ddbTableName=T`. Lance clients write the roots of
-branches and the bases of clones so, and open files by such names (tried).
+branches and the bases of clones so, and open files by such names (Lance fact 1.8).
 """
 
 from __future__ import annotations

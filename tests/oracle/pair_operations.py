@@ -1,4 +1,4 @@
-"""The operations of the conflict matrix (format facts, 5.2), and more of the same kinds, built by pylance."""
+"""The operations of the conflict matrix (Lance fact 5.2), and more of the same kinds, built by pylance."""
 
 from __future__ import annotations
 

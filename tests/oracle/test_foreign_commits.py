@@ -238,7 +238,7 @@ def test_a_branch_goes_on_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_field_id_that_was_given_again_turns_no_column_into_another(tmp_path: Path) -> None:
-    """A column that never had a file is dropped, and its id goes to the next one at once (tried)."""
+    """A column that never had a file is dropped, and its id goes to the next one at once (Lance fact 4.2)."""
     table, copy = tmp_path / "t", tmp_path / "copy"
     owner = begun(table)
     lance.dataset(str(table)).add_columns(pa.field("x", pa.int64()))

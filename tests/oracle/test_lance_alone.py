@@ -118,8 +118,14 @@ def test_what_pylance_does_not_model_is_gone_in_its_next_version(table: Path) ->
     assert dict(head.config) == dict(head.table_metadata) == {"kept": "yes"}
 
 
-def test_a_version_without_a_time_is_of_1970(table: Path) -> None:
-    rewrite(table, lambda head, _: head.ClearField("timestamp"))
+@pytest.mark.parametrize("seconds", [None, 2**62, -(2**62)])
+def test_a_version_without_a_time_is_of_1970(seconds: int | None, table: Path) -> None:
+    def change(head: Manifest, _: Transaction) -> None:
+        head.ClearField("timestamp")
+        if seconds is not None:
+            head.timestamp.seconds = seconds
+
+    rewrite(table, change)
     assert lance.dataset(str(table)).versions()[0]["timestamp"] == datetime(1970, 1, 1)  # noqa: DTZ001 - as shown
 
 
@@ -326,3 +332,33 @@ def test_an_index_made_in_a_far_future_makes_pylance_panic(table: Path) -> None:
     path.write_bytes(raw_file(head.SerializeToString(), index.SerializeToString()))
     with pytest.raises(BaseException, match="Invalid timestamp in index metadata"):
         lance.dataset(str(table)).list_indices()
+
+
+def test_without_the_fragment_reuse_index_a_search_finds_nothing(table: Path) -> None:
+    lance.dataset(str(table)).create_scalar_index("a", "BTREE")
+    lance.dataset(str(table)).optimize.compact_files(defer_index_remap=True)
+    assert lance.dataset(str(table)).to_table(filter="a = 25").num_rows == 1
+    lance.dataset(str(table)).drop_index("__lance_frag_reuse")
+    assert lance.dataset(str(table)).to_table(filter="a = 25").num_rows == 0
+
+
+def test_a_star_means_all_columns(tmp_path: Path) -> None:
+    dataset = lance.write_dataset(pa.table({"a": [1], "*": [2]}), str(tmp_path))
+    assert dataset.to_table(columns=["*"]).column_names == ["a", "*"]
+
+
+def test_filters_that_pylance_can_not_read(tmp_path: Path) -> None:
+    dataset = lance.write_dataset(pa.table({"a": [-(2**63)], "b`c": [1]}), str(tmp_path))
+    with pytest.raises(ValueError, match='No field named "b`c"'):
+        dataset.to_table(filter="a < 5")
+    assert dataset.to_table(columns=["a"], filter="a < 5").num_rows == 1
+    with pytest.raises(ValueError, match="literal Float64"):
+        dataset.to_table(columns=["a"], filter=f"a = {-(2**63)}")
+
+
+def test_what_pylance_can_not_do_with_files_from_before_2(tmp_path: Path) -> None:
+    dataset = lance.write_dataset(pa.table({"a": [1]}), str(tmp_path), data_storage_version="legacy")
+    with pytest.raises(pa.ArrowInvalid, match="FilteredRead on v1 files"):
+        dataset.to_table(filter="_rowaddr in (0)")
+    with pytest.raises(pa.ArrowInvalid, match="No data files found"):
+        dataset.to_table(columns=[])

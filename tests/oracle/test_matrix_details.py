@@ -1,4 +1,4 @@
-"""Pairs of one kind that differ in what they touch: the verdict of pylance, and ours (format facts, 5.3)."""
+"""Pairs of one kind that differ in what they touch: the verdict of pylance, and ours (Lance fact 5.3)."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -135,7 +135,7 @@ def as_python(entry: IndexMetadata, *, trimmed: bool = False) -> Index:
 
 
 def test_a_reuse_index_that_grows_and_is_trimmed(tmp_path: Path) -> None:
-    """Trimmed after it has grown it is to tell of both; pylance forgets what it had grown by (tried)."""
+    """Trimmed after it has grown it is to name both; pylance forgets what was added (Lance fact 10.7)."""
     path = Base(tmp_path / "t", second=indexed).path
     DEFERRED(str(path))
     for first in (100, 110, 120, 130):

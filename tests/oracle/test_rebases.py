@@ -1,4 +1,4 @@
-"""Deleted rows of a proposal that met deleted rows of others: pylance's rebase, and ours (facts, 5.5)."""
+"""Deleted rows of a proposal that met deleted rows of others: pylance's rebase, and ours (Lance fact 5.4)."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def index(choice: Choice) -> Act:
 
 
 def drop_index(_choice: Choice) -> Act:
-    """Not the fragment-reuse index: without it scans by others find wrong rows, in pylance too (tried)."""
+    """Not the fragment-reuse index: without it searches find nothing, in pylance too (Lance fact 10.7)."""
 
     def run(dataset: lance.LanceDataset) -> object:
         names = [one.name for one in dataset.describe_indices() if not one.name.startswith("__")]
@@ -198,7 +198,7 @@ def drop_index(_choice: Choice) -> Act:
 
 
 def compact(choice: Choice) -> Act | None:
-    """Not where indices wait to be remapped: with an Update between, scans lose rows (pylance, tried)."""
+    """Not where indices wait to be remapped: with an Update between, pylance's scans lose rows."""
     if _waits_for_remap(choice.dataset):
         return None
     rows = (2 * FEW_ROWS, MANY_ROWS)[choice.picks[0] % 2]

@@ -174,6 +174,27 @@ def test_citations_of_facts(text: str, found: int) -> None:
     assert len(list(facts.resolved(Source("a.py", text), ["1.2"]))) == found
 
 
+# Put together here, so that this file cites nothing.
+TEXT_NAMES = [
+    "format " + "facts, section 6",
+    "(fa" + "cts, 5.5)",
+    "the architecture\n# " + "text",
+    "fact" + " 3.2",
+]
+
+
+@pytest.mark.parametrize("text", TEXT_NAMES)
+def test_citations_of_texts_elsewhere(text: str) -> None:
+    assert len(list(facts.elsewhere(Source("a.py", f"It is so ({text}).")))) == 1
+    assert list(facts.elsewhere(Source("a.py", "It is so (Lance\n    fact 3.2); facts are 3."))) == []
+
+
+def test_facts_that_nobody_cites() -> None:
+    page = Source(facts.PAGE, FACT)
+    assert len(list(facts.uncited(page, [Source("a.py", "Lance fact 1.1")]))) == 1
+    assert list(facts.uncited(page, [Source("a.py", "Lance fact 1.2")])) == []
+
+
 def test_links_are_looked_up_from_their_document() -> None:
     document = Source("docs/decisions/0001-a.md", "[house](../../README.md) [gone](../README.md)")
     assert len(list(documents.named_paths(document, ["README.md", document.path]))) == 1

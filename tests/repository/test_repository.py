@@ -156,8 +156,17 @@ def test_facts_about_lance_name_the_tests_that_hold_them() -> None:
 def test_citations_of_facts_about_lance_lead_to_one() -> None:
     numbers = {fact.number for fact in facts.facts_of(tree.one(facts.PAGE))}
     assert len(numbers) > 50
-    found = [complaint for source in citing() for complaint in facts.resolved(source, numbers)]
+    found = [
+        complaint
+        for source in citing()
+        for complaint in chain(facts.resolved(source, numbers), facts.elsewhere(source))
+    ]
     assert "\n".join(found) == ""
+
+
+def test_each_fact_about_lance_is_relied_on() -> None:
+    modules = [each for each in citing() if each.path.endswith(".py")]
+    assert "\n".join(facts.uncited(tree.one(facts.PAGE), modules)) == ""
 
 
 def citing() -> list[checks.Source]:

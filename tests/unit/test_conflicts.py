@@ -1,4 +1,4 @@
-"""The conflict rules, held against the matrix that was measured with pylance (format facts, 5.2 and 5.3)."""
+"""The conflict rules, held against the matrix that was measured with pylance (Lance facts 5.2 and 5.3)."""
 
 import pytest
 

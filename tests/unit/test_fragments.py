@@ -222,7 +222,7 @@ def test_a_manifest_read_counts_rows() -> None:
 
 @pytest.mark.parametrize("numbers", [[1, 1], [2, 1], [0, 5, 4], [0, 0]])
 def test_ids_that_do_not_ascend_are_refused(numbers: list[int]) -> None:
-    """Lance clients then take other rows than those asked for, and says nothing (tried)."""
+    """Lance clients then take other rows than those asked for, and says nothing (Lance fact 11.1)."""
     with pytest.raises(ValueError, match="must ascend"):
         fragments_of([fragment(number).SerializeToString() for number in numbers])
 

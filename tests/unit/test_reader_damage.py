@@ -37,7 +37,7 @@ def source() -> Source:
 
 @pytest.mark.parametrize("seconds", [2**62, -(2**62)])
 def test_a_time_beyond_all_numbers_is_the_first_of_all(source: Source, seconds: int) -> None:
-    """As pylance has it (tried)."""
+    """As pylance has it (Lance fact 2.6)."""
 
     def change(head: Manifest) -> None:
         head.timestamp.seconds = seconds

@@ -1,6 +1,6 @@
 """The lines of a table: its main line and its branches, each with versions of its own.
 
-A branch is a table of Lance's under `tree/` of the main line's root (format facts, section 1). Its entries
+A branch is a table of Lance's under `tree/` of the main line's root (Lance fact 1.7). Its entries
 lie in the main line's partition, since they bear its key.
 """
 

@@ -35,7 +35,7 @@ ANEW = frozenset({Kind.OVERWRITE, Kind.CLONE})
 DOUBTFUL = frozenset({Kind.RESTORE, Kind.UNKNOWN, Kind.DATA_OVERLAY})
 """After these a fragment is the one of the same id before only where both name a common data file."""
 FIRST_VERSION = 1
-"""What a row's version is taken for where a fragment doesn't tell it (format facts, section 6)."""
+"""The version that counts as having made a row if its fragment doesn't say (Lance fact 7.5)."""
 
 
 class Rows(NamedTuple):
@@ -178,8 +178,8 @@ def _has_other_values(
 def _touched(old: DataFragment, new: DataFragment) -> Bitmap | None:
     """The rows of a fragment that its lineage says were changed, None where it says that of none.
 
-    Then values changed all the same: an update that doesn't say which rows it changed notes none (format
-    facts, section 6), so it may be any.
+    Then values changed all the same: an update that doesn't say which rows it changed notes none (Lance
+    fact 7.7), so it may be any.
     """
     if old.inline_last_updated_at_versions == new.inline_last_updated_at_versions:
         return None

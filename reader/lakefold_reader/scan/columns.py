@@ -1,8 +1,8 @@
 """Which part of a data file holds which column of a table, told from field ids alone.
 
 A column keeps its id when it is renamed, and a file keeps the names it was written with. So a file's
-columns are found by the ids that the version's fragment lists, never by name (format facts, sections 4.2
-and 4.4).
+columns are found by the ids that the version's fragment lists, never by name (Lance facts 4.2
+and 4.6).
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _places(file: DataFile, stored: Sequence[Field]) -> dict[tuple[tuple[int, ..
     try:
         check_structure(stored)
     except DamagedError:
-        # pylance gives the parts of a blob no ids of their own (tried).
+        # pylance gives the parts of a blob no ids of their own (tests/oracle/test_rows_of_files.py).
         return None
     version = version_of(file)
     listed = expected_file_fields(stored, version)

@@ -4,7 +4,7 @@ An address is a fragment's id * 2^32 + the row's place in it. Without stable row
 them each fragment lists the ids of its rows, dead ones included: an update leaves an id behind in the old
 fragment. So an id may lead to several addresses, of which deletion files leave one; an index names them all.
 
-Source: format facts, section 6.
+Source: Lance fact 7.1.
 """
 
 from __future__ import annotations

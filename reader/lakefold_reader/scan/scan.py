@@ -113,7 +113,7 @@ class Dataset:
         """The rows at these addresses that aren't deleted, ascending; None: all columns and `_rowaddr`.
 
         Reads only what they need: pylance plans a filter on addresses as a look-up. In legacy files it fails
-        at that (tried), so there their fragments are scanned.
+        at that (Lance fact 13.3), so their fragments are scanned.
         """
         numbers = addresses.tolist()
         where = self._at(numbers) if numbers else "false"
@@ -239,8 +239,8 @@ def _without_columns(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
 def _asked_for(columns: Sequence[str] | None, schema: pa.Schema) -> list[str] | dict[str, str] | None:
     """Columns as pylance is asked for them.
 
-    In a list pylance takes the name `*` for all columns, also where a column has that name (tried). So then
-    each column is asked for by an expression.
+    In a list pylance takes the name `*` for all columns, even if a column has that name (Lance fact 13.1). So
+    then each column is asked for by an expression.
     """
     if columns is None:
         return None

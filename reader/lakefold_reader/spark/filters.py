@@ -33,7 +33,7 @@ UNIT_MICROS: Final = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
 NS_YEARS: Final = range(1678, 2262)
 """Times that a timestamp of nanoseconds can hold in any case."""
 STRANGE: Final = frozenset('`"')
-"""With a column of such a name pylance answers no filter, on whichever column (tried)."""
+"""If a column has such a name, all filters are left to Spark: pylance may read none (Lance fact 13.2)."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _integer(value: object, column: pa.DataType) -> str | None:
         return None
     bits = column.bit_width
     signed = pa.types.is_signed_integer(column)
-    # The lowest 64-bit number can't be written: its digits alone are out of range (tried).
+    # The lowest 64-bit number can't be written in a filter (Lance fact 13.2).
     low = -(2 ** (bits - 1)) + (bits == 64) if signed else 0  # noqa: PLR2004 - the widest integer
     high = 2 ** (bits - signed) - 1
     return str(value) if low <= value <= high else None

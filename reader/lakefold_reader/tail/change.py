@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 CREATED = "_row_created_at_version"
-"""Lance's column of the version that made a row (format facts, section 6)."""
+"""Lance's column of the version that made a row (Lance fact 7.5)."""
 
 
 class UntoldChangeError(InvalidError):

@@ -1,11 +1,11 @@
 """What a version remembers of the log, so that the table itself says what has been folded into it.
 
 Marks lie in the table's metadata under keys that begin with `lakefold.`, readable by any client, and travel
-with every version. They are bounded: at most 10,000 apps and 32 intervals of batch ids an app, 256 uuids, 64
-file logs, 16 moves from one log to another. An app is forgotten if it has been silent for 90 days and 1,000
-others were heard of since. Of each key that a Restore left out of the table they remember which Restore did
-so, at most 32 intervals of batch ids an app; of the newest 16 batches of an app, and of the uuids, a digest
-of the content.
+with every version, whoever makes it (Lance fact 2.5). They are bounded: at most 10,000 apps and 32 intervals
+of batch ids an app, 256 uuids, 64 file logs, 16 moves from one log to another. An app is forgotten if it has
+been silent for 90 days and 1,000 others were heard of since. Of each key that a Restore left out of the table
+they remember which Restore did so, at most 32 intervals of batch ids an app; of the newest 16 batches of an
+app, and of the uuids, a digest of the content.
 """
 
 from __future__ import annotations

@@ -84,6 +84,7 @@ class Storage(Protocol):
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
         """Store the joined buffers under a name nobody has taken yet, durably, in one step that all can see.
 
+        A version is committed by such a put (Lance fact 12.1).
         When it returns `STORED`, the object survives a crash of the machine. `EXISTS`: nothing was written,
         and what stands there survives a crash too, so that a loser may act on what it reads.
         Raises `DoubtfulPutError` where the answer was lost.

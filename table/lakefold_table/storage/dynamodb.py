@@ -1,7 +1,7 @@
 """The external manifest store of `s3+ddb://`: items of a DynamoDB table, as Lance clients keep them.
 
-One item is one version. Keys, attributes, conditions and reads are those of pylance 14.0.2 (tried, and
-format facts, section 5.7), so that it and we go on with each other's versions. The table is made by whoever
+One item is one version. Keys, attributes, conditions and reads are those of pylance 14.0.2 (Lance
+fact 12.3), so that it and we go on with each other's versions. The table is made by whoever
 runs it, never here: its keys, its cost and who may write it are decisions of theirs.
 """
 

@@ -1,7 +1,7 @@
 """Versions whose one commit point is in another store: a manifest store says which manifest is which version.
 
 For object stores that can't put an object only where there is none. The order is the one that Lance clients
-follow (format facts, section 5.7), so that each goes on with what the other left, wherever that one stopped:
+follow (Lance fact 12.2), so that each goes on with what the other left, wherever that one stopped:
 
 1. put the manifest under a name that nobody else has, `NAME.manifest-UUID`;
 2. record that name for the version in the manifest store, unless the version is recorded: *the commit point*;

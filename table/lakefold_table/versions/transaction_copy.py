@@ -1,9 +1,9 @@
 """The put of a version's copy for other clients, while the version itself is on its way.
 
-Lance clients before 14 look for what a version did in a file beside it, and a commit of theirs fails if the
-version names a file that isn't there. So the copy can be seen before the version can. It costs the version no
-time of its own where the store begins a put and lets it go on (`BeginsPuts`). A copy whose version lost its
-put is a file that nothing names, like those that Lance clients leave: clean-ups remove it.
+Lance clients before 14 look for what a version did in a file beside it (Lance fact 1.4), and a commit of
+theirs fails if the version names a file that isn't there. So the copy can be seen before the version can. It
+costs the version no time of its own if the store begins a put and lets it go on (`BeginsPuts`). A copy whose
+version lost its put is a file that nothing names, like those that Lance clients leave: clean-ups remove it.
 """
 
 from __future__ import annotations

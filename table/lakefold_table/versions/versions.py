@@ -85,7 +85,7 @@ _FIRST_NAMES: Final = 8
 files that are just being written may be among them."""
 
 HINT: Final = "latest_version_hint.json"
-"""Where Lance clients note the newest version, once it is committed, on stores that don't list in order."""
+"""Lance clients note the newest version in it, on stores that don't list in order (Lance fact 1.3)."""
 
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
