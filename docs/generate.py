@@ -76,9 +76,9 @@ def conflicts() -> str:
         "several rules apply, incompatible goes before retryable, and the newest version is named. The\n"
         "outcome carries the evidence: the other version and its operation, the fragments, rows, fields and\n"
         "keys.\n\n"
-        "The rules are those of pylance 14, since its users share the tables; where they differ from the\n"
-        "specification, and where ours differ from its, is told in decision\n"
-        "[0009](decisions/0009-the-rules-are-those-of-pylance.md).",
+        "The rules are those of pylance 14, since its users share the tables.\n"
+        "[Lance fact 5.2](format/lance.md#fact-5.2) says where they differ from the specification, decision\n"
+        "[0009](decisions/0009-the-rules-are-those-of-pylance.md) where ours differ from pylance's.",
         f"{table(['sign', 'verdict', 'what becomes of it', 'what its writer does'], verdicts)}\n"
         "## The matrix\n\n"
         "A row is the operation proposed, a column what came in between (`none`: a version without a\n"

@@ -12,11 +12,13 @@ import pytest
 import lakefold
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.lance.refs.files import decode_branch, decode_tag, encode_branch, encode_tag
+from lakefold_table.lance.refs.names import check_branch_name, check_tag_name
 from lakefold_table.storage import open_storage
 from lakefold_table.versions.refs import Refs, UnknownRefError
 from tests.proposals import rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -95,6 +97,45 @@ def test_a_branch_file_of_ours_is_read_by_pylance(table: Path) -> None:
     before = lance.dataset(str(table)).branches.list()
     path.write_bytes(encode_branch(branch))
     assert lance.dataset(str(table)).branches.list() == before
+
+
+TAGS = ["v1", "a.b-c_D", "-a", "main", "v..1", "a.lock", ".a", "a.", "a/b", "a\\b", "a:b", "a b", " ", ""]
+BRANCHES = [
+    "b",
+    "x/y",
+    "a.",
+    ".a",
+    "x.lock/b",
+    "é",
+    "a.lock",
+    "a//b",
+    "/a",
+    "a/",
+    "a..b",
+    "a\\b",
+    "a b",
+    "main",
+]
+
+
+def is_taken(check: Callable[[str], object], name: str) -> bool:
+    try:
+        check(name)
+    except (InvalidError, OSError):
+        return False
+    return True
+
+
+def test_names_of_tags_are_those_that_pylance_takes(table: Path) -> None:
+    tags = lance.dataset(str(table)).tags
+    theirs = [name for name in TAGS if is_taken(lambda one: tags.create(one, 1), name)]
+    assert theirs == [name for name in TAGS if is_taken(check_tag_name, name)] == TAGS[:4]
+
+
+def test_names_of_branches_are_those_that_pylance_takes(table: Path) -> None:
+    dataset = lance.dataset(str(table))
+    theirs = [name for name in BRANCHES if is_taken(lambda one: dataset.create_branch(one, 1), name)]
+    assert theirs == [name for name in BRANCHES if is_taken(check_branch_name, name)] == BRANCHES[:6]
 
 
 def test_opening_by_tag(table: Path) -> None:
