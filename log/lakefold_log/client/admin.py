@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
+from lakefold_log.client.admin_client import KeptClient
 from lakefold_log.client.connecting import Connecting
 from lakefold_log.client.error_codes import Local
 from lakefold_log.client.rights import REFUSALS, hint, lacking
@@ -209,7 +209,7 @@ class Admin:
         self._was_answered = False
         with client_set_up(config.bootstrap_servers):
             # The answers carry the errors; librdkafka's own lines on stderr would only repeat them.
-            self.client = AdminClient(config.client(fixed={"log_level": 0}, tuned=_ADMIN_TUNED))
+            self.client = KeptClient.made(config.client(fixed={"log_level": 0}, tuned=_ADMIN_TUNED))
 
     def answer(self, future: Future[T], doing: str, *, rights: Sequence[Right] = ()) -> T:
         """Wait for one of the client's futures, no longer than the question itself may take.

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka.admin import AdminClient
-
+from lakefold_log.client.admin_client import KeptClient
 from lakefold_log.client.error_codes import Local
 from lakefold_table.errors import InvalidError
 
@@ -41,7 +40,7 @@ class Connecting:
         self._nobody_left = False
         self._refused: tuple[str, str] | None = None
         quiet: dict[str, Any] = {**options, "log_level": 0, "error_cb": self._note}
-        self._client = AdminClient(quiet)
+        self._client = KeptClient.made(quiet)
 
     def check(self, doing: str) -> None:
         """Raises `InvalidError` where of all brokers that were tried none is there, or none lets us in."""

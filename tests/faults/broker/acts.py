@@ -144,7 +144,8 @@ class Scene:
             committer.stop()
             raise TimeoutError(f"the committer does not end: {committer.trouble}")
         if errors:
-            raise errors[0]
+            # In the list, the error would keep this frame, and with it the committer and all its clients.
+            raise errors.pop()
 
     def check(self) -> None:
         """Each proposal was answered once, as it had to be and with the version that holds it; rows once."""
