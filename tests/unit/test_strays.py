@@ -10,12 +10,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_committer.tables.rebinding import publish_move
+from lakefold_table.entry import Invalid
 from lakefold_table.errors import StopError
 from lakefold_table.marks.marks import Move, Why
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import Versions
-from tests.folding import FORMAT, append, changed, creation, entries, fold_at, opened, versions_at
+from tests.folding import (
+    FORMAT,
+    append,
+    changed,
+    creation,
+    entries,
+    fold_at,
+    opened,
+    reserve,
+    versions_at,
+)
 from tests.foreign import commit, wipe
 
 if TYPE_CHECKING:
@@ -106,3 +117,27 @@ class LateStorage(MemoryStorage):
             for number in (1, 2):
                 MemoryStorage(HERE).delete(versions_at(HERE).path(number))
         return super().put_if_absent(path, buffers)
+
+
+@pytest.mark.parametrize("foreign", [False, True], ids=["a committer behind", "another client behind"])
+def test_what_it_records_answers_nothing(*, foreign: bool) -> None:
+    """Another committer refused the entry in the version that was there; the file in its place took it."""
+    table = opened(HERE)
+    fold_at(table, [changed(creation(), lambda e: setattr(e, "table", HERE))], 0)
+    late = entries([changed(append("late"), lambda e: setattr(e, "table", HERE))], 1)
+    publication = table.prepare(late).folded.publication
+    assert publication is not None
+    other = opened(HERE, check_sizes=True)
+    (refused,) = other.fold(late).outcomes
+    assert isinstance(refused.result, Invalid)
+    assert "is missing" in refused.result.message
+    if foreign:
+        commit(HERE, "append")
+    fold_at(other, [changed(reserve(2), lambda e: setattr(e, "table", HERE))], 2)
+    for number in (1, 2):
+        MemoryStorage(HERE).delete(versions_at(HERE).path(number))
+    MemoryStorage(HERE).put_if_absent(publication.path, publication.buffers)
+
+    (again,) = opened(HERE).fold(late).outcomes
+    assert isinstance(again.result, Invalid)
+    assert "this position was answered before, and no version that is left records" in again.result.message

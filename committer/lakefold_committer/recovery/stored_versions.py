@@ -14,6 +14,7 @@ from lakefold_table.versions.succession import Link
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.format import AnyFormat, Deed, State
     from lakefold_table.versions.versions import Versions
 
@@ -60,6 +61,15 @@ def read_newest(table_format: AnyFormat, versions: Versions, version: int) -> St
 
 def own_properties(versions: Versions, version: int) -> Mapping[str, str] | None:
     """The properties of a version a committer made, from the head of its file; None for a foreign one."""
+    transaction = own_transaction(versions, version)
+    return None if transaction is None else transaction.transaction_properties
+
+
+def own_transaction(versions: Versions, version: int) -> Transaction | None:
+    """The transaction of a version a committer made, from the head of its file.
+
+    Returns None if another client made it. Raises `VersionExpiredError` if it is gone.
+    """
     try:
         start, _ = read_head(versions.storage, versions.path(version))
     except FileNotFoundError as error:
@@ -67,7 +77,7 @@ def own_properties(versions: Versions, version: int) -> Mapping[str, str] | None
     transaction = head_transaction(start)
     if transaction is None or not is_own(transaction.transaction_properties, version):
         return None
-    return transaction.transaction_properties
+    return transaction
 
 
 def link_of(state: State) -> Link:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.recovery.stored_versions import own_properties, read_deed
+from lakefold_committer.recovery.stored_versions import link_of, own_transaction, read_deed, read_state
 from lakefold_table.errors import DamagedError, NotATableError, VersionExpiredError
 from lakefold_table.format import Observed
-from lakefold_table.marks.record import decode_record
+from lakefold_table.marks.record import PARENT, decode_record
 from lakefold_table.roots import is_whole
+from lakefold_table.versions.succession import Link, Succession, succession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakefold_committer.fold.fold import Table
     from lakefold_committer.tables.prefetcher import Bringer
+    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Entry, Result
     from lakefold_table.format import AnyFormat, Deed, Needs
     from lakefold_table.position import LogId
@@ -80,29 +82,51 @@ def _lacks_anything(observed: Observed) -> bool:
     return any(NOT_THERE in found for found in observed.listed.values())
 
 
-def answers_before(versions: Versions, newest: int, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:
-    """The answers that the versions up to `newest` record for positions of this log.
+def answers_before(
+    table_format: AnyFormat, versions: Versions, newest: int, log: LogId, offsets: Sequence[int]
+) -> dict[int, Result]:
+    """The answers that the versions up to `newest`, which is known to be one, record for positions of a log.
 
-    Walks back over the versions; stops at the first one that is gone or that no longer can hold these
-    offsets. An offset without an answer in the result was folded into a version that is gone.
+    Walks back over the versions; stops at the first one that is gone, that no longer can hold these offsets,
+    or in whose place lies a file that arrived late. An offset without an answer in the result was folded into
+    a version that is gone.
     """
     wanted, found = set(offsets), dict[int, "Result"]()
+    made: Transaction | None = None
     for version in range(newest, 0, -1):
+        behind = made
         try:
-            properties = own_properties(versions, version)
+            made = own_transaction(versions, version)
         except VersionExpiredError:
             break
         except NotATableError as error:
             raise versions.away() from error
-        record = decode_record(properties, versions.storage.uri) if properties is not None else None
-        if record is None or record.log != log or record.last_offset < record.first_offset:
+        record = None if made is None else decode_record(made.transaction_properties, versions.storage.uri)
+        if made is None or record is None or record.log != log or record.last_offset < record.first_offset:
             continue
-        answers = {offset: record.answer(offset) for offset in wanted}
-        found.update({offset: answer for offset, answer in answers.items() if answer is not None})
+        recorded = ((offset, record.answer(offset)) for offset in wanted)
+        answers = {offset: answer for offset, answer in recorded if answer is not None}
+        if answers and version < newest and _arrived_late(table_format, versions, made, behind, version):
+            break
+        found.update(answers)
         wanted -= found.keys()
         if record.first_offset <= min(wanted, default=record.first_offset):
             break
     return found
+
+
+def _arrived_late(
+    table_format: AnyFormat, versions: Versions, made: Transaction, behind: Transaction | None, version: int
+) -> bool:
+    """Whether the file of a version is none of the table's: the one behind it was made from another.
+
+    `made`, `behind`: the transactions of the two, as far as a committer made them.
+    """
+    if behind is not None:
+        parent = behind.transaction_properties.get(PARENT, "")
+        return succession(Link(made.uuid), Link(parent=parent, is_own=True)) is Succession.APART
+    before, after = (link_of(read_state(table_format, versions, one)) for one in (version, version + 1))
+    return succession(before, after) is Succession.APART
 
 
 def _deeds(table_format: AnyFormat, versions: Versions, newest: int, since: int) -> Iterator[Deed]:

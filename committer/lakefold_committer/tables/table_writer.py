@@ -314,7 +314,7 @@ class OwnedTable:
 
     def _answers_before(self, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:
         newest = self._stands.marks.version if self._stored is None else self._stored
-        return answers_before(self._versions, newest, log, offsets) if offsets else {}
+        return answers_before(self._format, self._versions, newest, log, offsets) if offsets else {}
 
     def _publish(self, publication: Publication, after: Table, sure: Callable[[], None] | None) -> Published:
         follows = partial(is_followed, self._format, self._versions, after.state)
