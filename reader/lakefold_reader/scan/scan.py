@@ -10,6 +10,7 @@ the dataset, with equal rows.
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -45,6 +46,8 @@ EVERY = "*"
 LEGACY = "0.1"
 OFFSET_WIDTH, OFFSET_BITS = 32, 0xFFFFFFFF
 """The lower half of a row's address is its place in its fragment."""
+NAMES = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|`[^`]*`|\b(?:_rowid|_rowaddr)\b""")
+"""What a filter has in quotes, and the two names."""
 BYTES, BLOB_ROWS = "all_binary", 16
 """How pylance is asked for the bytes of blobs, and of how many rows at once: each may be large."""
 LOOKED_UP, SPARSE = 1024, 16
@@ -112,11 +115,11 @@ class Dataset:
     def at_addresses(self, addresses: NDArray[np.uint64], columns: Sequence[str] | None) -> pa.Table:
         """The rows at these addresses that aren't deleted, ascending; None: all columns and `_rowaddr`.
 
-        Reads only what they need: pylance plans a filter on addresses as a look-up. In legacy files it fails
-        at that (Lance fact 13.3), so their fragments are scanned.
+        Reads only what they need: pylance plans a filter on addresses as a look-up. In legacy files their
+        fragments are scanned.
         """
         numbers = addresses.tolist()
-        where = self._at(numbers) if numbers else "false"
+        where = _at(numbers) if numbers else "false"
         holding = sorted({number >> OFFSET_WIDTH for number in numbers})
         self._deletions.check_in(holding)
         reader = self._scanned(
@@ -148,11 +151,6 @@ class Dataset:
         stats = done.stats if dry_run else done
         return stats.old_versions, stats.data_files_removed, stats.bytes_removed
 
-    def _at(self, addresses: Sequence[int]) -> str:
-        """The filter that holds for the rows at these addresses."""
-        address = f"{ADDRESS} + 0" if self._opened.data_storage_version == LEGACY else ADDRESS
-        return f"{address} in ({','.join(map(str, addresses))})"
-
     def _look_at(self, fragments: Mapping[int, DataFragment] | None) -> None:
         """See that the deletion files of these fragments (None: of all) can be read."""
         if fragments is None:
@@ -161,19 +159,24 @@ class Dataset:
             self._deletions.check(fragments.values())
 
     def _scanned(
-        self, numbers: Iterable[int] | None, columns: Sequence[str] | None, **options: object
+        self,
+        numbers: Iterable[int] | None,
+        columns: Sequence[str] | None,
+        filter: str | None = None,  # noqa: A002 - the name that pylance uses
+        **options: object,
     ) -> pa.RecordBatchReader:
         """The rows of these fragments; None: of all. Their deletion files were looked at.
 
-        pylance refuses to scan legacy files without a column, so row ids are scanned there and dropped. They
-        are what it needs as well for a filter on `_rowid` in such files; addresses aren't.
+        pylance refuses to scan legacy files without a column, so row ids are scanned there and dropped.
         """
         opened = self._opened
         with told(self.uri):
             only = None if numbers is None else [opened.get_fragment(number) for number in numbers]
-            is_stand_in = not columns and columns is not None and opened.data_storage_version == LEGACY
+            is_legacy = opened.data_storage_version == LEGACY
+            is_stand_in = not columns and columns is not None and is_legacy
             asked = [ROW_ID] if is_stand_in else _asked_for(columns, opened.schema)
-            rows = opened.scanner(fragments=only, columns=asked, **options).to_reader()
+            where = for_legacy_files(filter) if is_legacy and isinstance(filter, str) else filter
+            rows = opened.scanner(fragments=only, columns=asked, filter=where, **options).to_reader()
             return _without_columns(rows) if is_stand_in else rows
 
     def with_blobs(
@@ -200,7 +203,7 @@ class Dataset:
         for start in range(0, offsets.size, most):
             first = np.uint64(number << OFFSET_WIDTH)
             places = (offsets[start : start + most].astype(np.uint64) + first).tolist()
-            found = self._scanned(fragments, columns=columns, filter=self._at(places), blob_handling=BYTES)
+            found = self._scanned(fragments, columns=columns, filter=_at(places), blob_handling=BYTES)
             yield from told_of(found, self.uri)
 
     def masked(
@@ -222,6 +225,26 @@ class Dataset:
         opened = self._opened
         with told(self.uri):
             return int(opened.count_rows(filter=where))
+
+
+def for_legacy_files(where: str) -> str:
+    """Returns a filter as pylance can answer it on files of Lance's first format.
+
+    It plans `_rowid = 5` and `_rowaddr = 5` as look-ups, which fail on such files, and knows `_rowid` only if
+    that column is asked for (Lance fact 13.3). There a row's id is its address, and a sum is no look-up.
+    """
+
+    def named(found: re.Match[str]) -> str:
+        is_field_of_another = where.endswith(".", 0, found.start())
+        is_name = found[0].strip("`") in {ROW_ID, ADDRESS} and not is_field_of_another
+        return f"({ADDRESS} + 0)" if is_name else found[0]
+
+    return NAMES.sub(named, where)
+
+
+def _at(addresses: Sequence[int]) -> str:
+    """The filter that holds for the rows at these addresses."""
+    return f"{ADDRESS} in ({','.join(map(str, addresses))})"
 
 
 def _check_filter(where: object) -> None:
