@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from lance.schema import LanceSchema
 
-from lakefold_table.entry import Invalid
-from tests.oracle.operations import both_ways, check_agreement
+from lakefold_table.entry import Committed, Invalid
+from tests.oracle.manifests import manifest_files
+from tests.oracle.operations import both_ways, check_agreement, version_in
 
 Act = Callable[[lance.LanceDataset], object]
 
@@ -137,3 +138,34 @@ def test_what_only_pylance_takes(act: Act, message: str, tmp_path: Path) -> None
     both = both_ways(flat(tmp_path / "t"), act)
     assert isinstance(both.result, Invalid)
     assert message in both.result.message
+
+
+METADATA: dict[str, Act] = {
+    "another value": lambda dataset: dataset.update_schema_metadata({"unit": "km"}),
+    "another key": lambda dataset: dataset.update_schema_metadata({"zone": "UTC"}),
+    "all replaced": lambda dataset: dataset.update_schema_metadata({"zone": "UTC"}, replace=True),
+}
+
+
+@pytest.mark.parametrize("between", METADATA.values(), ids=METADATA)
+@pytest.mark.parametrize("act", [ACTS["several"], ACTS["another name"], ACTS["no more nulls"]])
+def test_a_stale_project_undoes_no_change_of_the_schemas_metadata(
+    act: Act, between: Act, table: Path
+) -> None:
+    """A Project by pylance does: it commits the schema that it opened, metadata included."""
+    both = both_ways(table, act, between=between)
+    assert isinstance(both.result, Committed)
+    ((name, (theirs, ours)),) = both.differences.items()
+    assert name == "schema_metadata"
+    before, changed = (version_in(path).manifest for path in manifest_files(both.ours)[-3:-1])
+    assert theirs == before.schema_metadata != changed.schema_metadata
+    assert ours == changed.schema_metadata
+
+
+def test_a_stale_project_sets_the_metadata_of_fields_back(table: Path) -> None:
+    """Its message carries the fields with theirs, so we do as pylance does."""
+    both = both_ways(
+        table, ACTS["several"], between=lambda dataset: dataset.update_field_metadata({"a": {"k": "v"}})
+    )
+    check_agreement(both)
+    assert lance.dataset(both.ours).schema.field("a").metadata is None
