@@ -9,6 +9,7 @@ from lakefold_reader.feed.feed import shown_columns
 from lakefold_reader.feed.parts import Misfits
 from lakefold_reader.feed.plan import plan_changes
 from lakefold_reader.scan.columns import schema_of
+from lakefold_reader.scan.scan import LEGACY
 from lakefold_reader.snapshot.snapshot import version_as_of
 from lakefold_reader.spark.feed import FeedRows, begin, content, tasks
 from lakefold_reader.spark.options import LATEST
@@ -39,7 +40,17 @@ class Pinned:
     version: int
     manifest: str
     schema: TableSchema
+    file_version: str
     options: Mapping[str, str] = field(repr=False)
+
+    @property
+    def answers_filters(self) -> bool:
+        """Whether a scan picks the rows that a filter on its values would pick.
+
+        Lance's first file format, which a manifest may leave unnamed, keeps no null of a number: it is read
+        as 0. A scan that skips pages by their statistics takes it for null.
+        """
+        return self.file_version not in {"", LEGACY}
 
     def feed_rows(self, target: pa.Schema, given: Given) -> FeedRows:
         """How tasks read changes in these columns. Raises `InvalidError` for one that isn't there."""
@@ -82,7 +93,14 @@ def pin(given: Given) -> Pinned:
     if version is not None:
         check_in_line(source, chosen, step)
     path = source.versions.path(chosen)
-    return Pinned(source.uri, chosen, path, schema_of(step.head), dict(source.options))
+    return Pinned(
+        source.uri,
+        chosen,
+        path,
+        schema_of(step.head),
+        step.head.data_format.version,
+        dict(source.options),
+    )
 
 
 def rows_of(pinned: Pinned, target: pa.Schema, where: str | None) -> VersionRows:

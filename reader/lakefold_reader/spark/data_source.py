@@ -116,6 +116,8 @@ class VersionReader(DataSourceReader):
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
         """Takes the filters that Lance answers as Spark would; gives back the others."""
+        if not self._pinned.answers_filters:
+            return filters
         told = push(filters, unchanged(self._pinned.schema.arrow, self._target))
         self._rows = rows_of(self._pinned, self._target, told.where)
         return told.left
