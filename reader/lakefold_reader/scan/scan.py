@@ -105,7 +105,7 @@ class Dataset:
         reader = self._scanned(
             fragments,
             columns=columns,
-            filter=where,
+            where=where,
             limit=part.limit,
             offset=part.offset,
             batch_size=part.batch_size,
@@ -125,7 +125,7 @@ class Dataset:
         reader = self._scanned(
             holding,
             columns=columns,
-            filter=where,
+            where=where,
             with_row_address=columns is None,
         )
         with told(self.uri):
@@ -162,7 +162,7 @@ class Dataset:
         self,
         numbers: Iterable[int] | None,
         columns: Sequence[str] | None,
-        filter: str | None = None,  # noqa: A002 - the name that pylance uses
+        where: str | None = None,
         **options: object,
     ) -> pa.RecordBatchReader:
         """The rows of these fragments; None: of all. Their deletion files were looked at.
@@ -175,7 +175,8 @@ class Dataset:
             is_legacy = opened.data_storage_version == LEGACY
             is_stand_in = not columns and columns is not None and is_legacy
             asked = [ROW_ID] if is_stand_in else _asked_for(columns, opened.schema)
-            where = for_legacy_files(filter) if is_legacy and isinstance(filter, str) else filter
+            if is_legacy and isinstance(where, str):
+                where = for_legacy_files(where)
             rows = opened.scanner(fragments=only, columns=asked, filter=where, **options).to_reader()
             return _without_columns(rows) if is_stand_in else rows
 
@@ -184,8 +185,10 @@ class Dataset:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of fragments that aren't deleted, blobs as their bytes, a few at a time."""
         self._look_at(fragments)
-        options = {"blob_handling": BYTES, "batch_size": BLOB_ROWS, "batch_readahead": 1}
-        return told_of(self._scanned(fragments, columns=columns, **options), self.uri)
+        found = self._scanned(
+            fragments, columns=columns, blob_handling=BYTES, batch_size=BLOB_ROWS, batch_readahead=1
+        )
+        return told_of(found, self.uri)
 
     def taken(
         self,
@@ -203,7 +206,7 @@ class Dataset:
         for start in range(0, offsets.size, most):
             first = np.uint64(number << OFFSET_WIDTH)
             places = (offsets[start : start + most].astype(np.uint64) + first).tolist()
-            found = self._scanned(fragments, columns=columns, filter=_at(places), blob_handling=BYTES)
+            found = self._scanned(fragments, columns=columns, where=_at(places), blob_handling=BYTES)
             yield from told_of(found, self.uri)
 
     def masked(
