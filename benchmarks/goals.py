@@ -46,6 +46,8 @@ GOALS: dict[str, dict[str, Goal]] = {
         "unknown: honest, table not open, seconds": below(2),
         "large: honest, table open, seconds": below(2),
         "large: honest, table not open, seconds": below(2),
+        "unknown: seconds until the flood was answered": below(30),
+        "large: committer's peak MB": below(400),
     },
     "latency": {
         "p50 ms": below(5),

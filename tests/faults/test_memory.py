@@ -16,6 +16,7 @@ import pytest
 
 from lakefold_committer.claims.claim_check import CLAIM_BYTES
 from lakefold_committer.claims.memory_budget import memory_left
+from tests.faults.large_flood import COUNT as COUNT_IN_FLOOD
 from tests.faults.many_parts import COUNT, KINDS
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +105,17 @@ def test_a_claim_that_waited_for_memory_is_folded_once_it_is_there(tmp_path: Pat
     assert "memory" in told["parked"][0]
     # What an attempt had read is let go of while its table is parked.
     assert told["took"] < 4 * told["claim"]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("kind", "result"), [("appends", "Invalid"), ("updates", "Committed")])
+def test_a_flood_of_large_proposals_is_decoded_a_few_at_a_time(
+    tmp_path: Path, kind: str, result: str
+) -> None:
+    told = run("-m", "tests.faults.large_flood", str(tmp_path), kind)
+    assert told["kinds"] == {result: COUNT_IN_FLOOD}
+    # Decoded, each of them takes 10 to 20 megabytes.
+    assert told["took"] < 112 * MEGABYTE
 
 
 def test_a_lack_of_memory_is_never_taken_for_bytes_that_are_no_message() -> None:

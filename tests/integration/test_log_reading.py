@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.read.consumer import PartitionReader
+from lakefold_log.read.reread import RepeatingReader
 from lakefold_table.errors import InvalidError, StopError
 from lakefold_table.position import LogId
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, batches, envelope, take
@@ -54,6 +55,25 @@ def test_gives_messages_in_order_with_their_brokers_time(bootstrap: str, topic_n
         assert batches(take(reader, 2)) == [40, 41]
     with own.reader(99) as reader:
         assert batches(take(reader, 2)) == [99, 100]
+
+
+def test_what_is_read_again_is_no_more_than_was_asked_for(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
+    for number in range(40):
+        producer.produce(own.topics.transactions, b"%d" % number * 50_000, TABLE.encode(), partition=0)
+    producer.flush()
+    with RepeatingReader(own.config, own.topics.transactions, own.log, 0) as reader:
+        given, left = [], [*range(1, 40, 2)]
+        while left:
+            found = [message.offset for message in reader.read_again(left, 100_000)]
+            assert len(found) <= 2
+            given += found
+            del left[: len(found)]
+        assert given == [*range(1, 40, 2)]
+        assert [one.offset for one in reader.read_again([4, 5], 1)] == [4]
+        # What stands before those that were given with it is asked for again.
+        assert [one.offset for one in reader.read_again([2, 3], 1_000_000)] == [2, 3]
 
 
 def test_knows_without_a_question_how_much_it_has_not_read(bootstrap: str, topic_names: TopicNames) -> None:

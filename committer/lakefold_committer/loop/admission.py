@@ -15,15 +15,16 @@ import structlog
 
 from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.name_survey import Looked
+from lakefold_committer.loop.reread_entries import reread
 from lakefold_committer.loop.unopened_tables import Strangers, bucket_of, place_of
-from lakefold_log.codec.envelope import address_of, decode
+from lakefold_log.codec.envelope import address_of
 from lakefold_table.errors import RetryError
-from lakefold_table.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_committer.loop.ports import LogReader, Pace, Runtime, Tables
+    from lakefold_committer.loop.reread_entries import Reread
     from lakefold_committer.loop.table_scheduler import Advancer
     from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.consumer import Message
@@ -37,8 +38,6 @@ MOST_NEW: Final = 256
 """As many may be, if something lies where they say."""
 LOOKED_AT: Final = 512
 """So many messages are read at once to have their names looked at together."""
-
-Read = tuple["Message", "Decoded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +89,13 @@ class Admitting:
         ):
             return False
         self._is_at_work = True
-        self._runtime.start(partial(self._read, self.strangers.leading(self._most)), self._were_read)
+        offsets = self.strangers.leading(self._most)
+        self._runtime.start(
+            partial(reread, self._reader, offsets, self._pace.limits.max_bytes), self._were_read
+        )
         return True
 
-    def _read(self, offsets: Sequence[int]) -> list[Read]:
-        """A task."""
-        found = self._reader.read_again(offsets, self._pace.limits.max_bytes)
-        return [(message, self._decoded(message)) for message in found]
-
-    def _decoded(self, message: Message) -> Decoded:
-        at = Position(self._reader.log, message.offset, self._reader.topic)
-        return decode(message.value, message.key, at, message.time_us)
-
-    def _were_read(self, result: Sequence[Read] | BaseException) -> None:
+    def _were_read(self, result: Sequence[Reread] | BaseException) -> None:
         self._is_at_work = False
         self._advancer.reading.release()
         if isinstance(result, RetryError):
@@ -117,23 +110,23 @@ class Admitting:
                 self._admit(result, Looked())
                 return
             self._is_at_work = True
-            reads = [read for _, read in result]
+            reads = [one.decoded for one in result]
             self._runtime.start(partial(survey.look, reads), partial(self._were_looked_at, result))
 
-    def _were_looked_at(self, reads: Sequence[Read], result: Looked | BaseException) -> None:
+    def _were_looked_at(self, reads: Sequence[Reread], result: Looked | BaseException) -> None:
         self._is_at_work = False
         if isinstance(result, BaseException):
             self._advancer.failure = self._advancer.failure or result
         else:
             self._admit(reads, result)
 
-    def _admit(self, reads: Sequence[Read], looked: Looked) -> None:
+    def _admit(self, reads: Sequence[Reread], looked: Looked) -> None:
         """Refuses or judges what was read, as far as there is room for new lines; the rest stays."""
-        places = [place_of(address_of(message.value)) for message, _ in reads]
+        places = [place_of(address_of(message.value)) for message, _, _ in reads]
         new, kept = self._desk.new_lines(), set[int]()
         begun: set[Place] = set()
-        judged: list[Read] = []
-        for (message, read), place in zip(reads, places, strict=True):
+        judged: list[tuple[Message, Decoded]] = []
+        for (message, read, _), place in zip(reads, places, strict=True):
             outcome = looked.refused.get(message.offset)
             if place is None or place in begun or self._desk.has_line(place):
                 judged.append((message, read))

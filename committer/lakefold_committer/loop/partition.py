@@ -20,8 +20,9 @@ import structlog
 from lakefold_committer.fold.fold import outcome_of
 from lakefold_committer.loop.admission import MOST_NEW, STRANGERS_AT_ONCE, Admitting, Desk
 from lakefold_committer.loop.reporting import Checkpoints, Reporting
+from lakefold_committer.loop.reread_entries import LARGE_BYTES
 from lakefold_committer.loop.table_queue import Line, Load, Parked, Waiting
-from lakefold_committer.loop.table_scheduler import LARGE_BYTES, Advancer
+from lakefold_committer.loop.table_scheduler import Advancer
 from lakefold_committer.loop.threads import Threads
 from lakefold_committer.loop.unopened_tables import place_of
 from lakefold_committer.observability.metrics import ParkedTable, Standing
@@ -313,7 +314,10 @@ class PartitionCommitter:
         else:
             line = self._line(read.table, read.branch, behind=behind)
         if isinstance(line, Line):
-            line.take(Waiting(message, read), self._runtime.now())
+            if len(message.value) > LARGE_BYTES:
+                line.pass_over(message.offset, message.time_us)
+            else:
+                line.take(Waiting(message, read), self._runtime.now())
         elif isinstance(read, Entry):
             self._reporting.add(message, read, outcome_of(read, line))
         else:

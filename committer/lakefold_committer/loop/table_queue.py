@@ -34,10 +34,11 @@ LONGEST_PARKING_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An entry in memory, with the message that it came in."""
+    """An entry in memory, with the message that it came in. `memory`: see `Reread`."""
 
     message: Message
     entry: Entry | UnknownKind
+    memory: int = 0
 
     @property
     def offset(self) -> int:
@@ -78,10 +79,14 @@ class Parked:
 
 @dataclass(slots=True)
 class Load:
-    """What all lines of a partition hold: entries in memory and their bytes, and offsets of others."""
+    """What all lines of a partition hold: entries in memory and their bytes, and offsets of others.
+
+    `memory`: how many bytes of memory the large ones of these entries take, decoded.
+    """
 
     entries: int = 0
     size: int = 0
+    memory: int = 0
     offsets: int = 0
 
 
@@ -201,7 +206,7 @@ class Line:
     def take_head(self) -> Waiting:
         """Takes the first entry out of the queue."""
         one = self.queue.popleft()
-        self._count(-1, -one.entry.size)
+        self._count([one], -1)
         if self._watched is not None and one.offset >= self._watched[0]:
             self._watched = None
         return one
@@ -210,7 +215,7 @@ class Line:
         """Puts groups back to the head of the queue; they are given in order."""
         for batch in reversed([*batches]):
             self.queue.extendleft(reversed(batch.group))
-            self._count(len(batch.group), sum(one.entry.size for one in batch.group))
+            self._count(batch.group)
 
     def spill(self, keep: Limits | None = None) -> None:
         """Keeps only the offsets of what is queued, but for what a group within `keep` may hold."""
@@ -223,7 +228,7 @@ class Line:
                 kept += 1
         if len(self.queue) > kept:
             rest = [self.queue.pop() for _ in range(len(self.queue) - kept)][::-1]
-            self._count(-len(rest), -sum(one.entry.size for one in rest))
+            self._count(rest, -1)
             self.backlog_us = rest[0].entry.time_us
             self.backlog.put_before(one.offset for one in rest)
             self.load.offsets += len(rest)
@@ -256,14 +261,17 @@ class Line:
 
     def _queue(self, one: Waiting, now: float) -> None:
         self.queue.append(one)
-        self._count(1, one.entry.size)
+        self._count([one])
         if self._watched is None:
             self._watched = (one.offset, now)
 
-    def _count(self, entries: int, size: int) -> None:
+    def _count(self, several: Sequence[Waiting], sign: int = 1) -> None:
+        """Notes that these came into the queue, or (-1) that they left it."""
+        size = sign * sum(one.entry.size for one in several)
         self.queued_bytes += size
-        self.load.entries += entries
+        self.load.entries += sign * len(several)
         self.load.size += size
+        self.load.memory += sign * sum(one.memory for one in several)
 
 
 def _is_entry(one: Waiting) -> bool:

@@ -15,10 +15,10 @@ import structlog
 from lakefold_committer.fold.binding import misplaced
 from lakefold_committer.fold.fold import outcome_of
 from lakefold_committer.loop.backoff import LONGEST_PAUSE_SECONDS
+from lakefold_committer.loop.reread_entries import LARGE_BYTES, MOST_DECODED, reread
 from lakefold_committer.loop.slots import Slots
 from lakefold_committer.loop.table_queue import LONGEST_PARKING_SECONDS, Batch, Waiting
 from lakefold_committer.observability.metrics import STORE
-from lakefold_log.codec.envelope import UnknownKind, decode
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import (
     FencedError,
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_committer.loop.ports import LogReader, Pace, Runtime, Tables
+    from lakefold_committer.loop.reread_entries import Reread
     from lakefold_committer.loop.table_queue import Line
     from lakefold_committer.observability.metrics import Metrics
     from lakefold_committer.observability.traces import Traces
     from lakefold_committer.tables.table_writer import OwnedTable, Prepared
-    from lakefold_log.codec.envelope import Decoded
+    from lakefold_log.codec.envelope import UnknownKind
     from lakefold_log.read.consumer import Message
     from lakefold_table.uri import Place
 
@@ -52,8 +53,6 @@ LOG = structlog.get_logger("lakefold.committer")
 
 OPEN, FOLD, PUT, READ = "open", "fold", "put", "read again"
 """The steps of a line."""
-LARGE_BYTES = 128 * 1024
-"""A message of so many bytes may hold thousands of fragments: it waits in the log until its turn comes."""
 LARGE_AT_ONCE = 1
 """So many groups with large messages are folded at once: Python's threads share one processor."""
 OPENING_AT_ONCE = {True: 8, False: 16}
@@ -141,6 +140,7 @@ class Advancer:
             # More than polling may take, so that whoever has a backlog isn't left behind.
             and load.entries <= 3 * limits.max_entries
             and load.size <= 3 * limits.max_bytes
+            and load.memory < MOST_DECODED
         )
 
     def _may_begin(self, line: Line) -> bool:
@@ -347,34 +347,28 @@ class Advancer:
             return False
         line.is_reading = True
         offsets = line.backlog.leading(self._pace.limits.max_entries)
-        self._runtime.start(partial(self._read, offsets), partial(self._was_read, line, offsets[0]))
+        read = partial(reread, self._reader, offsets, self._pace.limits.max_bytes, line.load.memory)
+        self._runtime.start(read, partial(self._was_read, line, offsets[0]))
         return True
 
-    def _read(self, offsets: Sequence[int]) -> list[tuple[Message, Decoded]]:
-        """A task: decoding large messages would hold up the loop."""
-        found = self._reader.read_again(offsets, self._pace.limits.max_bytes)
-        return [(message, self._decoded(message)) for message in found]
-
-    def _was_read(
-        self, line: Line, first: int, result: Sequence[tuple[Message, Decoded]] | BaseException
-    ) -> None:
+    def _was_read(self, line: Line, first: int, result: Sequence[Reread] | BaseException) -> None:
         line.is_reading, result = False, _allocating(result)
         self.reading.release()
         if isinstance(result, BaseException):
             self._failed(line, READ, result)
         elif line.backlog.first == first:
             # What was spilled meanwhile stands before these: then all is read again.
-            waiting = [Waiting(one, read) for one, read in result if not isinstance(read, Undecodable)]
+            waiting = [
+                Waiting(one.message, one.decoded, one.memory)
+                for one in result
+                if not isinstance(one.decoded, Undecodable)
+            ]
             line.take_again(waiting, self._runtime.now(), read=len(result))
-            for message, read in result:
-                if isinstance(read, Undecodable):
-                    self._refuse_message(message, read)
+            for one in result:
+                if isinstance(one.decoded, Undecodable):
+                    self._refuse_message(one.message, one.decoded)
             self._unpark(line, READ)
         self.advance(line)
-
-    def _decoded(self, message: Message) -> Decoded:
-        place = Position(self._reader.log, message.offset, self._reader.topic)
-        return decode(message.value, message.key, place, message.time_us)
 
     def _failed(self, line: Line, step: str, error: BaseException) -> None:
         """What a step's error means: for this line, or for all of them."""

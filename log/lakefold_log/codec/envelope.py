@@ -7,7 +7,7 @@ committer's business; what each message is, is decided here alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,7 @@ from lakefold_protos.lance.views_pb2 import AddressView
 from lakefold_table.entry import Entry, Undecodable
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.allocation import check_allocated
-from lakefold_table.lance.manifests.expansion import check_expansion, content_of
+from lakefold_table.lance.manifests.expansion import PACKED_COPIES, check_expansion, content_of
 from lakefold_table.lance.manifests.packed import beside_fragments, packed_transaction, without
 from lakefold_table.lance.manifests.plain import plain_of
 from lakefold_table.marks.outcome_messages import from_json, json_form, outcome_message, outcome_value
@@ -41,6 +41,7 @@ __all__ = [
     "address_of",
     "classify",
     "decode",
+    "decode_large",
     "encode",
     "from_json",
     "json_form",
@@ -93,6 +94,33 @@ def decode(data: bytes, key: bytes | None, position: Position, time_us: int) -> 
         fault = _Fault(f"the message is no Envelope: {error}", "send lakefold.log.v1.Envelope as protobuf")
         return _undecodable(fault, position, time_us, _text(key), len(data))
     return classify(envelope, key, position, time_us, len(data), data)
+
+
+def decode_large(
+    data: bytes,
+    key: bytes | None,
+    position: Position,
+    time_us: int,
+    allow: Callable[[int], None] = lambda _bytes: None,
+) -> tuple[Decoded, int]:
+    """As `decode`, with the fragments of a plain Append left encoded; and how much memory it takes, in bytes.
+
+    The memory is that until it is folded, or more. `allow`: see `parsed_packed`.
+    """
+    said: list[int] = []
+
+    def note(needed: int) -> None:
+        said.append(needed)
+        allow(needed)
+
+    try:
+        envelope, packed = parsed_packed(data, note)
+    except DecodeError:
+        return decode(data, key, position, time_us), len(data)
+    found = classify(envelope, key, position, time_us, len(data), data)
+    if packed is None or not isinstance(found, Entry):
+        return found, said[-1]
+    return replace(found, packed=packed), PACKED_COPIES * len(data)
 
 
 def address_of(data: bytes) -> tuple[str, str] | None:

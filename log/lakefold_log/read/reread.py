@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections import deque
 from typing import TYPE_CHECKING
 
 from lakefold_log.read.consumer import PartitionReader, Verify
@@ -54,6 +55,8 @@ class RepeatingReader(PartitionReader):
             config, topic, log, offset, verify=Verify.FIRST
         )
         self._again: PartitionReader | None = None
+        # Those that the client gave with the others, and that there was no room for.
+        self._left: deque[Message] = deque()
 
     def read_again(self, offsets: Sequence[int], max_bytes: int) -> Sequence[Message]:
         """The messages at the first of these ascending offsets, in order.
@@ -61,22 +64,23 @@ class RepeatingReader(PartitionReader):
         At least one of them, and no more once they have `max_bytes` or the next is far away. Raises
         `RetryError` where no broker answers in time, `GapError` where the log doesn't hold the first.
         """
-        reader = self._again
-        if reader is None:
-            reader = self._again = self._make_another(offsets[0])
-        elif not offsets[0] - _FAR <= reader.position <= offsets[0]:
-            reader.seek(offsets[0])
+        reader = self._reader_at(offsets[0])
+        size = 0
         found: list[Message] = []
         deadline = time.monotonic() + _TIME_S
-        while len(found) < len(offsets) and sum(len(one.value) for one in found) < max_bytes:
-            if found and offsets[len(found)] - reader.position > _FAR:
+        while len(found) < len(offsets) and size < max_bytes:
+            if found and offsets[len(found)] - self._next_offset(reader) > _FAR:
                 break
-            wanted = min(_BATCH, offsets[-1] - reader.position + 1)
-            for message in reader.poll(max(1, wanted), _POLL_S):
+            if not self._left:
+                wanted = min(_BATCH, offsets[-1] - reader.position + 1)
+                self._left.extend(reader.poll(max(1, wanted), _POLL_S))
+            while self._left and size < max_bytes:
+                message = self._left.popleft()
                 place = bisect_left(offsets, message.offset)
                 if place < len(offsets) and offsets[place] == message.offset:
                     found.append(message)
-            if len(found) < len(offsets) and reader.position > offsets[len(found)]:
+                    size += len(message.value)
+            if len(found) < len(offsets) and self._next_offset(reader) > offsets[len(found)]:
                 raise GapError(
                     f"offset {offsets[len(found)]} holds no entry any more",
                     where=f"{self.topic}/{self.log.partition}",
@@ -87,6 +91,19 @@ class RepeatingReader(PartitionReader):
                     break
                 raise RetryError("entries could not be read again in time", where=self.topic)
         return found
+
+    def _reader_at(self, offset: int) -> PartitionReader:
+        """The client that reads again, which gives the message at `offset` next, or soon."""
+        reader = self._again
+        if reader is None:
+            reader = self._again = self._make_another(offset)
+        elif not offset - _FAR <= self._next_offset(reader) <= offset:
+            self._left.clear()
+            reader.seek(offset)
+        return reader
+
+    def _next_offset(self, reader: PartitionReader) -> int:
+        return self._left[0].offset if self._left else reader.position
 
     def close(self) -> None:
         """Leave the broker. Nothing is committed."""

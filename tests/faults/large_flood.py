@@ -1,0 +1,96 @@
+"""A committer in a process of its own, and a flood of large proposals: what they take in memory together.
+
+`python -m tests.faults.large_flood FOLDER KIND` prints it as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from structlog.testing import capture_logs
+
+from lakefold_committer.fold.grouping import Limits
+from lakefold_committer.loop.partition import PartitionCommitter
+from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.uri import canonical
+from tests.folding import FORMAT, add_fragment, append, creation
+from tests.properties.hostile import forget_peak, peak
+from tests.unit.test_partition import Log, Reports, at, messages, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tests.unit.test_partition import Message
+
+COUNT, FRAGMENTS = 16, 10_000
+LIMITS = Limits(4096, 4 << 20)
+
+
+class Bounded(Log):
+    """Gives no more messages again than were asked for."""
+
+    def read_again(self, offsets: Sequence[int], max_bytes: int) -> Sequence[Message]:
+        found: list[Message] = []
+        for message in super().read_again(offsets, max_bytes):
+            found.append(message)
+            if sum(len(one.value) for one in found) >= max_bytes:
+                break
+        return found
+
+
+def appends(uri: str) -> Iterator[Envelope]:
+    """Appends that are refused: their files are for no column."""
+    for number in range(COUNT):
+        envelope = Envelope(table=uri)
+        envelope.lance.uuid, envelope.lance.read_version = str(number), 1
+        for one in range(4 * FRAGMENTS):
+            file = envelope.lance.append.fragments.add(physical_rows=1).files.add()
+            file.path = f"{number:x}-{one:x}.lance"
+        yield envelope
+
+
+def updates(uri: str) -> Iterator[Envelope]:
+    """Updates that bring new rows only."""
+    for number in range(COUNT):
+        envelope = Envelope(table=uri)
+        envelope.lance.uuid, envelope.lance.read_version = str(number), 1
+        for one in range(FRAGMENTS):
+            add_fragment(envelope.lance.update.new_fragments.add(), f"{number:x}-{one:x}")
+        yield envelope
+
+
+KINDS = {"appends": appends, "updates": updates}
+
+
+def flooded(folder: Path, kind: str) -> Mapping[str, object]:
+    """What became of the flood, and what it took."""
+    uri = canonical(folder / "t")
+    begin = [creation(), append("first", fragments=FRAGMENTS)]
+    begun = [at(uri, one) for one in begin]
+    log = messages(begun, [*KINDS[kind](uri)])
+    log = Bounded(log.polls)
+    reports = Reports()
+    with capture_logs():
+        before = forget_peak()
+        parts = Tables(FORMAT, lambda _: None, opened)
+        committer = PartitionCommitter(log, reports, parts, Pace(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
+        committer.run(threading.Event(), log.end_offset())
+    sent = [one for one in reports.outcomes if one.position.offset >= len(begun)]
+    kinds = Counter(type(one.result).__name__ for one in sent)
+    return {"took": peak() - before, "kinds": kinds}
+
+
+def main(folder: str, kind: str) -> None:
+    """Prints it."""
+    sys.stdout.write(json.dumps(flooded(Path(folder), kind)) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
