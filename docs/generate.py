@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakefold.cli import VERBS
+from lakefold.cli import EXIT_CODES, VERBS
 from lakefold.console.settings import PREFIX, Settings
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_reader.spark.options import OPTIONS, Use
@@ -168,8 +168,10 @@ def verbs() -> str:
         "Verbs of the command line",
         "lakefold/cli.py",
         "Each has `--help`; each prints one JSON document (streams: a line each) with `--json`, and logs to\n"
-        "stderr. Exit codes: 0 done, 2 wrong usage, 3 refused, 4 damaged data, 5 try again.",
-        table(["verb", "what it does"], rows),
+        "stderr.",
+        table(["verb", "what it does"], rows)
+        + "\n"
+        + table(["exit code", "meaning"], [[str(code), text] for code, text in EXIT_CODES.items()]),
     )
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
+from lakefold.console.interrupts import INTERRUPTED, end_at_once, raise_between_imports
 from lakefold.console.output import print_json, print_line
 from lakefold.console.streams import mend_streams
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 USAGE: Final = 2
 """Exit code: the command was called wrongly."""
 
-_INTERRUPTED: Final = 128 + signal.SIGINT
 _BROKEN_PIPE: Final = 1
 """Nobody reads stdout any more (`lakefold tail | head`); click's own code for it."""
 
@@ -39,13 +39,19 @@ MOST_NAMED: Final = 10
 EXTRAS: Final = {"confluent_kafka": "kafka", "prometheus_client": "committer", "pyspark": "ingest"}
 """The optional libraries, and the extra of the package that brings each."""
 
-_EXIT_CODES: Final = """\b
-Exit codes:
-  0  done
-  2  wrong usage
-  3  refused: a conflict or an invalid proposal
-  4  damaged data
-  5  try again: not reachable, or timed out"""
+EXIT_CODES: Final = {
+    0: "done; also tail --follow after Ctrl-C, a committer after Ctrl-C or SIGTERM",
+    1: "nobody reads stdout any more (| head), or a fault in Lakefold",
+    2: "wrong usage",
+    3: "refused: a conflict or an invalid proposal",
+    4: "damaged data",
+    5: "try again: not reachable, or timed out",
+    INTERRUPTED: "interrupted by Ctrl-C (SIGINT)",
+    128 + signal.SIGTERM: "told to end (SIGTERM)",
+}
+"""What each exit code means."""
+
+_EPILOG: Final = "\b\nExit codes:\n" + "\n".join(f"  {code:3}  {text}" for code, text in EXIT_CODES.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +145,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 
 @click.group(
     cls=VerbGroup,
-    epilog=_EXIT_CODES,
+    epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
     subcommand_metavar="VERB [ARGS]…",
 )
@@ -198,7 +204,7 @@ def run(args: Sequence[str]) -> int:
             _tell_json(InvalidError(error.format_message()), USAGE)
         return USAGE
     except (click.Abort, KeyboardInterrupt):
-        return _INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:
         _silence_stdout()
         return _BROKEN_PIPE
@@ -260,11 +266,6 @@ def _tell_json(error: LakefoldError, code: int) -> None:
     print_json({"error": {"kind": type(error).__name__, **told}})
 
 
-def _terminate(number: int, _: object) -> NoReturn:
-    """End as if asked politely, so that what a verb has started is stopped."""
-    raise SystemExit(128 + number)
-
-
 def _leave(_: int, __: object) -> NoReturn:
     """End at once: nothing is begun yet that would have to be stopped.
 
@@ -276,10 +277,20 @@ def _leave(_: int, __: object) -> NoReturn:
 
 def main() -> NoReturn:
     """Run the command line of this process."""
+    end_at_once()
     mend_streams()
     # What stdout's encoding has no form for, and names that are no UTF-8, are told escaped.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     verb = VERBS.get(next((word for word in sys.argv[1:] if not word.startswith("-")), ""))
-    signal.signal(signal.SIGTERM, _leave if verb is not None and verb.runs_on else _terminate)
-    sys.exit(run(sys.argv[1:]))
+    if verb is not None and verb.runs_on:
+        signal.signal(signal.SIGTERM, _leave)
+    else:
+        # What a verb has started is stopped.
+        raise_between_imports(signal.SIGTERM)
+    try:
+        raise_between_imports(signal.SIGINT)
+        code = run(sys.argv[1:])
+    finally:
+        end_at_once()
+    sys.exit(code)

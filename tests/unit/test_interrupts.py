@@ -1,0 +1,123 @@
+"""Ctrl-C ends a verb quietly, wherever it comes; what it was doing is stopped in order.
+
+The process sends the signal to itself at a chosen moment: when a certain module is looked for.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from lakefold_table.storage.local import LocalStorage
+from tests.tables import Folded
+
+ENTRY = "import runpy; runpy.run_module('lakefold', run_name='__main__', alter_sys=True)"
+AT_IMPORT = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == {name!r}:
+            sys.meta_path.remove(self)
+            try:
+                os.kill(os.getpid(), signal.{signal})
+            except BaseException:
+                if {swallowed}:
+                    raise ImportError("something else")
+                raise
+sys.meta_path.insert(0, Interrupting())
+{entry}
+"""
+MOMENTS = (
+    "lakefold.cli",
+    "click",
+    "click.core",
+    "lakefold.console.output",
+    "lakefold_table.errors",
+    "lakefold.console.logs",
+    "structlog",
+    "lakefold.reading.tail",
+    "pydantic",
+    "lakefold.console.settings",
+    "lakefold_reader.versions.source",
+    "google.protobuf",
+    "lakefold_protos.lance.table_pb2",
+    "lakefold_reader.tail.tail",
+)
+"""Modules that `lakefold tail` imports one after the other."""
+
+
+def run(code: str, *args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *args]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+
+
+BEFORE_A_VERB = 5
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return Folded(LocalStorage(tmp_path_factory.mktemp("interrupts") / "t")).uri
+
+
+@pytest.mark.parametrize("swallowed", [False, True])
+@pytest.mark.parametrize("name", MOMENTS)
+def test_while_it_is_loaded(table: str, name: str, *, swallowed: bool) -> None:
+    code = AT_IMPORT.format(name=name, signal="SIGINT", swallowed=swallowed, entry=ENTRY)
+    told = run(code, "tail", table, "--follow")
+    # click ends the line that a terminal shows ^C in.
+    assert (told.stdout, told.stderr.strip()) == ("", "")
+    # A follower that has begun is ended by Ctrl-C as is meant.
+    assert told.returncode in ({130} if name in MOMENTS[:BEFORE_A_VERB] else {0, 130})
+
+
+@pytest.mark.parametrize("name", ["lakefold.reading.tail", "lakefold_reader.versions.source"])
+def test_sigterm_is_put_off_in_the_same_way(table: str, name: str) -> None:
+    code = AT_IMPORT.format(name=name, signal="SIGTERM", swallowed=True, entry=ENTRY)
+    told = run(code, "tail", table, "--follow")
+    assert (told.returncode, told.stdout, told.stderr) == (143, "", "")
+
+
+def test_behind_its_end() -> None:
+    code = f"import atexit, os, signal; atexit.register(os.kill, os.getpid(), signal.SIGINT); {ENTRY}"
+    told = run(code, "--version")
+    assert (told.returncode, told.stderr) == (130, "")
+    assert told.stdout.startswith("lakefold ")
+
+
+def test_an_interrupt_that_nobody_catches() -> None:
+    told = run("from lakefold.console.interrupts import end_at_once; end_at_once(); raise KeyboardInterrupt")
+    assert (told.returncode, told.stderr) == (130, "")
+    told = run("from lakefold.console.interrupts import end_at_once; end_at_once(); raise ValueError('x')")
+    assert told.returncode == 1
+    assert "ValueError: x" in told.stderr
+
+
+@pytest.mark.parametrize("name", ["click", "lakefold.console.logs", "lakefold_reader.versions.source"])
+def test_a_process_in_the_background_of_a_script_goes_on(tmp_path: Path, name: str) -> None:
+    """A shell has it ignore SIGINT, so Ctrl-C is meant for others."""
+    code = AT_IMPORT.format(name=name, signal="SIGINT", swallowed=False, entry=ENTRY)
+    told = run(
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)" + code, "tail", str(tmp_path / "t")
+    )
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "nothing at this place" in told.stderr
+
+
+def test_nothing_that_takes_time_is_imported_before_the_entry_is_ready() -> None:
+    told = run("import sys, lakefold.console.interrupts; print(*sys.modules)")
+    ours = {name for name in told.stdout.split() if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert {name for name in ours if name.startswith("lakefold")} == {
+        "lakefold",
+        "lakefold.console",
+        "lakefold.console.interrupts",
+    }
+    assert not {"click", "structlog", "pydantic", "google"} & ours
+
+
+def test_the_script_is_the_entry_that_is_tried_here() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert project["project"]["scripts"] == {"lakefold": "lakefold.__main__:main"}
