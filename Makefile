@@ -57,9 +57,10 @@ test-integration: .java setup ## the tests that start a real broker and Spark, o
 	$(STEP) 'integration tests'
 	@$(BIN)/pytest tests/integration tests/faults/broker -n 2 --dist loadfile
 
-test-faults: .java setup ## every point of the fault-injection tests, two hours or more; needs strace (apt-get install strace); `make test` plays some
+test-faults: .java setup ## every point of the fault-injection tests, two hours or more; needs strace and faketime (apt-get install strace faketime); `make test` plays some
 	$(STEP) 'faults, all of them'
 	@command -v strace >/dev/null || { echo 'strace is missing: apt-get install strace' >&2; exit 1; }
+	@command -v faketime >/dev/null || { echo 'faketime is missing: apt-get install faketime' >&2; exit 1; }
 	@$(BIN)/pytest tests/faults --all-faults -n 2
 
 test-azure: setup ## the tests on Azure's emulator, fetched once from npm and PyPI; not part of `make test`

@@ -195,7 +195,8 @@ class Deed:
     `operation` is the format's name for the kind of operation, `properties` those of the version's own
     transaction. `begins_clone`: the marks after it are those of another table. `footprint`: what it touched,
     as the format's conflict rules ask. `told_in`: as of `State`. `keeps_metadata`: the table's metadata after
-    it are those of before, so far as can be told. `restored`: as of `State`.
+    it are those of before, so far as can be told. `restored`, `uuid`: as of `State`. `marks`: a digest of the
+    marks in the table's metadata, empty if there are none.
     """
 
     version: int
@@ -206,6 +207,8 @@ class Deed:
     told_in: str = ""
     keeps_metadata: bool = False
     restored: int = 0
+    uuid: str = ""
+    marks: str = ""
 
 
 class Naming(Protocol):

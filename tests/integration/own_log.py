@@ -99,7 +99,8 @@ class OwnLog:
 
         def settled() -> bool:
             visible, written = (
-                watermarks(self.admin, topic, 0, read_committed=committed).end for committed in (True, False)
+                watermarks(self.admin, topic, 0, read_committed=committed, wait_s=PATIENCE_S).end
+                for committed in (True, False)
             )
             return visible == written
 

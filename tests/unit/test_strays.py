@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold_committer.recovery.recovery_context import Proofs
 from lakefold_committer.tables.rebinding import publish_move
-from lakefold_table.entry import Invalid
+from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import StopError
 from lakefold_table.marks.marks import Move, Why
 from lakefold_table.storage.memory import MemoryStorage
@@ -18,6 +20,7 @@ from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import Versions
 from tests.folding import (
     FORMAT,
+    LOG,
     append,
     changed,
     creation,
@@ -32,7 +35,6 @@ from tests.foreign import commit, wipe
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lakefold_committer.tables.table_writer import OwnedTable
     from lakefold_table.storage.base import Buffer, Put
 
 NAME = "strays"
@@ -141,3 +143,26 @@ def test_what_it_records_answers_nothing(*, foreign: bool) -> None:
     (again,) = opened(HERE).fold(late).outcomes
     assert isinstance(again.result, Invalid)
     assert "this position was answered before, and no version that is left records" in again.result.message
+
+
+def test_nothing_is_judged_by_what_it_did() -> None:
+    """The version that was there replaced all rows; the file in its place appended some."""
+    table = opened(HERE)
+    fold_at(table, [changed(creation(), lambda e: setattr(e, "table", HERE))], 0)
+    first = changed(append("first", read=1), lambda e: setattr(e, "table", HERE))
+    fold_at(table, [first], 1)
+    late = entries([changed(append("late", read=2), lambda e: setattr(e, "table", HERE))], 2)
+    publication = table.prepare(late).folded.publication
+    assert publication is not None
+    commit(HERE, "overwrite")
+    commit(HERE)
+    for number in (1, 2, 3):
+        MemoryStorage(HERE).delete(versions_at(HERE).path(number))
+    MemoryStorage(HERE).put_if_absent(publication.path, publication.buffers)
+    assert there() == [3, 4]
+
+    proofs = Proofs(LOG, lambda: 100, 2)
+    after = OwnedTable(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
+    (outcome,) = after.fold(late).outcomes
+    assert isinstance(outcome.result, Rejected)
+    assert "what they did can't be told" in outcome.result.conflict.message

@@ -92,6 +92,18 @@ def link_of(state: State) -> Link:
     )
 
 
+def link_of_deed(deed: Deed) -> Link:
+    """As `link_of`, to be compared with that of another deed: a digest stands for the marks."""
+    made_here = is_own(deed.properties, deed.version)
+    return Link(
+        uuid=deed.uuid,
+        parent=deed.properties.get(PARENT, "") if made_here else "",
+        marks={PREFIX: deed.marks} if deed.marks else {},
+        is_own=made_here,
+        keeps_marks=deed.keeps_metadata,
+    )
+
+
 def own_marks(state: State, uri: str) -> Marks:
     """The marks of a version that a committer made. Raises `DamagedError` where they are not there."""
     marks = decode_marks(state.metadata, uri)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.recovery.stored_versions import link_of, own_transaction, read_deed, read_state
+from lakefold_committer.recovery.stored_versions import link_of_deed, own_transaction, read_deed
 from lakefold_table.errors import DamagedError, NotATableError, VersionExpiredError
 from lakefold_table.format import Observed
 from lakefold_table.marks.record import PARENT, decode_record
@@ -49,7 +49,9 @@ def informed(table_format: AnyFormat, versions: Versions, table: Table, since: i
     """Returns the table knowing what its versions after `since` did, back to the first one that is gone."""
     if table.state is None:
         return table
-    deeds = _deeds(table_format, versions, table.state.told_since, since)
+    told_since = table.state.told_since
+    behind = _deed(table_format, versions, told_since + 1) if told_since < table.version else None
+    deeds = _deeds(table_format, versions, told_since, since, behind)
     return replace(table, state=table_format.informed(table.state, deeds))
 
 
@@ -125,20 +127,35 @@ def _arrived_late(
     if behind is not None:
         parent = behind.transaction_properties.get(PARENT, "")
         return succession(Link(made.uuid), Link(parent=parent, is_own=True)) is Succession.APART
-    before, after = (link_of(read_state(table_format, versions, one)) for one in (version, version + 1))
+    before, after = (link_of_deed(read_deed(table_format, versions, one)) for one in (version, version + 1))
     return succession(before, after) is Succession.APART
 
 
-def _deeds(table_format: AnyFormat, versions: Versions, newest: int, since: int) -> Iterator[Deed]:
+def _deeds(
+    table_format: AnyFormat, versions: Versions, newest: int, since: int, behind: Deed | None
+) -> Iterator[Deed]:
     """What the versions up to `newest` and after `since` did, newest first, back to the first gap.
 
-    A version whose file is damaged is as good as gone: an entry that was built on what lies behind it can't
-    be judged, and is told so; the table goes on.
+    `behind`: what the version behind the newest of them did, None if there is none or it is gone.
+
+    A version whose file is damaged, or in whose place lies a file that arrived late, is as good as gone: an
+    entry that was built on what lies behind it can't be judged, and is told so; the table goes on.
     """
     for version in range(newest, since, -1):
-        try:
-            yield read_deed(table_format, versions, version)
-        except (VersionExpiredError, DamagedError):
+        deed = _deed(table_format, versions, version)
+        if deed is None:
             return
-        except NotATableError as error:
-            raise versions.away() from error
+        if behind is not None and succession(link_of_deed(deed), link_of_deed(behind)) is Succession.APART:
+            return
+        yield deed
+        behind = deed
+
+
+def _deed(table_format: AnyFormat, versions: Versions, version: int) -> Deed | None:
+    """What a version did. Returns None if it is gone or its file is damaged."""
+    try:
+        return read_deed(table_format, versions, version)
+    except (VersionExpiredError, DamagedError):
+        return None
+    except NotATableError as error:
+        raise versions.away() from error

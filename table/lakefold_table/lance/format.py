@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from lakefold_table.entry import Conflict, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Deed, Needs
-from lakefold_table.lance.carrying import keeps_metadata, restored_by
+from lakefold_table.lance.carrying import keeps_metadata, restored_by, transaction_uuid
 from lakefold_table.lance.combine_transactions import sharing_beside
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
 from lakefold_table.lance.conflicts.reading import PLAIN
@@ -29,6 +29,7 @@ from lakefold_table.lance.proposal_footprint import (
     published_footprint,
 )
 from lakefold_table.lance.state import LanceState, state_of
+from lakefold_table.marks.marks import digest_of_marks
 from lakefold_table.roots import below
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class LanceFormat:
             told_in,
             keeps_metadata(transaction),
             restored_by(transaction),
+            transaction_uuid(transaction, head.transaction_file),
+            digest_of_marks(head.table_metadata),
         )
 
     def check_writable(self, state: LanceState, where: str = "") -> None:

@@ -224,6 +224,12 @@ def decode_marks(metadata: Mapping[str, str], where: str = "") -> Marks | None:
         ) from error
 
 
+def digest_of_marks(metadata: Mapping[str, str]) -> str:
+    """A digest of the marks in a table's metadata as they are written; empty if there are none."""
+    marks = sorted((key, value) for key, value in metadata.items() if key.startswith(PREFIX))
+    return hashlib.sha256(compact(marks).encode()).hexdigest() if marks else ""
+
+
 def table_id_of(position: Position) -> str:
     """The identity of the table whose first folded entry stands at this position: a hash in a UUID's form."""
     digest = hashlib.sha256(f"table {position.log}@{position.offset}".encode()).hexdigest()
