@@ -73,9 +73,9 @@ class Verb:
 
 
 VERBS: Final = {
-    "up": Verb("lakefold.local.up:command", "Start a local Kafka broker for this folder."),
-    "down": Verb("lakefold.local.down:command", "Stop the local Kafka broker."),
-    "status": Verb("lakefold.local.status:command", "Show brokers, topics, lag and tables."),
+    "up": Verb("lakefold.setup.up:command", "Start a local Kafka broker for this folder."),
+    "down": Verb("lakefold.setup.down:command", "Stop the local Kafka broker."),
+    "status": Verb("lakefold.setup.status:command", "Show brokers, topics, lag and tables."),
     "demo": Verb("lakefold.demo.demo:command", "Run the whole way on real events."),
     "committer": Verb(
         "lakefold.folding.committer:command", "Fold the log into versions of the tables.", runs_on=True
@@ -217,7 +217,7 @@ def run(args: Sequence[str]) -> int:
 
 def _name_tables_below(error: NotATableError) -> None:
     """Add the tables that lie below the folder to the hint: people name the lake instead of a table."""
-    from lakefold.local.tables import local_tables
+    from lakefold.setup.tables import local_tables
 
     if not error.where.startswith("file:"):
         return

@@ -5,7 +5,7 @@ They are plain values so that the fold can stay a function and a test can write 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakefold_table.position import Fingerprint
@@ -58,6 +58,15 @@ class Entry:
     def uuid(self) -> str:
         """The transaction's own uuid, as its writer gave it."""
         return self.envelope.lance.uuid
+
+    def unpacked(self) -> Entry:
+        """Returns the entry with all its fragments in its envelope, as messages."""
+        if self.packed is None:
+            return self
+        envelope = type(self.envelope)()
+        envelope.CopyFrom(self.envelope)
+        envelope.lance.CopyFrom(self.packed.whole(self.envelope.lance))
+        return replace(self, envelope=envelope, packed=None)
 
 
 @dataclass(frozen=True, slots=True)

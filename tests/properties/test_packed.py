@@ -21,7 +21,6 @@ from lakefold_table.lance.manifests import packed as packing
 from lakefold_table.lance.manifests.chunks import cut, encode_records, new_chunks
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.manifests.naming import PLAIN, are_data_names, is_data_name
-from lakefold_table.lance.manifests.packed import unpacked
 from lakefold_table.lance.manifests.wire import varint, varints
 from lakefold_table.lance.rows.numbering import id_fields
 from lakefold_table.lance.rows.rowids import lineage, lineages
@@ -286,7 +285,7 @@ def test_a_record_written_otherwise_is_taken_as_every_client_writes_it() -> None
     data = rest.SerializeToString() + b"\x52" + varint(len(lance)) + lance
     found, packed = parsed_packed(data)
     assert packed is not None
-    one = unpacked(replace(entry(found, 1), packed=packed))
+    one = replace(entry(found, 1), packed=packed).unpacked()
     assert encode(one.envelope) == encode(envelope) != data
     assert one.packed is None
 
@@ -301,7 +300,7 @@ def test_whatever_is_changed_the_answer_is_the_same(data: st.DataObject) -> None
         data.draw(mutated(envelope))
     sizes = {f"f-{number}.lance": 1000 for number in range(5)} if data.draw(st.booleans()) else None
     whole, packed = both(envelope, table.offset)
-    assert encode(unpacked(packed).envelope) == encode(whole.envelope)
+    assert encode(packed.unpacked().envelope) == encode(whole.envelope)
     one, other, _ = folded_both_ways(table, envelope, sizes)
     alike(one, other)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold.local.status import parked_tables
+from lakefold.setup.status import parked_tables
 from lakefold_committer.observability.health import MAX_CONNECTIONS, HealthServer
 from lakefold_committer.observability.metrics import Metrics, ParkedTable, Standing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold.local.tables import local_tables, newest_version
+from lakefold.setup.tables import local_tables, newest_version
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:

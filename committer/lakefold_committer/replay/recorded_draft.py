@@ -24,7 +24,6 @@ from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.format import Accepted, Observed
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.format import LanceFormat
-from lakefold_table.lance.manifests.packed import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -135,7 +134,7 @@ class _Draft(LanceDraft):
             return super().add(self._with_stored_indices(entry))
         if offset in self._recalling.given:
             return answer
-        return self._refused(unpacked(entry), answer)
+        return self._refused(entry.unpacked(), answer)
 
     def _refused(self, entry: Entry, answer: Rejected | Invalid) -> Accepted | Rejected | Invalid | None:
         needs = self._recalling.needs(self._before, [entry])

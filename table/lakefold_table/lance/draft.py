@@ -25,7 +25,6 @@ from lakefold_table.lance.invariants import check
 from lakefold_table.lance.manifests.codec import assemble_file, encode_transaction
 from lakefold_table.lance.manifests.features import Flag, flags_of, set_flag
 from lakefold_table.lance.manifests.naming import Scheme, transaction_name, transaction_path
-from lakefold_table.lance.manifests.packed import unpacked
 from lakefold_table.lance.new_files import may_be_known_by_files, new_places, read_of
 from lakefold_table.lance.old_releases import note_data_format
 from lakefold_table.lance.operations import Kind, clone, kind_of, overwrite
@@ -104,7 +103,7 @@ class LanceDraft:
             if accepted is not None:
                 return accepted
         if entry.packed is not None and self._transactions:
-            entry = unpacked(entry)
+            entry = entry.unpacked()
         envelope = entry.envelope
         kind = kind_of(envelope.lance)
         fault = envelope_fault(envelope, kind)

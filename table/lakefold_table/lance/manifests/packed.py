@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lakefold_table.entry import Entry
 
 M = TypeVar("M", Transaction, Transaction.Append)
 
@@ -175,17 +174,6 @@ def beside_fragments(data: bytes, span: range) -> bytes | None:
     """The transaction in these bytes without its Append; None if it has none. Raises `DecodeError`."""
     rest, within = without(data, span, APPEND)
     return None if within is None else rest
-
-
-def unpacked(entry: Entry) -> Entry:
-    """The entry with all its fragments in its envelope, as messages."""
-    packed = entry.packed
-    if packed is None:
-        return entry
-    envelope = type(entry.envelope)()
-    envelope.CopyFrom(entry.envelope)
-    envelope.lance.CopyFrom(packed.whole(entry.envelope.lance))
-    return replace(entry, envelope=envelope, packed=None)
 
 
 def without_fragments(data: bytes, span: range) -> Transaction | None:

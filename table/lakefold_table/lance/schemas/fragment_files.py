@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from operator import is_
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.entry import Invalid
@@ -21,11 +21,28 @@ from lakefold_table.lance.validity import path_fault, size_fault
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from lakefold_table.format import Observed
     from lakefold_table.lance.schemas.columns import Columns
-    from lakefold_table.lance.version_builder import Working
 
 STRUCK = -2
 """What a file lists in place of a field that lies in another file now."""
+
+
+class TableOfFragments(Protocol):
+    """What the rules for files need to know of the table that the fragments belong to."""
+
+    observed: Observed
+    version: int
+
+    @property
+    def base_ids(self) -> frozenset[int]:
+        """The bases outside the table's root that files may lie under."""
+        ...
+
+    @property
+    def stable_row_ids(self) -> bool:
+        """Whether rows keep their ids for life."""
+        ...
 
 
 class Place(NamedTuple):
@@ -150,7 +167,7 @@ def changed_fields(before: Mapping[int, Place], after: Mapping[int, Place]) -> f
 
 
 def new_file_fault(
-    table: Working, file: DataFile, columns: Columns, dropped: frozenset[int] = frozenset()
+    table: TableOfFragments, file: DataFile, columns: Columns, dropped: frozenset[int] = frozenset()
 ) -> Invalid | None:
     """What is wrong with a data file that is to become part of a fragment."""
     return (
@@ -161,7 +178,7 @@ def new_file_fault(
 
 
 def files_fault(
-    table: Working,
+    table: TableOfFragments,
     before: DataFragment,
     after: DataFragment,
     columns: Columns,
@@ -255,7 +272,7 @@ def of_columns(files: Iterable[DataFile], fields: Collection[int]) -> list[DataF
     return [file for file in files if not set(file.fields).isdisjoint(fields)]
 
 
-def updated(table: Working, before: DataFragment, files: Iterable[DataFile]) -> DataFragment:
+def updated(table: TableOfFragments, before: DataFragment, files: Iterable[DataFile]) -> DataFragment:
     """The same, and where rows keep their ids all of them count as updated in the version in the making."""
     fragment = with_files(before, files)
     if table.stable_row_ids:

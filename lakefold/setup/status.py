@@ -120,7 +120,7 @@ def _show_parked(settings: Settings, parked: list[dict[str, Any]] | None) -> Non
 
 
 def _tables(admin: Admin, waiting: list[PartitionView], settings: Settings) -> Iterator[str]:
-    from lakefold.local.tables import local_tables
+    from lakefold.setup.tables import local_tables
     from lakefold_log.client.overview import recent_keys
 
     yield from local_tables(settings.roots)
@@ -137,7 +137,7 @@ def _names_a_table(key: str, roots: Iterable[str]) -> bool:
 
 def _looked_up(uri: str, settings: Settings) -> dict[str, Any]:
     """What is known of a table: its newest version (0: there is none yet), or why that can't be told."""
-    from lakefold.local.tables import newest_version
+    from lakefold.setup.tables import newest_version
 
     try:
         return {"table": uri, "version": newest_version(uri, settings.storage_options), "error": None}
