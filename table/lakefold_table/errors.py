@@ -68,6 +68,10 @@ class OutnumberedError(FencedError):
         self.generation = generation
 
 
+class OutcomesLostError(StopError):
+    """The outcomes topic ends before answers that were given: who reports there has to look what is left."""
+
+
 class GapError(StopError):
     """The log is not the one that was proven, or lacks entries that nothing proves answered.
 

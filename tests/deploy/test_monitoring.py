@@ -38,7 +38,7 @@ def served() -> dict[str, set[str]]:
     """The names that `/metrics` serves, each with its labels."""
     metrics = Metrics()
     metrics.watch(0, lambda: Standing(0), lambda: 0)
-    for counted in (metrics.proposals, metrics.gap):
+    for counted in (metrics.proposals, metrics.gap, metrics.outcomes_lost):
         counted.labels("0")
     metrics.strangers.labels("0", "unsigned")
     families = text_string_to_metric_families(generate_latest(metrics.registry).decode())

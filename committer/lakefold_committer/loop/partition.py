@@ -30,7 +30,7 @@ from lakefold_committer.observability.traces import UNTOLD
 from lakefold_committer.tables.branches import line_of
 from lakefold_log.codec.envelope import UnknownKind, address_of, decode
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
-from lakefold_table.errors import FencedError, OutnumberedError, RetryError
+from lakefold_table.errors import FencedError, OutcomesLostError, OutnumberedError, RetryError
 from lakefold_table.position import Position
 
 if TYPE_CHECKING:
@@ -136,7 +136,8 @@ class PartitionCommitter:
 
         What is not reachable is tried again with growing pauses, and `trouble` says so meanwhile. Raises what
         ends the whole partition, `FencedError` or `GapError`; `OutnumberedError` only if the brokers took a
-        report after it, so that nobody has taken over. With `until` raises also what parks a table for good
+        report after it, so that nobody has taken over; `OutcomesLostError` if the outcomes topic has lost its
+        end, and a new reporter has to go on. With `until` raises also what parks a table for good
         once nothing else is left to do.
         """
         self._trouble = ""
@@ -163,6 +164,10 @@ class PartitionCommitter:
             self._reporting.report(self._low_watermark, stop)
             raise
         except FencedError:
+            raise
+        except OutcomesLostError:
+            # Whoever reports next finds out what is left; what was put until then is in the tables.
+            self._finish()
             raise
         except BaseException:
             self._finish()

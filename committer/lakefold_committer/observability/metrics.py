@@ -96,6 +96,14 @@ STRANGERS = (
     ),
 )
 
+LOST = (
+    "lakefold_outcomes_lost_total",
+    (
+        "Offsets that the outcomes topic lost from its end, with answers that were given; those are given "
+        "again as far as the tables prove them"
+    ),
+)
+
 DOUBTFUL = (
     "lakefold_doubtful_duplicates_total",
     (
@@ -163,6 +171,7 @@ class Metrics:
             "lakefold_rebalances_total", "Times that the sharing group gave this process other partitions"
         )
         self.strangers = self._counter(*STRANGERS, "partition", "reason")
+        self.outcomes_lost = self._counter(*LOST, "partition")
         self.gap = self._gauge(
             "lakefold_gap",
             "1 where the partition stopped because the log isn't the one proven, or lacks entries",

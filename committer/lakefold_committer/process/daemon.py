@@ -37,7 +37,14 @@ from lakefold_log.read.answered import answered_offsets
 from lakefold_log.read.reread import RepeatingReader, end_at_hole
 from lakefold_log.write.reporter import Reporter
 from lakefold_table.entry import Invalid
-from lakefold_table.errors import FencedError, GapError, LakefoldError, OutnumberedError, RetryError
+from lakefold_table.errors import (
+    FencedError,
+    GapError,
+    LakefoldError,
+    OutcomesLostError,
+    OutnumberedError,
+    RetryError,
+)
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.marks.marks import place_text
 from lakefold_table.position import LogId
@@ -285,6 +292,9 @@ class Committer:
                     above = error.generation
                     LOG.warning("numbered anew", partition=log.partition, above=above, error=str(error))
                     continue
+                except OutcomesLostError as error:
+                    LOG.warning("begun anew", partition=log.partition, error=str(error))
+                    continue
             return
 
     def _fold_on(
@@ -339,6 +349,7 @@ class Committer:
             held=held,
             above=above,
             passed_over=partial(self._metrics.passed_over, log.partition),
+            lost=self._metrics.outcomes_lost.labels(str(log.partition)).inc,
         )
 
     def _begin(

@@ -7,8 +7,8 @@ no fact: the next committer gives the same answers from the table.
 
 Where the answer to a commit is lost, the group's offset tells: each report's stamp carries a number of its
 own, and what is read back says which report was the last. Whether that one is whole the outcomes tell
-(`last_report`): what is missing of it is given again, by this reporter from memory, by another one from the
-tables, for which the offset goes back to where it was.
+(`report_check`): what is missing of it is given again, by this reporter from memory, by another one from the
+tables, for which the offset goes back to where it was. So it does if the outcomes topic has lost its end.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+import structlog
 from confluent_kafka import TopicPartition
 
 from lakefold_log.client.admin import Admin
@@ -27,10 +28,17 @@ from lakefold_log.client.questions import max_message_bytes
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.signing import OutcomesKey
 from lakefold_log.read.offset_metadata import Stamp
-from lakefold_log.read.report_check import LastReport, Place, answered_since, is_whole
+from lakefold_log.read.report_check import (
+    LastReport,
+    Place,
+    answered_since,
+    is_whole,
+    last_whole,
+    thinned,
+)
 from lakefold_log.read.trust import Trust
 from lakefold_log.write.transactional_producer import Session
-from lakefold_table.errors import FencedError, InvalidError, RetryError, StopError
+from lakefold_table.errors import FencedError, InvalidError, OutcomesLostError, RetryError, StopError
 from lakefold_table.marks.outcome_messages import outcome_message
 from lakefold_table.marks.owner import Owner
 
@@ -44,8 +52,11 @@ if TYPE_CHECKING:
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
     from lakefold_log.read.dead_letters import DeadLetter
+    from lakefold_log.read.report_check import Earlier
     from lakefold_table.entry import Outcome
     from lakefold_table.position import LogId, Position
+
+LOG = structlog.get_logger("lakefold.log")
 
 # How long the brokers may take for one question about the group; an offset held back longer hangs.
 _QUESTION_S: Final = 3.0
@@ -79,12 +90,13 @@ class Reporter:
     Making one fences every other reporter for this group and partition and ends what it left open, so that
     the stamp read afterwards is final. `owner`: who this one is in the row of those before it, numbered above
     all that the stamp knows, and `above`. `timeout_s` bounds each call. `passed_over`: see `Trust`. `held` is
-    asked before anything is reported or taken over; once it says False, `FencedError` is raised. Raises
+    asked before anything is reported or taken over; once it says False, `FencedError` is raised. `lost` is
+    called if the outcomes topic has lost its end, with how many offsets that was. Raises
     `RetryError` where no broker answers, `MissingTopicError` where a topic is not there, `InvalidError` where
     the ACLs refuse.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is asked and tells is passed in
         self,
         config: KafkaConfig,
         group: str,
@@ -94,6 +106,7 @@ class Reporter:
         timeout_s: float = 30.0,
         held: Callable[[], bool] = lambda: True,
         passed_over: Callable[[int, bool], None] | None = None,
+        lost: Callable[[int], None] = lambda _: None,
         above: int = 0,
     ) -> None:
         self.topics = topics
@@ -102,7 +115,7 @@ class Reporter:
         self._config = config
         self._group = group
         self._timeout_s = timeout_s
-        self._held = held
+        self._held, self._lost = held, lost
         self._admin = Admin(config, timeout_s=min(_QUESTION_S, timeout_s))
         self._where = f"{topics.outcomes}/{log.partition}"
         describe(self._admin, topics.outcomes).log_id(log.partition)
@@ -123,8 +136,9 @@ class Reporter:
         self._mark = self._take_over(self._deadline())
         self._key = self._known_key()
         self.trust = Trust(self._key, passed_over)
-        # Where the group stood with all below it answered for sure.
-        self._whole = _place_of(self._mark)
+        # Where the group stood with all below it answered for sure, and before the reports that led there.
+        self._whole: Place | None = self._place_before(self._mark)
+        self._earlier: tuple[Earlier, ...] = ()
         try:
             self._take_back(self._deadline())
         except BaseException:
@@ -149,7 +163,8 @@ class Reporter:
         the offset alone.
 
         Raises `RetryError` where that is not settled in time or Kafka aborted it: call again with the same
-        arguments, and nothing is reported twice. Raises `StopError` where another reporter took over.
+        arguments, and nothing is reported twice. Raises `StopError` where another reporter took over, and
+        `OutcomesLostError` if the outcomes topic has lost its end: the next reporter finds out what is left.
         """
         report = _Report(tuple(outcomes), tuple(dead_letters), next_offset, stamp)
         if self._stopped is not None:
@@ -187,7 +202,9 @@ class Reporter:
         self._prove_held()
         if self._delivered is None:
             # Nobody else writes there, so that all that stands there was reported before.
-            self._delivered = self.outcomes_offset = self._end(read_committed=False)
+            end = self._end(read_committed=False)
+            self._check_not_shorter(self.outcomes_offset, end)
+            self._delivered = self.outcomes_offset = end
         outcomes = _missing(report, self._given)
         sent = self._named(report, len(outcomes))
         self._delivered = self.outcomes_offset
@@ -203,14 +220,22 @@ class Reporter:
             # What Kafka aborts may take with it what a broker forgot to mark: a new session looks after it.
             self._session.usable = False
             raise
-        if self._delivered is not None:
-            self.outcomes_offset = self._delivered
         self._settle(sent)
+        if self._delivered is not None:
+            self._check_not_shorter(self.outcomes_offset, self._delivered - len(outcomes))
+            self.outcomes_offset = self._delivered
+
+    def _check_not_shorter(self, known: int, end: int) -> None:
+        """Raises `OutcomesLostError` if the topic, which ended at offset `known`, ends before that now."""
+        if end < known:
+            message = f"it ends at offset {end}, and ended at {known} before"
+            hint = "answers that were given are lost; they are given again as far as the tables prove them"
+            raise OutcomesLostError(message, where=self._where, hint=hint)
 
     def _named(self, report: _Report, count: int) -> _Sent:
         """The report under a name of its own, with what tells a successor whether it is whole."""
         name = f"{self._instance}-{next(self._numbers)}"
-        last = LastReport(name, self.outcomes_offset, count, self._whole)
+        last = LastReport(name, self.outcomes_offset, count, self._whole, self._earlier)
         stamp = replace(report.stamp, outcomes_key=self._key)
         metadata = stamp.metadata(report.next_offset, report=last.encode())
         return _Sent(report, (report.next_offset, metadata), last)
@@ -225,6 +250,7 @@ class Reporter:
     def _settle(self, sent: _Sent) -> None:
         self._before, self._mark, self._done, self._doubtful = self._mark, sent.mark, sent, None
         self._whole = _place_of(sent.mark)
+        self._earlier = thinned(sent.last.history, sent.last.end)
 
     def _renew(self, deadline: float) -> _Report | None:
         """A new session after the last one was lost; returns the doubtful report if it counts as given.
@@ -233,7 +259,9 @@ class Reporter:
         moved by somebody else meanwhile.
         """
         self._session.close()
+        known = self.outcomes_offset
         mark = self._take_over(deadline)
+        self._check_not_shorter(known, self._end(read_committed=False))
         done, doubtful = self._done, self._doubtful
         if mark not in {self._before, self._mark} and (doubtful is None or mark != doubtful.mark):
             message = f"the offset of group {self._group} was moved to {mark[0]} by another process"
@@ -268,22 +296,63 @@ class Reporter:
     def _take_back(self, deadline: float) -> None:
         """Puts the group's offset back to where it was before the last report, if that one isn't whole.
 
-        What others reported is known to the tables alone: from there on their entries are answered again,
-        but for those whose outcomes can be seen.
+        If the topic has lost its end, back to before the first report that isn't whole, as far as that is
+        known. What others reported is known to the tables alone: from there on their entries are answered
+        again, but for those whose outcomes can be seen.
         """
-        stamp = Stamp.of(self._mark[1], self._mark[0])
+        stamp = self._own_stamp(self._mark)
         last = Stamp.report_of(self._mark[1])
-        is_ours = stamp is not None and (stamp.cluster_id, stamp.topic_id) == (
-            self.log.cluster_id,
-            self.log.topic_id,
-        )
-        if stamp is None or not is_ours or last is None or last.before is None:
+        if stamp is None or last is None:
             return
-        if is_whole(self._config, self.topics, self.log, last, self.trust):
+        end = self._end(read_committed=False)
+        if end < last.end:
+            back = last_whole(self._config, self.topics, self.log, last, self.trust, end)
+            self._tell_lost(last, end, back)
+        elif last.before is None or is_whole(self._config, self.topics, self.log, last, self.trust):
+            back = None
+            self._earlier = thinned(last.history, self.outcomes_offset)
+        else:
+            back = last.begin, last.before
+        if back is None:
             return
-        before = last.before
+        before = self._within_log(back[1])
+        self._whole = before
+        self._earlier = thinned([one for one in last.history if one[0] < back[0]], self.outcomes_offset)
         stamp = replace(stamp, low_watermark=before.low_watermark, outcomes_offset=before.outcomes_offset)
         self._transact(_Report((), (), before.offset, stamp), deadline)
+
+    def _tell_lost(self, last: LastReport, end: int, back: Earlier | None) -> None:
+        """Says that the outcomes topic ends before the last report did, and what follows."""
+        LOG.warning(
+            "outcomes lost",
+            where=self._where,
+            ends_at=end,
+            ended_at=last.end,
+            given_again_from=None if back is None else back[1].offset,
+            up_to=self._mark[0],
+            not_given_again=f"{end}-{back[0] - 1}" if back is not None and end < back[0] else None,
+            hint="the topic lost its end: the answers are given again as far as the tables prove them",
+        )
+        self._lost(last.end - end)
+
+    def _within_log(self, place: Place) -> Place:
+        """The place, or where the log begins by now: what is gone there can't be answered again."""
+        start = watermarks(self._admin, self.topics.transactions, self.log.partition).start
+        if place.offset >= start:
+            return place
+        LOG.warning("outcomes lost for good", where=self._where, entries_from=place.offset, up_to=start - 1)
+        return replace(place, offset=start, low_watermark=start)
+
+    def _own_stamp(self, mark: _Mark) -> Stamp | None:
+        """The stamp of the group's offset, if it is for this log."""
+        stamp = Stamp.of(mark[1], mark[0])
+        ours = (self.log.cluster_id, self.log.topic_id)
+        return stamp if stamp is not None and (stamp.cluster_id, stamp.topic_id) == ours else None
+
+    def _place_before(self, mark: _Mark) -> Place:
+        """Where the group stands; nothing is answered if its offset isn't one for this log."""
+        place = None if self._own_stamp(mark) is None else _place_of(mark)
+        return Place(0, 0, self.outcomes_offset) if place is None else place
 
     def _take_over(self, deadline: float) -> _Mark:
         """A new session; returns the group's offset as it stands when nobody else reports any more."""

@@ -48,6 +48,8 @@ _TUNED: Final[dict[str, Option]] = {
 _REQUEST_S: Final = 10.0
 _CONNECT_S: Final = 1.0
 _GRACE_S: Final = 1.0
+# A partition that lost its end knows older messages of this producer as its last.
+_FORGOTTEN: Final = frozenset({KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID})
 _QUEUE_PAUSE_S: Final = 0.05
 _LEAST_WAIT_S: Final = 0.1
 _OWN_OPTIONS: Final[dict[str, Option]] = {
@@ -201,6 +203,10 @@ class Session:
                 self.usable = True
             text = f"{doing}: Kafka aborted the transaction: {error.str()} ({error.name()})"
             return refusal or RetryError(text, where=self._where, hint="nothing of it is visible; try again")
+        if error.code() in _FORGOTTEN:
+            # For this producer it is fatal. The next one finds out what the broker still has.
+            text = f"{doing}: the broker forgot what was sent: {error.str()} ({error.name()})"
+            return refusal or RetryError(text, where=self._where, hint="another session looks what is left")
         return refusal or error_of(error, doing, self._where)
 
     def _refusal(self, error: KafkaError, doing: str) -> LakefoldError | None:

@@ -1,0 +1,179 @@
+"""An outcomes topic that loses its end: the answers that went with it are given again, and nothing else.
+
+Kafka doesn't sync its files, and an unclean election takes a replica that is behind. Here the data of the
+outcomes topic alone is set back to an earlier clean stop, with the transactions and the group's offset left.
+
+Promise: lost-outcomes-given-again (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from structlog.testing import capture_logs
+
+from lakefold_committer.observability.metrics import Metrics
+from lakefold_committer.process.daemon import Committer
+from lakefold_log.client.topics import ensure_topics
+from lakefold_log.read import offset_metadata as stamps
+from lakefold_table.entry import Committed
+from lakefold_table.errors import OutcomesLostError, RetryError
+from tests.integration.own_log import PATIENCE_S, OwnLog
+from tests.integration.stage import Stage, folding
+from tests.proposals import ids_in
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from lakefold.local.broker import Broker
+    from lakefold_log.write.reporter import Reporter
+    from lakefold_table.entry import Outcome
+    from tests.integration.conftest import TopicNames
+
+LOST = "lakefold_outcomes_lost_total"
+
+
+@contextmanager
+def lost_afterwards(own: OwnLog, broker: Broker, folder: Path) -> Iterator[None]:
+    """What is reported within is lost: the data of the outcomes topic is as before."""
+    data, kept = broker.directory / "data" / f"{own.topics.outcomes}-0", folder / "kept"
+    broker.stop()
+    shutil.copytree(data, kept)
+    broker.start()
+    yield
+    broker.stop()
+    shutil.rmtree(data)
+    shutil.copytree(kept, data)
+    broker.start()
+
+
+def by_offset(outcomes: Sequence[Outcome]) -> dict[int, Outcome]:
+    """Each of them once."""
+    found = {one.position.offset: one for one in outcomes}
+    assert len(found) == len(outcomes)
+    return found
+
+
+def report(own: OwnLog, reporter: Reporter, offsets: Iterable[int]) -> None:
+    """One report for each entry, made again until the broker that was started again takes it."""
+
+    def taken(offset: int) -> bool:
+        try:
+            reporter.report([own.committed(offset, 1)], [], offset + 1, own.stamp(offset + 1))
+        except RetryError:
+            return False
+        return True
+
+    for offset in offsets:
+        until(partial(taken, offset), "a report", seconds=PATIENCE_S)
+
+
+@pytest.fixture
+def stage(own_broker: Broker, topic_names: TopicNames, tmp_path: Path) -> Stage:
+    own = OwnLog.make(own_broker.bootstrap_servers, topic_names)
+    return Stage(own_broker.bootstrap_servers, topic_names, own, tmp_path)
+
+
+def test_all_lost_answers_are_given_again_at_the_next_start(
+    stage: Stage, own_broker: Broker, tmp_path: Path
+) -> None:
+    stage.begin(1, 2)
+    with lost_afterwards(stage.own, own_broker, tmp_path):
+        for number in (3, 4, 5, 6):
+            stage.send(stage.batch(number))
+            stage.fold()
+        told = by_offset(stage.outcomes())
+        # The last report says nothing: it only says that this committer took over.
+        stage.fold()
+    assert len(stage.outcomes()) == 3
+    stage.send(stage.batch(7))
+    metrics = Metrics()
+    with capture_logs() as lines:
+        Committer(stage.options(), metrics).run(until_caught_up=True)
+    again = by_offset(stage.outcomes())
+    assert {offset: again[offset] for offset in told} == told
+    assert [type(one.result) for one in again.values()] == [Committed] * 8
+    assert (metrics.registry.get_sample_value(LOST, {"partition": "0"}) or 0) >= 4
+    (line,) = [one for one in lines if one["event"] == "outcomes lost"]
+    assert (line["where"], line["up_to"]) == (f"{stage.own.topics.outcomes}/0", 7)
+    assert line["given_again_from"] <= 3
+    assert line["not_given_again"] is None
+    assert ids_in(stage.uri) == [1, 2, 3, 4, 5, 6, 7]
+    with capture_logs() as lines:
+        assert stage.fold() == {}
+    assert not [one for one in lines if one["event"] == "outcomes lost"]
+    assert "different" not in stage.replay().values()
+
+
+def test_a_running_committer_notices_and_gives_them_again(
+    stage: Stage, own_broker: Broker, tmp_path: Path
+) -> None:
+    stage.begin(1)
+    with folding(stage) as (errors, metrics):
+        assert isinstance(stage.ask(stage.batch(2)), Committed)
+        with lost_afterwards(stage.own, own_broker, tmp_path):
+            for number in (3, 4):
+                assert isinstance(stage.ask(stage.batch(number)), Committed)
+            told = by_offset(stage.outcomes())
+        assert isinstance(stage.ask(stage.batch(5)), Committed)
+        until(lambda: {*told} < {one.position.offset for one in stage.outcomes()}, "the lost answers")
+        assert not errors
+        assert (metrics.registry.get_sample_value(LOST, {"partition": "0"}) or 0) >= 2
+    again = by_offset(stage.outcomes())
+    assert {offset: again[offset] for offset in told} == told
+    assert ids_in(stage.uri) == [1, 2, 3, 4, 5]
+
+
+def test_it_goes_back_no_further_than_to_a_report_that_is_whole(
+    stage: Stage, own_broker: Broker, tmp_path: Path
+) -> None:
+    own = stage.own
+    with own.reporter() as first:
+        report(own, first, range(20))
+        with lost_afterwards(own, own_broker, tmp_path), own.reporter() as second:
+            report(own, second, range(20, 30))
+        with own.reporter(), own.reporter() as last:
+            found = stamps.read(own.admin, own.group, own.topics.transactions, 0)
+            assert found is not None
+            assert 0 < found[0] <= 20
+            assert last.outcomes_offset <= 41
+    assert len(own.answers()) == 20
+
+
+def test_the_reporter_that_lost_them_reports_no_more(
+    stage: Stage, own_broker: Broker, tmp_path: Path
+) -> None:
+    own = stage.own
+    with own.reporter() as reporter:
+        report(own, reporter, [0])
+        with lost_afterwards(own, own_broker, tmp_path):
+            report(own, reporter, [1, 2, 3])
+        for _ in range(2):
+            with pytest.raises(OutcomesLostError, match=own.topics.outcomes):
+                report(own, reporter, [4])
+    with own.reporter():
+        found = stamps.read(own.admin, own.group, own.topics.transactions, 0)
+        assert found is not None
+        assert found[0] <= 1
+
+
+def test_of_a_topic_that_was_made_anew_the_last_report_is_given_again(stage: Stage) -> None:
+    own = stage.own
+    with own.reporter() as reporter:
+        report(own, reporter, range(5))
+    name = own.topics.outcomes
+    own.admin.client.delete_topics([name])[name].result()
+    until(lambda: name not in own.admin.client.list_topics(timeout=5).topics, "the topic to be gone")
+    ensure_topics(own.admin, own.topics)
+    with capture_logs() as lines, own.reporter():
+        found = stamps.read(own.admin, own.group, own.topics.transactions, 0)
+    assert found is not None
+    assert found[0] == 4
+    (line,) = [one for one in lines if one["event"] == "outcomes lost"]
+    assert (line["ends_at"], line["given_again_from"], line["not_given_again"]) == (0, 4, "0-6")
