@@ -177,6 +177,7 @@ def _health(settings: Settings, metrics: Metrics, committer: Committer) -> Healt
             metrics,
             lambda: committer.trouble,
             lambda: committer.role,
+            lambda: committer.detail,
         )
     except OSError as error:
         message = f"{settings.http_host}:{settings.http_port} can't be served: {error.strerror}"

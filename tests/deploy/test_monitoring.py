@@ -41,6 +41,8 @@ def served() -> dict[str, set[str]]:
     for counted in (metrics.proposals, metrics.gap, metrics.outcomes_lost):
         counted.labels("0")
     metrics.strangers.labels("0", "unsigned")
+    for gauge in (metrics.held_back_offsets, metrics.held_back_seconds):
+        gauge.labels("outcomes", "0")
     families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
     names: dict[str, set[str]] = {}
     for family in families:

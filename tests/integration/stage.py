@@ -157,10 +157,17 @@ class Stage:
 
 @contextmanager
 def folding(stage: Stage, *, policies_every_s: float = 10.0) -> Iterator[tuple[list[BaseException], Metrics]]:
-    """A committer that goes on, and what ended it."""
-    errors: list[BaseException] = []
+    """A committer that goes on, what ended it, and its metrics."""
     metrics = Metrics()
     committer = Committer(replace(stage.options(), policies_every_s=policies_every_s), metrics)
+    with running(committer) as errors:
+        yield errors, metrics
+
+
+@contextmanager
+def running(committer: Committer) -> Iterator[list[BaseException]]:
+    """Lets it go on, and tells what ended it."""
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
@@ -171,7 +178,7 @@ def folding(stage: Stage, *, policies_every_s: float = 10.0) -> Iterator[tuple[l
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        yield errors, metrics
+        yield errors
     finally:
         committer.stop()
         thread.join(PATIENCE_S)

@@ -47,6 +47,14 @@ def say(port: int, words: bytes) -> bytes:
         return b"".join(iter(lambda: client.recv(65536), b""))
 
 
+@pytest.mark.parametrize(("trouble", "status", "first"), [("", 200, "ready"), ("away", 503, "away")])
+def test_what_else_is_to_be_seen_to_is_a_second_line(trouble: str, status: int, first: str) -> None:
+    detail = "an open transaction in t/0"
+    with HealthServer(HOST, 0, Metrics(), lambda: trouble, lambda: "ready", lambda: detail) as server:
+        found, body, _ = ask(server.port, "/readyz")
+    assert (found, body.decode()) == (status, f"{first}\n{detail}\n")
+
+
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/parked", "/metrics?name[]=x"])
 def test_what_is_named_is_served(port: int, path: str) -> None:
     status, body, headers = ask(port, path)

@@ -36,7 +36,8 @@ SILENT_SECONDS: Final = 5.0
 class HealthServer:
     """Serves health and metrics on `port` (0: any free one, see `port`) until closed.
 
-    `trouble` says why the committer isn't ready, or nothing where it is; `role` what it does then.
+    `trouble` says why the committer isn't ready, or nothing where it is; `role` what it does then; `detail`
+    what else somebody has to see to, if anything.
     """
 
     def __init__(
@@ -46,10 +47,11 @@ class HealthServer:
         metrics: Metrics,
         trouble: Callable[[], str],
         role: Callable[[], str],
+        detail: Callable[[], str] = str,
     ) -> None:
         pages: dict[str, Callable[[], tuple[HTTPStatus, str, bytes]]] = {
             "/livez": lambda: (HTTPStatus.OK, PLAIN, b"alive\n"),
-            "/readyz": lambda: _readiness(trouble(), role()),
+            "/readyz": lambda: _readiness(trouble(), role(), detail()),
             "/parked": lambda: (HTTPStatus.OK, JSON, _parked(metrics)),
             "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, self._scraped(metrics)),
         }
@@ -84,10 +86,10 @@ class HealthServer:
         self._thread.join()
 
 
-def _readiness(reason: str, role: str) -> tuple[HTTPStatus, str, bytes]:
-    if reason:
-        return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, f"{reason}\n".encode()
-    return HTTPStatus.OK, PLAIN, f"{role}\n".encode()
+def _readiness(reason: str, role: str, detail: str) -> tuple[HTTPStatus, str, bytes]:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
+    lines = filter(None, (reason or role, detail))
+    return status, PLAIN, "".join(f"{line}\n" for line in lines).encode()
 
 
 def _parked(metrics: Metrics) -> bytes:

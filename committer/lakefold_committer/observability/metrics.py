@@ -104,6 +104,27 @@ LOST = (
     ),
 )
 
+HELD_BACK = (
+    "lakefold_held_back_offsets",
+    (
+        "Offsets behind the first message of a Kafka transaction that somebody leaves open, which nobody can "
+        "read until it ends, by topic: transactions, outcomes"
+    ),
+)
+HELD_BACK_SINCE = (
+    "lakefold_held_back_seconds",
+    "For how long that transaction has been seen open; 0 where none is",
+)
+
+GAP = (
+    "lakefold_gap",
+    "1 where the partition stopped because the log isn't the one proven, or lacks entries",
+)
+GROUP_MEMBER = (
+    "lakefold_group_member",
+    "1 while this process is a member of the group that shares the partitions",
+)
+
 DOUBTFUL = (
     "lakefold_doubtful_duplicates_total",
     (
@@ -172,15 +193,10 @@ class Metrics:
         )
         self.strangers = self._counter(*STRANGERS, "partition", "reason")
         self.outcomes_lost = self._counter(*LOST, "partition")
-        self.gap = self._gauge(
-            "lakefold_gap",
-            "1 where the partition stopped because the log isn't the one proven, or lacks entries",
-            "partition",
-        )
-        self.group_member = self._gauge(
-            "lakefold_group_member",
-            "1 while this process is a member of the group that shares the partitions",
-        )
+        self.held_back_offsets = self._gauge(*HELD_BACK, "topic", "partition")
+        self.held_back_seconds = self._gauge(*HELD_BACK_SINCE, "topic", "partition")
+        self.gap = self._gauge(*GAP, "partition")
+        self.group_member = self._gauge(*GROUP_MEMBER)
         self.ready = self._gauge(
             "lakefold_ready", "1 while every partition is folded and every root was found well"
         )

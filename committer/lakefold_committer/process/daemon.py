@@ -22,6 +22,8 @@ from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import Pace, Tables
 from lakefold_committer.observability.traces import UNTOLD
 from lakefold_committer.process.group_assignment import Sharing
+from lakefold_committer.process.open_transactions_watch import EVERY_SECONDS as HELD_BACK_EVERY_SECONDS
+from lakefold_committer.process.open_transactions_watch import OpenTransactionsWatch
 from lakefold_committer.process.ordinals import Turn
 from lakefold_committer.process.partition_thread import STARTING, Holding
 from lakefold_committer.process.store_check import Roots
@@ -79,7 +81,8 @@ class Options:
     `partitions`: which it folds, None for all. `share`: those that the group's members share out instead.
     `accept_new_log`: go on where a log is another one than the proven one, or lost entries.
     `claim_bytes`: how much memory folding one claim may take.
-    `policies_every_s`: how often the topics' settings are proven.
+    `policies_every_s`: how often the topics' settings are proven; `held_back_every_s`: how often open
+    transactions of others are looked for.
     `give_up_after_s`: how long work that has an end may stand still because brokers or stores don't answer.
     `transaction_files`: write each version's transaction to a file of its own as well.
     """
@@ -102,6 +105,7 @@ class Options:
     give_up_after_s: float = 60.0
     policies_every_s: float = EVERY_SECONDS
     transaction_files: bool = True
+    held_back_every_s: float = HELD_BACK_EVERY_SECONDS
 
     @property
     def pace(self) -> Pace:
@@ -125,6 +129,7 @@ class Committer:
         self._holdings: list[Holding] = []
         self._sharing: Sharing | None = None
         self._roots: Roots | None = None
+        self._open_transactions: OpenTransactionsWatch | None = None
         self._starting = "starting"
         metrics.ready.set_function(lambda: 0 if self.trouble else 1)
 
@@ -141,6 +146,11 @@ class Committer:
         """What it does while there is no trouble: `ready`, or `standby` where others have every partition."""
         held = self._sharing.partitions if self._sharing else self._holdings
         return "ready" if held or self._starting else "standby"
+
+    @property
+    def detail(self) -> str:
+        """What others keep from it though it folds: transactions that they left open; empty if nothing."""
+        return "" if self._open_transactions is None else self._open_transactions.detail
 
     def stop(self) -> None:
         """Finishes the groups in flight and leaves. May be called from a signal handler."""
@@ -171,8 +181,15 @@ class Committer:
         work = partial(self._guarded, admin, topic, until_caught_up)
         options = self._options
         watch = PolicyWatch(admin, options.topics, self._stop.set, every_s=options.policies_every_s)
+        self._open_transactions = opens = OpenTransactionsWatch(
+            admin,
+            options.topics,
+            self._held_partitions,
+            self._metrics,
+            every_s=options.held_back_every_s,
+        )
         try:
-            with watch.watching():
+            with watch.watching(), opens.watching():
                 if options.share:
                     self._run_shared(topic, work)
                 else:
@@ -182,6 +199,12 @@ class Committer:
         except LakefoldError as error:
             self._say(str(error))
             raise
+
+    def _held_partitions(self) -> Sequence[int]:
+        """The partitions that this process folds now. For any thread."""
+        if self._sharing is not None:
+            return self._sharing.partitions
+        return [one.partition for one in self._holdings if not one.over]
 
     def _numbers(self, topic: TopicDescription) -> Sequence[int]:
         wanted = self._options.partitions

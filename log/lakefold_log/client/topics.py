@@ -31,9 +31,10 @@ from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopE
 from lakefold_table.position import LogId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lakefold_log.client.admin import Admin
+    from lakefold_log.client.questions import Partition
     from lakefold_log.client.topic_names import Topics
 
 T = TypeVar("T")
@@ -121,6 +122,20 @@ def watermarks(
             raise
 
     return _patiently(admin, once, f"ask for the offsets of {name}/{partition}", name, wait_s)
+
+
+def ends_of(admin: Admin, partitions: Sequence[Partition], *, read_committed: bool) -> dict[Partition, int]:
+    """Where each of the partitions ends for a reader of this isolation, asked for in one question.
+
+    Raises as `describe` does; a partition without a leader just now is `RetryError`.
+    """
+
+    def once() -> dict[Partition, int]:
+        found = offset_ranges(admin, partitions, read_committed=read_committed)
+        return {each: one.end for each, one in found.items()}
+
+    names = ", ".join(sorted({topic for topic, _ in partitions}))
+    return _patiently(admin, once, f"ask for the offsets of {names}", names, 0.0)
 
 
 def ensure_topics(
