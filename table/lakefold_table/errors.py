@@ -31,9 +31,13 @@ class LakefoldError(Exception):
         self.where = where
         self.hint = hint
 
+    @property
+    def reason(self) -> str:
+        """What is wrong and where, for a text that says itself what to do about it."""
+        return f"{self.where}: {self.message}" if self.where else self.message
+
     def __str__(self) -> str:
-        text = f"{self.where}: {self.message}" if self.where else self.message
-        return f"{text} ({self.hint})" if self.hint else text
+        return f"{self.reason} ({self.hint})" if self.hint else self.reason
 
 
 class RetryError(LakefoldError):

@@ -305,6 +305,25 @@ HOSTILE = {
 }
 
 
+@pytest.mark.parametrize("name", ["claims", "_lakefold"])
+def test_a_folder_of_claims_that_is_a_link_out_of_the_table_refuses_nothing(uri: str, name: str) -> None:
+    """It is no sender's: the table waits until the folder is what it was."""
+    small = claimed(at(uri, append("a")))
+    folder = Path(local_path(uri)) / FOLDER
+    folder = folder if folder.name == name else folder.parent
+    assert folder.name == name
+    elsewhere = Path(local_path(uri)).parent / "elsewhere"
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    with pytest.raises(StopError, match="the folder of claims can't be used: a symbolic link leads out"):
+        folded(uri, at(uri, creation()), small)
+    assert len(open_storage(uri).names("_versions")) == 1
+    folder.unlink()
+    elsewhere.rename(folder)
+    results, _ = folded(uri, at(uri, creation()), small)
+    assert isinstance(results[1], Committed)
+
+
 @pytest.mark.parametrize("what", HOSTILE)
 def test_what_is_not_the_envelope_claimed_is_invalid_and_the_others_go_on(uri: str, what: str) -> None:
     make, told = HOSTILE[what]

@@ -140,6 +140,11 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
     "negative id": (schema(column("a", -2)), "not sound: a: field id -2 is negative", ""),
     "no parent": (schema(column("a", 0, parent=7)), "has the parent 7, which is not", ""),
     "child first": (schema(column("x", 0, parent=1), column("s", 1, "struct")), "before its parent", ""),
+    "each other's parents": (
+        schema(column("x", 0, "struct", parent=1), column("y", 1, "struct", parent=0)),
+        "not sound: x: field 0 stands before its parent 1, or they are each other's parents",
+        "a parent before it",
+    ),
     "too deep": (schema(*CHAIN, column("x", 64, parent=63)), "nested deeper than 64 levels", "no Lance"),
     "name twice": (schema(A, column("a", 1)), "several fields have the names ['a']", "rename"),
     "name twice below": (
@@ -188,6 +193,7 @@ def test_what_may_not_become_a_table(change: Change, message: str, hint: str) ->
     assert isinstance(result, Invalid)
     assert message in result.message
     assert hint in result.hint
+    assert "restore" not in f"{result.message} {result.hint}", "nothing is damaged but the proposal"
     assert folded.publication is None
     assert table.table.state is None
 

@@ -41,6 +41,8 @@ KEPT_US: Final = 7 * 24 * 3600 * 1_000_000
 SWEEP_SECONDS: Final = 24 * 3600.0
 CLAIM_BYTES: Final = 512 << 20
 """How much memory folding one claim may take, unless a setting says otherwise."""
+_NO_CLAIM: Final = "-"
+"""A name that no claim has, to ask for what only the folder can be the reason of."""
 _AGAIN: Final = "send the proposal again: nothing of it was folded"
 
 
@@ -70,8 +72,8 @@ class Claims:
         """The group with the envelope that its claim stands for: an entry with a claim is alone in its group.
 
         Raises `RetryError` if the store can't be reached or too little memory is left, `PlaceError` where no
-        table can lie, `StopError` where the envelope holds a proposal of a kind that this release doesn't
-        know.
+        table can lie, `StopError` if the folder of claims can't be used, or if the envelope holds a proposal
+        of a kind that this release doesn't know.
         """
         return [self._brought(one) for one in group] if group[0].envelope.HasField("claim") else group
 
@@ -170,7 +172,10 @@ def _redeemed(entry: Entry, storage: Storage, allow: Callable[..., None]) -> Ent
 
 
 def _bytes_of(claim: Claim, storage: Storage, allow: Callable[[int], None]) -> bytes:
-    """The claimed bytes, never more than the claim says. Raises `InvalidError` if they can't be had."""
+    """The claimed bytes, never more than the claim says.
+
+    Raises `InvalidError` if they can't be had, `StopError` if none of the table's claims can.
+    """
     path = path_of(claim)
     allow(claim.size)
     try:
@@ -181,9 +186,22 @@ def _bytes_of(claim: Claim, storage: Storage, allow: Callable[[int], None]) -> b
         hint = f"a claim is written first; {_AGAIN}"
         raise InvalidError(f"the claimed file is not there: {path}", hint=hint) from None
     except InvalidError as error:
+        _check_folder(storage)
         raise InvalidError(f"the claimed file can't be read: {error.message}", hint=error.hint) from error
     if is_other:
         raise InvalidError(f"the claimed file has {size} bytes, the claim says {claim.size}", hint=_AGAIN)
     if hashlib.sha256(data).digest() != claim.sha256:
         raise InvalidError(f"the claimed file has other bytes than its hash: {path}", hint=_AGAIN)
     return data
+
+
+def _check_folder(storage: Storage) -> None:
+    """Raises `StopError` if the folder of claims can't be used: its table waits until somebody mends that.
+
+    A file in it is its sender's, and so is what is wrong with that one alone.
+    """
+    try:
+        storage.size(f"{FOLDER}/{_NO_CLAIM}")
+    except InvalidError as error:
+        message = f"the folder of claims can't be used: {error.message}"
+        raise StopError(message, where=error.where, hint=error.hint) from error

@@ -52,6 +52,10 @@ SLOW_SECONDS = 5.0
 """A line whose step takes longer is told as slow."""
 LONGEST_DELAY_SECONDS = 3.0
 """If there is no room, a line whose entries wait longer holds nobody up: they are read again later."""
+FIRST_LOG_US = 1_293_840_000_000_000
+"""The begin of 2011, when Kafka came to be: no log is older."""
+MAX_BEHIND_US = 5 * 60 * 1_000_000
+"""How far an entry's time may be behind that of an entry in front of it. Brokers' clocks differ by less."""
 MOST_IN_ROUND = 2048
 """So many messages are handed to lines before the lines go on and outcomes are reported."""
 TELLING_SHARE = 20
@@ -103,6 +107,8 @@ class PartitionCommitter:
         )
         self._answered = answered
         self._polled: deque[Message] = deque()
+        self._behind: list[Message] = []
+        self._latest_us = FIRST_LOG_US + MAX_BEHIND_US
         desk = Desk(
             partial(self._judge, behind=True),
             self._refuse_stranger,
@@ -236,7 +242,7 @@ class PartitionCommitter:
         """Hands polled messages to their lines, as many as may be decoded at once; whether there were any."""
         if not self._polled or not self._has_room():
             return False
-        size, judged = 0, 0
+        size, judged, clock_us = 0, 0, int(self._runtime.wall() * 1e6)
         self._new_lines = self._count_new_lines()
         routes: dict[tuple[str, str], Line | Place | None] = {}
         for _ in range(min(len(self._polled), MOST_IN_ROUND)):
@@ -245,6 +251,11 @@ class PartitionCommitter:
                 self._has_skipped = True
                 continue
             self._reporting.last_read = message
+            if message.time_us < self._latest_us - MAX_BEHIND_US:
+                self._behind.append(message)
+            else:
+                # One that is ahead of all clocks doesn't make those behind it late.
+                self._latest_us = max(self._latest_us, min(message.time_us, clock_us))
             address = address_of(message.value)
             if address is not None and address not in routes:
                 routes[address] = self._route(*address)
@@ -260,7 +271,23 @@ class PartitionCommitter:
                 self._admitting.strangers.add(message.offset, route or place_of(address))
             if size > self._pace.limits.max_bytes:
                 break
+        self._tell_behind()
         return True
+
+    def _tell_behind(self) -> None:
+        """Says that entries are dated far before others that stand in front of them."""
+        if not self._behind:
+            return
+        last = self._behind[-1]
+        self._metrics.log_time_behind.inc(len(self._behind))
+        LOG.warning(
+            "log time behind",
+            entries=len(self._behind),
+            last=str(Position(self._reader.log, last.offset, self._reader.topic)),
+            log_time=last.time_us / 1e6,
+            seen_before=self._latest_us / 1e6,
+        )
+        self._behind.clear()
 
     def _may_judge(self, message: Message, address: tuple[str, str] | None, judged: int) -> bool:
         """Whether a message for no open table is decoded in this round, in which so many were before."""

@@ -48,6 +48,7 @@ BROKERS: Final = "brokers"
 AWAY = (STORE, BROKERS)
 """What may not be reachable."""
 AHEAD = "Entries dated over five minutes ahead of the committer's clock, which was used instead"
+BEHIND = "Entries dated over five minutes before one that stands in front of them, or before 2011"
 GROUP_SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
 
 
@@ -148,6 +149,7 @@ class Metrics:
             "operation",
         )
         self.log_time_ahead = self._counter("lakefold_log_time_ahead_total", AHEAD)
+        self.log_time_behind = self._counter("lakefold_log_time_behind_total", BEHIND)
         self.rejected = self._counter(
             "lakefold_rejected_total",
             "Outcomes of kind rejected, by reason: retryable (built again it may fit), incompatible",

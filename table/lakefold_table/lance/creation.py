@@ -112,7 +112,10 @@ def schema_fault(fields: Sequence[Field]) -> Invalid | None:
     try:
         check_structure(fields)
     except DamagedError as error:
-        return Invalid(f"the schema is not sound: {error}", error.hint)
+        return Invalid(
+            f"the schema is not sound: {error.reason}",
+            "give each field an id of its own, a parent before it, and the children that its type needs",
+        )
     siblings = Counter((field.parent_id, field.name) for field in fields)
     twice = [name for (_, name), count in siblings.items() if count > 1]
     if twice:
@@ -138,7 +141,7 @@ def primary_key_fault(fields: Sequence[Field]) -> Invalid | None:
     try:
         check_primary_key(fields)
     except InvalidError as error:
-        return Invalid(str(error), error.hint)
+        return Invalid(error.reason, error.hint)
     return None
 
 

@@ -36,7 +36,7 @@ def affected_rows(envelope: Envelope) -> Mapping[int, Bitmap] | Invalid | None:
             rows[number] = decode_bitmap(data, f"affected_rows[{number}]")
         except DamagedError as error:
             return Invalid(
-                f"the affected rows of fragment {number} can't be read: {error}",
+                f"the affected rows of fragment {number} can't be read: {error.reason}",
                 "give a portable 32-bit Roaring bitmap of physical row offsets",
             )
     return rows

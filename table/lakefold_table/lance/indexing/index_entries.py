@@ -181,7 +181,7 @@ def _coverage_fault(table: Working, index: IndexMetadata) -> Invalid | None:
     try:
         covered = coverage(index)
     except DamagedError as error:
-        return Invalid(f"the fragment bitmap of {error}", "give a portable 32-bit Roaring bitmap")
+        return Invalid(f"the fragment bitmap of {error.reason}", "give a portable 32-bit Roaring bitmap")
     if covered is None:
         if index.name in OWN_KINDS:
             return None

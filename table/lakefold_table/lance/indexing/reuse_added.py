@@ -52,7 +52,7 @@ def with_reuse(
             fault = _version_fault(table, own, groups)
     except DamagedError as error:
         return Invalid(
-            f"the fragment-reuse index can't be read: {error}", "write its details before it is sent"
+            f"the fragment-reuse index can't be read: {error.reason}", "write its details before it is sent"
         )
     if fault is not None:
         return fault

@@ -75,7 +75,7 @@ def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
         return _removed_fault(table, proposal, fitted) or _made(table, proposal, fitted)
     except DamagedError as error:
         return Invalid(
-            f"a fragment-reuse index can't be read: {error}", "write its details before it is sent"
+            f"a fragment-reuse index can't be read: {error.reason}", "write its details before it is sent"
         )
 
 

@@ -237,7 +237,7 @@ class _Joining:
             rows = deleted_rows(self._table, proposed)
         except DamagedError as error:
             return Invalid(
-                f"the proposed deletion file of fragment {there.id} can't be used: {error}",
+                f"the proposed deletion file of fragment {there.id} can't be used: {error.reason}",
                 "write it before the transaction is sent",
             )
         present = _present(self._table, there)

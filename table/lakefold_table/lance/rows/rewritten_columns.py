@@ -52,7 +52,7 @@ def changed_offsets(
         try:
             told[number] = told.get(number, Bitmap()) | decode_bitmap(data, f"offsets of fragment {number}")
         except DamagedError as error:
-            return Invalid(str(error), "give the row offsets as a portable Roaring bitmap")
+            return Invalid(error.reason, "give the row offsets as a portable Roaring bitmap")
     others = told.keys() - fragments.keys()
     if others:
         return Invalid(
