@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakefold.binding.nested_tables import check_alone, keep_notes
+from lakefold.binding.nested_tables import check_alone, noted_in_bucket, noted_in_folder
 from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.tables.branches import versions_of
 from lakefold_committer.tables.rebinding import publish_move
@@ -30,7 +30,7 @@ from lakefold_table.lance.refs.names import root_of
 from lakefold_table.marks.marks import Move, Why
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, canonical, local_path, place
-from lakefold_table.versions.dropped import Dropped, Line, read_dropped, write_dropped
+from lakefold_table.versions.dropped import INSIDE, Dropped, Line, read_dropped, write_dropped
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.removal import remove_line, remove_rest
 
@@ -158,7 +158,7 @@ def remove(
 ) -> None:
     """Removes the files of a condemned table and leaves the note. Goes on where that was cut short.
 
-    Notes of tables that lay in its folder and were dropped before stay where they are.
+    What notes in its folder tell of tables that lay there and were dropped before is taken into its own note.
 
     On a local disk its folder is moved aside first, in one step, and what was moved is proven to be the
     condemned table and no other. If it isn't, it is put back. In a bucket, the objects are looked through
@@ -172,12 +172,13 @@ def remove(
         _remove_folder(uri, lines, before)
     else:
         check_alone(uri, branches, storage_options)
-        removing = Dropped(_now_us(), lines, removing=True).after(before)
+        inside = noted_in_bucket(open_storage(uri, storage_options))
+        removing = Dropped(_now_us(), lines, removing=True, inside=inside).after(before)
         write_dropped(uri, removing, storage_options)
         for branch in (*filter(None, branches), ""):
             remove_line(versions_of(uri, branch, storage_options))
         check_alone(uri, branches, storage_options)
-        remove_rest(open_storage(uri, storage_options), progress)
+        remove_rest(open_storage(uri, storage_options), progress, besides={INSIDE})
     note(uri, lines, storage_options)
 
 
@@ -213,8 +214,8 @@ def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | No
         except PreconditionError as error:
             write_dropped(uri, replace(earlier or Dropped(_now_us()), removing=False, aside=""))
             raise _put_back(uri, path, aside, error) from error
-        write_dropped(uri, replace(removing, condemned=True))
-    keep_notes(uri, aside)
+        inside = Dropped(removing.time_us, inside=noted_in_folder(aside)).after(removing).inside
+        write_dropped(uri, replace(removing, condemned=True, inside=inside))
     shutil.rmtree(aside)
 
 

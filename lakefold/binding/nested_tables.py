@@ -19,11 +19,14 @@ from lakefold_table.lance.manifests.naming import SUFFIX, VERSIONS
 from lakefold_table.lance.refs.names import TREE, branch_root, root_of
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, local_path, place
-from lakefold_table.versions.dropped import FOLDER, decode_dropped
+from lakefold_table.versions.dropped import FOLDER, is_note_inside, noted_inside
 from lakefold_table.versions.removal import everything
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from lakefold_table.storage.base import Storage
+    from lakefold_table.versions.dropped import Line
 
 _NAMED: Final = 10
 """So many tables an error names at most."""
@@ -50,25 +53,19 @@ def check_alone(uri: str, branches: Iterable[str], storage_options: Mapping[str,
     )
 
 
-def keep_notes(uri: str, folder: Path) -> None:
-    """Copies the notes of dropped tables out of a folder, which is removed next and lay at `uri` before.
+def noted_in_folder(folder: Path) -> dict[str, tuple[Line, ...]]:
+    """What the notes in a folder on a local disk tell of tables that lay in it and were dropped.
 
-    Whoever misses one of those tables looks for its note at the old place. What was noted there since says
-    more than what is copied.
+    By their paths below it. Their notes go with the folder, and whoever misses one of them has to know.
     """
-    storage = open_storage(uri)
-    for path in folder.rglob(f"{FOLDER}/*"):
-        if path.is_symlink() or not path.is_file():
-            continue
-        name, data = path.relative_to(folder).as_posix(), path.read_bytes()
-        where = f"{uri}/{name}"
-        try:
-            data = decode_dropped(storage.get(name), where).after(decode_dropped(data, where)).encode()
-        except FileNotFoundError:
-            pass
-        except DamagedError:
-            continue
-        storage.put(name, [data])
+    files = [path for path in folder.rglob(f"{FOLDER}/*") if path.is_file() and not path.is_symlink()]
+    return noted_inside((path.relative_to(folder).as_posix(), path.read_bytes()) for path in files)
+
+
+def noted_in_bucket(storage: Storage) -> dict[str, tuple[Line, ...]]:
+    """As `noted_in_folder`, of the objects below a store's root; they are listed."""
+    paths = [path for path in everything(storage) if is_note_inside(path)]
+    return noted_inside((path, storage.get(path)) for path in paths)
 
 
 def _tables(uri: str, storage_options: Mapping[str, str]) -> set[str]:

@@ -9,6 +9,7 @@ import io
 import json
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,6 @@ import pytest
 
 from lakefold.binding import drop_table as dropping
 from lakefold.binding.drop_table import condemn
-from lakefold.binding.nested_tables import keep_notes
 from lakefold.binding.rebinding import Consent, There, move_lines
 from lakefold.cli import run
 from lakefold_committer.tables.branches import open_line
@@ -28,7 +28,7 @@ from lakefold_table.marks.marks import Why
 from lakefold_table.position import Position
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical
-from lakefold_table.versions.dropped import Dropped, Line, read_dropped, write_dropped
+from lakefold_table.versions.dropped import Dropped, Line, read_dropped, was_dropped, write_dropped
 from lakefold_table.versions.removal import remove_line, remove_rest
 from lakefold_table.versions.versions import Versions
 from tests.contracts.manifest_stores import Kept
@@ -164,13 +164,10 @@ def test_the_newest_version_goes_last_and_files_after_it() -> None:
     remove_line(Versions(storage, FORMAT.folder, FORMAT.detect))
     assert versions_at(HERE).numbers() == []
     told: list[int] = []
-    # Two files, a tag, a claim, and the transaction of each version.
-    notes = ["_lakefold/dropped", ".lakefold-dropped/inner", "data/.lakefold-dropped/inner"]
-    for path in notes:
-        storage.put(path, [b"x"])
-    assert remove_rest(storage, told.append) == 8
-    assert told == [8]
-    assert {*storage.everything()} == {*notes}
+    # A file, a tag, a claim, and the transaction of each version.
+    assert remove_rest(storage, told.append, besides={"data/f1-0.lance"}) == 7
+    assert told == [7]
+    assert [*storage.everything()] == ["data/f1-0.lance"]
 
 
 @pytest.mark.parametrize("left", range(13))
@@ -363,38 +360,34 @@ def test_a_folder_with_another_table_inside_stays(tmp_path: Path, inside: str) -
     assert {*path.rglob("*")} == before
     assert read_dropped(uri) is None
     assert run(["drop", nested, "--yes"]) == 0
-    noted = read_dropped(nested)
     assert run(["drop", str(path), "--yes"]) == 0
-    left = [one.relative_to(path).parts for one in path.rglob("*") if one.is_file()]
-    assert [one[-2:] for one in left] == [(".lakefold-dropped", Path(inside).name)]
+    assert not path.exists()
+    noted = read_dropped(uri)
     assert noted is not None
-    assert read_dropped(nested) == noted
+    assert [*noted.inside] == [inside]
 
 
-def test_the_notes_of_tables_that_lay_inside_stay(store: MemoryStorage) -> None:
-    """Or a committer that folded one of them would wait for it: its note says that it was dropped."""
-    for inside in ("inner", "data/inner"):
-        write_dropped(f"{HERE}/{inside}", Dropped(0, (Line("", inside, 3, (Position(LOG, 9),)),)))
+@pytest.mark.parametrize("inside", ["inner", ".hidden", "data/a/inner", "tree/x"])
+def test_a_table_that_lay_inside_and_was_dropped_before_is_still_known_as_dropped(
+    store: MemoryStorage, inside: str
+) -> None:
+    """Or a committer that folded it would wait for it: its own note went with the folder."""
+    uri, line = f"{HERE}/{inside}", Line("", inside, 3, (Position(LOG, 9),))
+    write_dropped(uri, Dropped(0, (line, Line("b", inside, 3, (Position(LOG, 8),)))))
+    write_dropped(f"{uri}/deeper", Dropped(0, (replace(line, positions=(Position(LOG, 30),)),)))
+    store.put("_deletions/.lakefold-dropped/torn", [b"{"])
     assert drop("drop", "--yes")[0] == 0
-    assert {*store.everything()} == {".lakefold-dropped/inner", "data/.lakefold-dropped/inner"}
+    assert not store.anything_at_root()
+    assert was_dropped(uri, Position(LOG, 9))
+    assert was_dropped(f"{uri}/tree/b", Position(LOG, 8))
+    assert not was_dropped(uri, Position(LOG, 10))
+    assert was_dropped(f"{uri}/deeper", Position(LOG, 30))
+    assert not was_dropped(f"{HERE}/other", Position(LOG, 1))
+    # What is noted later of the outer table takes none of it away.
     assert isinstance(fold_at(opened(HERE), [named(creation())], 7)[0].result, Committed)
-
-
-def test_what_was_noted_of_a_table_inside_once_the_folder_was_moved_counts_as_well(tmp_path: Path) -> None:
-    uri, inner = canonical(tmp_path / "flights"), canonical(tmp_path / "flights" / "inner")
-    write_dropped(inner, Dropped(5, (Line("", "new", 1, (Position(LOG, 30),)),)))
-    aside = tmp_path / "aside" / ".lakefold-dropped"
-    aside.mkdir(parents=True)
-    older = Dropped(3, (Line("", "old", 4, (Position(LOG, 9),)), Line("b", "old", 4, (Position(LOG, 8),))))
-    (aside / "inner").write_bytes(older.encode())
-    (aside / "torn").write_bytes(b"{")
-    keep_notes(uri, tmp_path / "aside")
-    noted = read_dropped(inner)
-    assert noted is not None
-    assert (noted.time_us, noted.version) == (5, 1)
-    assert noted.covers("", Position(LOG, 30))
-    assert [line.branch for line in noted.lines] == ["", "b"]
-    assert (tmp_path / "flights" / ".lakefold-dropped" / "torn").read_bytes() == b"{"
+    assert drop("detach", "--unanswered")[0] == 0
+    assert drop("drop", "--yes")[0] == 0
+    assert was_dropped(uri, Position(LOG, 9))
 
 
 def test_a_branch_that_lance_left_behind_is_no_other_table(tmp_path: Path) -> None:

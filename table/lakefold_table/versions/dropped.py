@@ -15,9 +15,10 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold_table.errors import DamagedError
+from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.refs.names import TREE
 from lakefold_table.marks.marks import position_from, position_json
+from lakefold_table.roots import parents
 from lakefold_table.storage import open_canonical
 from lakefold_table.uri import place
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 FOLDER: Final = ".lakefold-dropped"
 INSIDE: Final = "_lakefold/dropped"
+_DOT: Final = "%2E"
 MOST_LOGS: Final = 256
 """So many positions a line keeps at most, those that were noted last: a place where tables come and go."""
 
@@ -54,7 +56,8 @@ class Dropped:
     """What is noted of one place. `time_us`: when (for people). `removing`: files of it may be left.
 
     On a local disk those lie in the folder `aside`, next to the place. `condemned`: what was moved there is
-    known to be the table that was dropped.
+    known to be the table that was dropped. `inside`: the lines of tables that lay in its folder and were
+    dropped before, by their paths below its root: their own notes went with the folder.
     """
 
     time_us: int
@@ -62,6 +65,7 @@ class Dropped:
     removing: bool = field(default=False, kw_only=True)
     aside: str = field(default="", kw_only=True)
     condemned: bool = field(default=False, kw_only=True)
+    inside: Mapping[str, tuple[Line, ...]] = field(default_factory=dict, kw_only=True)
 
     @property
     def version(self) -> int:
@@ -85,21 +89,16 @@ class Dropped:
         """With what was noted of the same place before, as far as this says nothing newer."""
         if older is None:
             return self
-        names = dict.fromkeys(one.branch for one in (*older.lines, *self.lines))
-        return replace(self, lines=tuple(_joined(name, [*older.lines, *self.lines]) for name in names))
+        inside = {name: _all_joined(older.inside.get(name, ()), lines) for name, lines in self.inside.items()}
+        lines = _all_joined(older.lines, self.lines)
+        return replace(self, lines=lines, inside={**older.inside, **inside})
 
     def encode(self) -> bytes:
         """The note's bytes."""
-        lines = [
-            {
-                "branch": one.branch,
-                "table_id": one.table_id,
-                "version": one.version,
-                "positions": [position_json(position) for position in one.positions],
-            }
-            for one in self.lines
-        ]
-        content: dict[str, Any] = {"time_us": self.time_us, "removing": self.removing, "lines": lines}
+        content: dict[str, Any] = {"time_us": self.time_us, "removing": self.removing}
+        content["lines"] = _lines_json(self.lines)
+        if self.inside:
+            content["inside"] = {name: _lines_json(lines) for name, lines in self.inside.items()}
         if self.aside:
             content.update(aside=self.aside, condemned=self.condemned)
         return json.dumps(content, indent=1).encode()
@@ -116,6 +115,7 @@ def decode_dropped(data: bytes, where: str) -> Dropped:
             removing=bool(told["removing"]),
             aside=_folder_name(told.get("aside", "")),
             condemned=bool(told.get("condemned", False)),
+            inside={name: tuple(map(_line_of, each)) for name, each in told.get("inside", {}).items()},
         )
     except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         hint = "remove it, and drop the table again"
@@ -142,13 +142,30 @@ def write_dropped(uri: str, dropped: Dropped, storage_options: Mapping[str, str]
 def was_dropped(uri: str, position: Position, storage_options: Mapping[str, str] | None = None) -> bool:
     """Whether what was folded at this position into the line at `uri` is gone because it was dropped.
 
-    The line may be a branch: then the note lies beside its main line.
+    The line may be a branch: then the note lies beside its main line. Or the folder of another table in which
+    it lay was dropped later: then that one's note tells, as far as it may be read.
     """
     for main, branch in lines_at(uri):
         found = read_dropped(main, storage_options)
         if found is not None and found.covers(branch, position):
             return True
+        if any(one.covers(branch, position) for one in _noted_around(main, storage_options)):
+            return True
     return False
+
+
+def _noted_around(uri: str, storage_options: Mapping[str, str] | None) -> Iterator[Dropped]:
+    """What the notes of tables around this place tell of it."""
+    segments = place(uri).segments
+    for outer in parents(uri):
+        try:
+            found = read_dropped(outer, storage_options)
+        except InvalidError:
+            # It may lie where nobody may look.
+            continue
+        lines = None if found is None else found.inside.get("/".join(segments[len(place(outer).segments) :]))
+        if lines is not None:
+            yield Dropped(0, lines)
 
 
 def note_place(uri: str) -> tuple[str, str]:
@@ -161,14 +178,33 @@ def note_place(uri: str) -> tuple[str, str]:
         return uri, INSIDE
     name = found.segments[-1]
     # A name that begins with a dot may be kept for temporary files.
-    name = f"%2E{name[1:]}" if name.startswith(".") else name
+    name = f"{_DOT}{name[1:]}" if name.startswith(".") else name
     folder = uri.rpartition("/")[0]
     return "file:///" if folder == "file://" else folder, f"{FOLDER}/{name}"
 
 
-def is_note(path: str) -> bool:
-    """Whether a path, relative to a table's root, is that of a note: the table's own, or of tables in it."""
-    return path == INSIDE or FOLDER in path.split("/")[:-1]
+def noted_inside(notes: Iterable[tuple[str, bytes]]) -> dict[str, tuple[Line, ...]]:
+    """What notes tell of tables that lay in a table's folder, as `Dropped.inside`.
+
+    `notes`: paths relative to the table's root, each with the file's bytes. A damaged one tells nothing.
+    """
+    inside: dict[str, tuple[Line, ...]] = {}
+    for path, data in notes:
+        folder, name = path.rpartition("/")[0], path.rpartition("/")[2]
+        name = f".{name.removeprefix(_DOT)}" if name.startswith(_DOT) else name
+        root = "/".join(filter(None, (folder.removesuffix(FOLDER).rstrip("/"), name)))
+        try:
+            found = decode_dropped(data, path)
+        except DamagedError:
+            continue
+        inside[root] = found.lines
+        inside.update({f"{root}/{one}": lines for one, lines in found.inside.items()})
+    return inside
+
+
+def is_note_inside(path: str) -> bool:
+    """Whether a path, relative to a table's root, is that of the note of a table that lay in its folder."""
+    return path.split("/")[-2:-1] == [FOLDER]
 
 
 def lines_at(uri: str) -> Iterator[tuple[str, str]]:
@@ -179,6 +215,23 @@ def lines_at(uri: str) -> Iterator[tuple[str, str]]:
     for number in range(1, len(parts)):
         main = f"/{TREE}/".join(parts[:number])
         yield f"{main}{mark}{query}", f"/{TREE}/".join(parts[number:])
+
+
+def _lines_json(lines: Iterable[Line]) -> list[dict[str, Any]]:
+    return [
+        {
+            "branch": one.branch,
+            "table_id": one.table_id,
+            "version": one.version,
+            "positions": [position_json(position) for position in one.positions],
+        }
+        for one in lines
+    ]
+
+
+def _all_joined(older: tuple[Line, ...], newer: tuple[Line, ...]) -> tuple[Line, ...]:
+    names = dict.fromkeys(one.branch for one in (*older, *newer))
+    return tuple(_joined(name, [*older, *newer]) for name in names)
 
 
 def _joined(branch: str, lines: Iterable[Line]) -> Line:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Final
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage.base import ListsAll, RecordsElsewhere
 from lakefold_table.storage.concurrently import together
-from lakefold_table.versions.dropped import is_note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from lakefold_table.storage.base import Storage
     from lakefold_table.versions.versions import Versions
@@ -47,13 +46,10 @@ def remove_line(versions: Versions) -> None:
     raise RetryError("versions are being put while they are removed", where=storage.uri, hint=hint)
 
 
-def remove_rest(storage: Storage, told: Callable[[int], None]) -> int:
-    """Removes all objects below the root but the notes of dropped tables. Returns how many.
-
-    `told` is called with their number after each thousand.
-    """
+def remove_rest(storage: Storage, told: Callable[[int], None], besides: Collection[str] = ()) -> int:
+    """Remove all objects below the root but `besides`; gives how many. `told` hears now and then how many."""
     removed = 0
-    for paths in _batches(path for path in everything(storage) if not is_note(path)):
+    for paths in _batches(path for path in everything(storage) if path not in besides):
         together(storage.delete, paths, AT_ONE_TIME)
         removed += len(paths)
         told(removed)
