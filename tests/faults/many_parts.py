@@ -1,6 +1,7 @@
-"""Folds a proposal that names very many fragments, in a process of its own: what it takes, and what was said.
+"""Folds proposals that name very many parts, in a process of its own: what each takes, and what was said.
 
-`python -m tests.faults.many_parts KIND` prints both as JSON.
+`python -m tests.faults.many_parts KIND` prints as JSON what becomes of a proposal of this kind whose bytes
+say that it takes a little less memory than the limit, and of one that takes a little more.
 """
 
 from __future__ import annotations
@@ -9,20 +10,26 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from google.protobuf.message import DecodeError
+
 from lakefold_log.codec.envelope import encode, parsed_packed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.entry import Entry
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.manifests.expansion import content_of
 from lakefold_table.position import Position
-from tests.folding import LOG, SCHEMA, START_US, URI, add_fragment, append, column, created
+from tests.folding import LOG, SCHEMA, START_US, URI, MemoryTable, add_fragment, append, column, created
 from tests.properties.hostile import forget_peak, peak
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakefold_protos.lance.transaction_pb2 import Transaction
 
-COUNT = 20_000
+SAMPLE = 1_000
+LIMIT = 32 << 20
+"""How much folding a proposal may take here."""
 
 
 def before(number: int) -> DataFragment:
@@ -32,84 +39,164 @@ def before(number: int) -> DataFragment:
     return fragment
 
 
-def merge(transaction: Transaction) -> None:
+def merge(transaction: Transaction, count: int) -> None:
     """A new column in each fragment."""
     transaction.merge.schema.extend([*SCHEMA, column("new", 2)])
-    for number in range(COUNT):
+    for number in range(count):
         fragment = transaction.merge.fragments.add()
         fragment.CopyFrom(before(number))
         file = fragment.files.add(path=f"new-{number}.lance", fields=[2], column_indices=[0])
         file.file_major_version, file.file_minor_version, file.file_size_bytes = 2, 2, 1000
 
 
-def rewrite(transaction: Transaction) -> None:
+def rewrite(transaction: Transaction, count: int) -> None:
     """Four fragments become one."""
-    for first in range(0, COUNT, 4):
+    for first in range(0, count - 3, 4):
         group = transaction.rewrite.groups.add()
         group.old_fragments.extend(map(before, range(first, first + 4)))
         add_fragment(group.new_fragments.add(), f"new-{first}", 12)
 
 
-def data_replacement(transaction: Transaction) -> None:
+def data_replacement(transaction: Transaction, count: int) -> None:
     """Each fragment gets another file."""
-    for number in range(COUNT):
+    for number in range(count):
         group = transaction.data_replacement.replacements.add(fragment_id=number)
         group.new_file.CopyFrom(before(number).files[0])
         group.new_file.path = f"new-{number}.lance"
 
 
-def update(transaction: Transaction) -> None:
+def update(transaction: Transaction, count: int) -> None:
     """Each fragment gives way to a new one."""
-    transaction.update.removed_fragment_ids.extend(range(COUNT))
-    for number in range(COUNT):
+    transaction.update.removed_fragment_ids.extend(range(count))
+    for number in range(count):
         add_fragment(transaction.update.new_fragments.add(), f"new-{number}")
 
 
-def overwrite(transaction: Transaction) -> None:
+def overwrite(transaction: Transaction, count: int) -> None:
     """New fragments in place of all others."""
     transaction.overwrite.schema.extend(SCHEMA)
-    for number in range(COUNT):
+    for number in range(count):
         add_fragment(transaction.overwrite.fragments.add(), f"new-{number}")
 
 
-def delete(transaction: Transaction) -> None:
+def delete(transaction: Transaction, count: int) -> None:
     """All fragments go."""
-    transaction.delete.deleted_fragment_ids.extend(range(COUNT))
+    transaction.delete.deleted_fragment_ids.extend(range(count))
 
 
-def update_config(transaction: Transaction) -> None:
+def update_config(transaction: Transaction, count: int) -> None:
     """Very many keys."""
-    for number in range(COUNT):
+    for number in range(count):
         updates = transaction.update_config.config_updates.update_entries
         updates.add(key=f"key-{number}", value=f"value-{number}")
 
 
-KINDS: Mapping[str, Callable[[Transaction], None]] = {
+def columns(transaction: Transaction, count: int) -> None:
+    """An Overwrite with very many columns."""
+    transaction.overwrite.schema.extend(column(f"column-{number}", number) for number in range(count))
+
+
+def settings(transaction: Transaction, count: int) -> None:
+    """An Overwrite with very many settings and metadata."""
+    transaction.overwrite.schema.extend(SCHEMA)
+    for number in range(count):
+        transaction.overwrite.config_upsert_values[f"key-{number}"] = f"value-{number}"
+        transaction.overwrite.schema_metadata[f"key-{number}"] = b"value"
+
+
+def long_settings(transaction: Transaction, count: int) -> None:
+    """Few keys and values, all of them long."""
+    transaction.update_config.upsert_values["x" * 40 * count] = "y" * 100 * count
+
+
+def filter_bits(transaction: Transaction, count: int) -> None:
+    """A Bloom filter of the rows that an Update has inserted."""
+    add_fragment(transaction.update.new_fragments.add(), "new")
+    transaction.update.inserted_rows.bloom.bitmap = b"x" * 150 * count
+
+
+def properties(transaction: Transaction, count: int) -> None:
+    """A Delete with very many properties of its own."""
+    transaction.delete.SetInParent()
+    for number in range(count):
+        transaction.transaction_properties[f"key-{number}"] = f"value-{number}"
+
+
+def compaction_of_each(transaction: Transaction, count: int) -> None:
+    """Each fragment becomes another."""
+    for number in range(count):
+        group = transaction.rewrite.groups.add()
+        group.old_fragments.append(before(number))
+        add_fragment(group.new_fragments.add(), f"new-{number}")
+
+
+KINDS: Mapping[str, Callable[[Transaction, int], None]] = {
     make.__name__: make
-    for make in (merge, rewrite, data_replacement, update, overwrite, delete, update_config)
+    for make in (
+        merge,
+        rewrite,
+        compaction_of_each,
+        data_replacement,
+        update,
+        filter_bits,
+        overwrite,
+        columns,
+        settings,
+        delete,
+        properties,
+        update_config,
+        long_settings,
+    )
 }
 
 
-def folded(make: Callable[[Transaction], None]) -> Mapping[str, object]:
-    """What folding such a proposal takes."""
-    table = created()
-    table.fold(append("f", fragments=COUNT))
+def proposal(kind: str, count: int) -> bytes:
+    """A proposal of this kind with so many parts."""
     envelope = Envelope(table=URI)
-    envelope.lance.uuid, envelope.lance.read_version = make.__name__, 2
-    make(envelope.lance)
-    data = encode(envelope)
-    del envelope
+    envelope.lance.uuid, envelope.lance.read_version = kind, 2
+    KINDS[kind](envelope.lance, count)
+    return encode(envelope)
+
+
+def measured(table: MemoryTable, data: bytes, most: int | None = None) -> Mapping[str, object]:
+    """What becomes of the proposal in these bytes, what it takes with them, and what they say of that.
+
+    `most`: how much it may take; None: any amount.
+    """
     said: list[int] = []
+
+    def allow(needed: int) -> None:
+        said.append(needed)
+        if most is not None and needed > most:
+            raise InvalidError("more than it may take")
+
     started = forget_peak()
-    whole, packed = parsed_packed(data, said.append)
-    entry = Entry(Position(LOG, table.offset), START_US, whole, len(data), packed=packed)
-    (outcome,) = table.fold_group([entry]).outcomes
-    return {"took": peak() - started, "said": said[-1], "kind": type(outcome.result).__name__}
+    try:
+        whole, packed = parsed_packed(data, allow)
+    except (DecodeError, InvalidError) as error:
+        kind = type(error).__name__
+    else:
+        entry = Entry(Position(LOG, table.offset), START_US, whole, len(data), packed=packed)
+        (outcome,) = table.fold_group([entry]).outcomes
+        kind = type(outcome.result).__name__
+    return {"took": peak() - started + len(data), "said": said[-1], "kind": kind}
 
 
-def main(name: str) -> None:
+def near(kind: str, limit: int) -> Sequence[Mapping[str, object]]:
+    """A proposal that takes a little less than `limit`, by its bytes, and one that takes a little more."""
+    some = [content_of(proposal(kind, count), Envelope).memory_bytes for count in (SAMPLE, 2 * SAMPLE)]
+    count = SAMPLE * (limit - some[0]) // (some[1] - some[0]) + SAMPLE
+    found = []
+    for one in (count - count // 20, count + count // 20):
+        table = created()
+        table.fold(append("f", fragments=one))
+        found.append(measured(table, proposal(kind, one), limit))
+    return found
+
+
+def main(kind: str) -> None:
     """Prints it."""
-    sys.stdout.write(json.dumps(folded(KINDS[name])) + "\n")
+    sys.stdout.write(json.dumps(near(kind, LIMIT)) + "\n")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from lakefold_protos.lance.table_pb2 import DataFile
+from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.manifests.allocation import check_allocated
 from lakefold_table.lance.manifests.wire import MORE, field_at
 
@@ -40,41 +42,66 @@ DEEPEST = 100
 """The protobuf library takes no message that lies deeper."""
 UNSEEN = DENSEST * FREE_BYTES // (PART_BYTES - DENSEST * TIMES)
 """No message of so many bytes can take more than that."""
-MESSAGE_BYTES = 2560
-"""What folding takes for each message in a proposal, at most.
-
-Measured: 1,100 for an entry of UpdateConfig, 1,400 for an Update, 1,700 for a Merge and a Rewrite, and 2,530
-for a DataReplacement. The fragments of the table that a proposal names are part of it.
-"""
-VALUE_BYTES = 800
-"""What folding takes for each 64-bit number or text in a list: 770 for an id in a Delete of all fragments."""
-NUMBER_BYTES = 32
-"""What folding takes for each 32-bit number in a list, such as the fields of a data file."""
-COPIES = 3
-"""How often the bytes of a proposal are in memory at once, besides its messages."""
+FIXED_BYTES = 2 << 20
+"""What folding any proposal takes."""
 PACKED_MESSAGE_BYTES = 48
 """What folding takes for each message that is never decoded with the others: measured 40."""
 PACKED_COPIES = 2
 """As `COPIES`, for a proposal whose fragments stay encoded."""
 
 
+class MemoryCost(NamedTuple):
+    """What folding an operation takes, in bytes, for each thing that its proposal holds, at most.
+
+    `message`: for each message; the fragments of the table that a proposal names are part of it. `value`: for
+    each 64-bit number or text in a list. `number`: for each 32-bit number in a list; `column`: if the list is
+    that of a data file. `copies`: how often the proposal's own bytes are in memory at once.
+    """
+
+    message: int = 2640
+    value: int = 800
+    number: int = 224
+    column: int = 72
+    copies: int = 8
+
+
+COSTS = {
+    "append": MemoryCost(),
+    "create_index": MemoryCost(),
+    "data_replacement": MemoryCost(column=184),
+    "delete": MemoryCost(),
+    "merge": MemoryCost(message=1840),
+    "overwrite": MemoryCost(message=760),
+    "rewrite": MemoryCost(message=1760),
+    "update": MemoryCost(message=2000, copies=12),
+    "update_config": MemoryCost(message=1040, copies=14),
+}
+"""By operation, a little more than was measured (`tests/faults/test_memory.py`)."""
+COST_OF_OTHERS = MemoryCost(column=184, copies=14)
+"""That of any other operation, of several in one proposal, and of none."""
+
+
 class Content(NamedTuple):
     """How much lies in a message of `size` bytes, at any depth.
 
     `messages`: messages. `values` and `numbers`: what its lists hold, 64-bit numbers or texts, and 32-bit
-    numbers.
+    numbers; `columns`: the numbers in the lists of data files. `operations`: what its transactions do.
     """
 
     size: int
     messages: int
     values: int
     numbers: int
+    columns: int
+    operations: frozenset[str]
 
     @property
     def memory_bytes(self) -> int:
         """About how much memory it takes to fold a proposal of that, more than was measured."""
-        parts = self.messages * MESSAGE_BYTES + self.values * VALUE_BYTES + self.numbers * NUMBER_BYTES
-        return COPIES * self.size + parts
+        operation = next(iter(self.operations)) if len(self.operations) == 1 else ""
+        cost = COSTS.get(operation, COST_OF_OTHERS)
+        listed = self.values * cost.value + self.numbers * cost.number + self.columns * cost.column
+        return FIXED_BYTES + cost.copies * self.size + cost.message * self.messages + listed
 
     @property
     def packed_bytes(self) -> int:
@@ -122,7 +149,14 @@ def count_parts(data: bytes, kind: type[Message], span: range, most: int) -> Con
             raise DecodeError(f"messages lie in each other more than {DEEPEST} deep")
         elif _view_fields(part[2]):
             open_parts.append(counting.parts(*part))
-    return Content(len(span), counting.messages, counting.values, counting.numbers)
+    return Content(
+        len(span),
+        counting.messages,
+        counting.values,
+        counting.numbers,
+        counting.columns,
+        frozenset(counting.operations),
+    )
 
 
 _Part = tuple[bytes, range, "Descriptor"]
@@ -133,7 +167,8 @@ class _Counting:
     """Counts the parts of a message of `size` bytes. Raises `DecodeError` at the message that is too many."""
 
     def __init__(self, size: int, most: int) -> None:
-        self.messages = self.values = self.numbers = 0
+        self.messages = self.values = self.numbers = self.columns = 0
+        self.operations: set[str] = set()
         self._size = size
         self._most = most
 
@@ -153,6 +188,7 @@ class _Counting:
                 continue
             self._add(0 if counted else len(parts))
             if parts:
+                self._note(field)
                 # Together they are one message of that kind, which holds what each of them does.
                 joined = b"".join(parts)
                 yield joined, range(len(joined)), inner
@@ -166,6 +202,7 @@ class _Counting:
             field = known.get(number) if start >= 0 else None
             inner = None if field is None else field.message_type
             self._add(inner is not None)
+            self._note(field)
             if after - begun > PORTION_BYTES:
                 yield from self._small(data[begun:at], descriptor, counted=True)
                 begun = at
@@ -183,13 +220,23 @@ class _Counting:
         if self.messages > self._most:
             raise DecodeError(f"{self._size} bytes hold over {self._most} messages: no client writes so many")
 
+    def _note(self, field: FieldDescriptor | None) -> None:
+        """Notes which operation a transaction has."""
+        oneof = None if field is None else field.containing_oneof
+        if field is not None and oneof is not None and oneof.full_name == _OPERATION:
+            self.operations.add(field.name)
+
     def _add_listed(self, field: FieldDescriptor, count: int) -> None:
-        if field.type in _SHORT:
+        if field.type in _SHORT and field.containing_type is _FILE:
+            self.columns += count
+        elif field.type in _SHORT:
             self.numbers += count
         else:
             self.values += count
 
 
+_FILE: Descriptor = DataFile.DESCRIPTOR
+_OPERATION: str = Transaction.DESCRIPTOR.oneofs_by_name["operation"].full_name
 _SHORT = frozenset(
     {
         FieldDescriptorProto.TYPE_INT32,
