@@ -122,6 +122,12 @@ class _Waiter:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
+class _Closing:
+    """The event that is set when all lines are closed next."""
+
+    now = threading.Event()
+
+
 _lines: dict[tuple[object, ...], Line] = {}
 _lines_lock = threading.Lock()
 
@@ -134,8 +140,10 @@ def open_line(config: KafkaConfig, topics: Topics, wait_s: float = 0.0) -> Line:
     """The line of this process to these topics.
 
     Committers make the topics, and may be started after the query: they are waited for, for `wait_s` seconds.
-    Raises `RetryError` where they are still missing then, or no broker answers.
+    Raises `RetryError` where they are still missing then, where no broker answers, or if all lines are closed
+    meanwhile.
     """
+    closing = _Closing.now
     deadline = time.monotonic() + wait_s
     while True:
         try:
@@ -143,7 +151,8 @@ def open_line(config: KafkaConfig, topics: Topics, wait_s: float = 0.0) -> Line:
         except MissingTopicError as error:
             if time.monotonic() >= deadline:
                 raise RetryError(error.message, where=error.where, hint=_NO_TOPICS) from error
-        time.sleep(_PAUSE_S)
+        if closing.wait(_PAUSE_S):
+            raise RetryError("the process lets go of all lines to the log", where=config.bootstrap_servers)
 
 
 def _line(config: KafkaConfig, topics: Topics) -> Line:
@@ -165,6 +174,8 @@ def drop_line(config: KafkaConfig, topics: Topics) -> None:
 def close_lines() -> None:
     """Let go of all lines; called at exit."""
     with _lines_lock:
+        _Closing.now.set()
+        _Closing.now = threading.Event()
         lines = list(_lines.values())
         _lines.clear()
     for line in lines:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakefold.errors import SetupError
 from lakefold.local.broker import Broker
+from lakefold_table.lance.manifests.naming import VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,11 @@ class Folder:
     def table(self) -> Path:
         """The table; LanceDB opens only folders that are named so."""
         return self.root / "flights.lance"
+
+    @property
+    def table_before(self) -> Path:
+        """Where earlier releases had the table."""
+        return self.root / "flights"
 
     @property
     def broker(self) -> Path:
@@ -73,6 +79,8 @@ def claim(root: Path) -> Iterator[Folder]:
             raise SetupError(message, where=str(root), hint=f"`lakefold down --dir {folder.broker}` stops it")
         for old in (folder.table, folder.broker, folder.logs, folder.checkpoint, folder.scratch):
             shutil.rmtree(old, ignore_errors=True)
+        if (folder.table_before / VERSIONS).is_dir():
+            shutil.rmtree(folder.table_before, ignore_errors=True)
         for new in (folder.logs, folder.scratch):
             new.mkdir()
         try:

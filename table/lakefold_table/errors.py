@@ -46,6 +46,10 @@ class RetryError(LakefoldError):
     exit_code = 5
 
 
+class NoMemoryError(RetryError):
+    """Too little memory is left for what the process is to do next. Later there may be enough."""
+
+
 class StopError(LakefoldError):
     """The work must not go on as things are: trying again alone mends nothing.
 

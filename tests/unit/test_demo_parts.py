@@ -55,6 +55,16 @@ def test_a_new_run_replaces_the_last_one(tmp_path: Path) -> None:
         assert sorted(path.name for path in root.iterdir()) == ["demo.lock", "logs", "mine", "scratch"]
 
 
+@pytest.mark.parametrize("is_table", [True, False])
+def test_the_table_of_an_earlier_release_is_replaced_too(tmp_path: Path, *, is_table: bool) -> None:
+    """It was called otherwise, and is bound to a log that is removed with the broker."""
+    with claim(tmp_path / "demo"):
+        pass
+    (tmp_path / "demo" / "flights" / ("_versions" if is_table else "mine")).mkdir(parents=True)
+    with claim(tmp_path / "demo") as folder:
+        assert (folder.root / "flights").exists() is not is_table
+
+
 def test_a_folder_of_other_things_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "flights").mkdir()
     with pytest.raises(SetupError, match="other files than an earlier demo's"), claim(tmp_path):

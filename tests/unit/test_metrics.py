@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lakefold_committer.observability.metrics import BROKERS, STORE, Metrics, Standing, operation_of
+from lakefold_committer.observability.metrics import BROKERS, MEMORY, STORE, Metrics, Standing, operation_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance import transaction_pb2
 from lakefold_table.entry import (
@@ -154,4 +154,4 @@ def test_a_partition_that_was_given_up_is_not_told_of() -> None:
 def test_what_may_be_away_is_counted_apart_and_from_zero() -> None:
     metrics = Metrics()
     metrics.retries.labels(STORE).inc()
-    assert scraped(metrics)["lakefold_retries_total"] == {(STORE,): 1, (BROKERS,): 0}
+    assert scraped(metrics)["lakefold_retries_total"] == {(STORE,): 1, (BROKERS,): 0, (MEMORY,): 0}

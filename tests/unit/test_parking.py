@@ -18,12 +18,12 @@ from lakefold_committer.loop.reporting import MOST_CHECKPOINTS, Checkpoints
 from lakefold_committer.loop.table_queue import Line, Waiting
 from lakefold_committer.loop.threads import Threads
 from lakefold_committer.loop.waiting_offsets import Offsets
-from lakefold_committer.observability.metrics import Metrics
+from lakefold_committer.observability.metrics import AWAY, Metrics
 from lakefold_committer.tables.rebinding import publish_move
 from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid, Outcome
-from lakefold_table.errors import DamagedError, FencedError, RetryError, StopError
+from lakefold_table.errors import DamagedError, FencedError, NoMemoryError, RetryError, StopError
 from lakefold_table.marks.marks import Move, Why
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, place
@@ -83,7 +83,12 @@ class Trouble:
 
 
 def committer_of(
-    log: Log, reports: Reports, trouble: Trouble, *, answered: Sequence[int] = ()
+    log: Log,
+    reports: Reports,
+    trouble: Trouble,
+    *,
+    answered: Sequence[int] = (),
+    metrics: Metrics | None = None,
 ) -> PartitionCommitter:
     tables = Tables(FORMAT, lambda _: None, trouble.open)
     return PartitionCommitter(
@@ -91,7 +96,7 @@ def committer_of(
         reports,
         tables,
         Pace(LIMITS, 0.0),
-        Metrics(),
+        metrics or Metrics(),
         answered=answered,
     )
 
@@ -123,6 +128,28 @@ def test_the_others_go_on_and_its_entries_keep_their_order(tmp_path: Path) -> No
     assert reports.stamps[0].low_watermark == 0
     assert reports.stamps[-1].low_watermark == 6
     assert committer.standing().parked_tables == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [(MemoryError(), "memory"), (NoMemoryError("short"), "memory"), (RetryError("away"), "store")],
+    ids=lambda one: str(one) or "MemoryError",
+)
+def test_what_a_table_waits_for_is_counted(tmp_path: Path, error: Exception, what: str) -> None:
+    uri = canonical(tmp_path / "t")
+    log = messages([at(uri, creation())])
+    errors = [error]
+
+    def fail() -> None:
+        if errors:
+            raise errors.pop()
+
+    metrics = Metrics()
+    committer = committer_of(log, Stamped(), Trouble(uri, [], fail), metrics=metrics)
+    committer.run(threading.Event(), log.end_offset())
+    for one in AWAY:
+        counted = metrics.registry.get_sample_value("lakefold_retries_total", {"what": one})
+        assert counted == (one == what), one
 
 
 def wait_for(reports: Stamped, wanted: set[int]) -> None:

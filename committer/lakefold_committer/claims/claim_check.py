@@ -25,7 +25,7 @@ from lakefold_committer.claims.memory_budget import memory_left
 from lakefold_log.codec.claims import FOLDER, is_claims_envelope, path_of
 from lakefold_log.codec.envelope import UnknownKind, classify, parsed_packed
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Undecodable
-from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
+from lakefold_table.errors import InvalidError, LakefoldError, NoMemoryError, StopError
 from lakefold_table.storage import open_canonical
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ class Claims:
     def bring(self, group: Sequence[Entry]) -> Sequence[Entry]:
         """The group with the envelope that its claim stands for: an entry with a claim is alone in its group.
 
-        Raises `RetryError` if the store can't be reached or too little memory is left, `PlaceError` where no
-        table can lie, `StopError` if the folder of claims can't be used, or if the envelope holds a proposal
-        of a kind that this release doesn't know.
+        Raises `RetryError` if the store can't be reached, `NoMemoryError` if too little memory is left,
+        `PlaceError` where no table can lie, `StopError` if the folder of claims can't be used, or if the
+        envelope holds a proposal of a kind that this release doesn't know.
         """
         return [self._brought(one) for one in group] if group[0].envelope.HasField("claim") else group
 
@@ -108,7 +108,7 @@ class Claims:
         return replace(found, data=entry.data)
 
     def _allow(self, entry: Entry, needed: int, held: int = 0) -> None:
-        """Raises `InvalidError` if a claim may not take so many bytes, `RetryError` if they aren't left.
+        """Raises `InvalidError` if a claim may not take so many bytes, `NoMemoryError` if they aren't left.
 
         `held`: how many of them it has taken already.
         """
@@ -120,7 +120,7 @@ class Claims:
                 hint="split the transaction, or set the committer's claim_memory higher and send it again",
             )
         if left is not None and needed - held > left:
-            raise RetryError(
+            raise NoMemoryError(
                 f"folding a claim takes about {needed} bytes of memory, and {left + held} are left",
                 where=str(entry.position),
                 hint="give the committer more memory, or set its claim_memory lower to have it refused",

@@ -18,12 +18,13 @@ from lakefold_committer.loop.backoff import LONGEST_PAUSE_SECONDS
 from lakefold_committer.loop.reread_entries import LARGE_BYTES, MOST_DECODED, reread
 from lakefold_committer.loop.slots import Slots
 from lakefold_committer.loop.table_queue import LONGEST_PARKING_SECONDS, Batch, Waiting
-from lakefold_committer.observability.metrics import STORE
+from lakefold_committer.observability.metrics import MEMORY, STORE
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import (
     FencedError,
     GapError,
     LakefoldError,
+    NoMemoryError,
     PlaceError,
     RetryError,
     StopError,
@@ -430,7 +431,7 @@ class Advancer:
     def _park(self, line: Line, step: str, error: LakefoldError) -> None:
         transient = isinstance(error, RetryError)
         if transient:
-            self._metrics.retries.labels(STORE).inc()
+            self._metrics.retries.labels(MEMORY if isinstance(error, NoMemoryError) else STORE).inc()
         # The line waits with the error, and the frames that it was raised in hold what was read for the step.
         error.__traceback__ = error.__context__ = error.__cause__ = None
         self._forget_if_broken(line, error)
@@ -466,7 +467,7 @@ def _allocating(result: T | BaseException) -> T | BaseException:
     """What a task came to; a lack of memory as an error that may pass."""
     if not isinstance(result, BaseException) or not lacks_memory(result):
         return result
-    return RetryError(
+    return NoMemoryError(
         "there is too little memory for this table's next step",
         hint="give the committer more memory, or set its claim_memory or group_max_bytes lower",
     )

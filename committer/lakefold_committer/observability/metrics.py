@@ -45,7 +45,8 @@ DOUBTS = ("rolled back", "different content")
 """Why a Duplicate is worth a look: its rows are gone, or others were sent."""
 STORE: Final = "store"
 BROKERS: Final = "brokers"
-AWAY = (STORE, BROKERS)
+MEMORY: Final = "memory"
+AWAY = (STORE, BROKERS, MEMORY)
 """What may not be reachable."""
 AHEAD = "Entries dated over five minutes ahead of the committer's clock, which was used instead"
 BEHIND = "Entries dated over five minutes before one that stands in front of them, or before 2011"
@@ -182,7 +183,7 @@ class Metrics:
         )
         self.retries = self._counter(
             "lakefold_retries_total",
-            "Attempts made again because something was not reachable, by what it was: store, brokers",
+            "Attempts made again because something was away or short, by what it was: store, brokers, memory",
             "what",
         )
         self.claims = self._counter(

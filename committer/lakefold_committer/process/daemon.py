@@ -270,7 +270,11 @@ class Committer:
         options = self._options
         admin = Admin(options.kafka)
         topic = ensure_topics(
-            admin, options.topics, partitions=options.topic_partitions, replication=options.topic_replication
+            admin,
+            options.topics,
+            partitions=options.topic_partitions,
+            replication=options.topic_replication,
+            stop=self._stop,
         )
         return admin, topic
 

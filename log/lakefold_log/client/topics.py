@@ -6,6 +6,7 @@ the broker's, and nothing is thrown away that a replay needs.
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -90,17 +91,20 @@ class MissingTopicError(InvalidError):
     """The topic is not there."""
 
 
-def describe(admin: Admin, name: str, *, wait_s: float = 0.0) -> TopicDescription:
+def describe(
+    admin: Admin, name: str, *, wait_s: float = 0.0, stop: threading.Event | None = None
+) -> TopicDescription:
     """What the cluster says about topic `name`, waiting up to `wait_s` seconds for it to be known.
 
-    Raises `MissingTopicError` where it isn't there, `RetryError` where no broker answers.
+    Raises `MissingTopicError` where it isn't there, `RetryError` where no broker answers, or if `stop` is set
+    while it waits.
     """
 
     def once() -> TopicDescription:
         answer = topic_answer(name, admin.result(ask_for_topic(admin, name), f"describe topic {name}"))
         return TopicDescription(name, admin.cluster_id(), answer.topic_id, answer.partitions)
 
-    return _patiently(admin, once, f"describe topic {name}", name, wait_s)
+    return _patiently(admin, once, f"describe topic {name}", name, wait_s, stop)
 
 
 def watermarks(
@@ -139,7 +143,13 @@ def ends_of(admin: Admin, partitions: Sequence[Partition], *, read_committed: bo
 
 
 def ensure_topics(
-    admin: Admin, topics: Topics, *, partitions: int = 1, replication: int = 1, wait_s: float = 30.0
+    admin: Admin,
+    topics: Topics,
+    *,
+    partitions: int = 1,
+    replication: int = 1,
+    wait_s: float = 30.0,
+    stop: threading.Event | None = None,
 ) -> TopicDescription:
     """Make those of the topics that are missing, and prove those that are there. For the committer alone.
 
@@ -147,16 +157,16 @@ def ensure_topics(
     unpacked; outcomes get as many partitions as transactions, dead letters get one. Topics that exist are
     left as they are. Returns the description of the transactions topic.
     Raises `StopError` naming a setting of an existing topic that would lose entries or take a client's time,
-    `InvalidError` where the cluster refuses to make one.
+    `InvalidError` where the cluster refuses to make one, `RetryError` if `stop` is set while it waits.
     """
     safe = {"min.insync.replicas": "2"} if replication >= _SAFE_REPLICATION else {}
     settings = {**_BROKER_TIME, **_KEEP_FOREVER, **_FULL_SIZE, **safe}
     _create(admin, NewTopic(topics.transactions, partitions, replication, config=settings))
-    transactions = describe(admin, topics.transactions, wait_s=wait_s)
+    transactions = describe(admin, topics.transactions, wait_s=wait_s, stop=stop)
     _create(admin, NewTopic(topics.outcomes, transactions.partitions, replication, config=settings))
     _create(admin, NewTopic(topics.dead_letters, 1, replication, config=settings))
-    outcomes = describe(admin, topics.outcomes, wait_s=wait_s)
-    describe(admin, topics.dead_letters, wait_s=wait_s)
+    outcomes = describe(admin, topics.outcomes, wait_s=wait_s, stop=stop)
+    describe(admin, topics.dead_letters, wait_s=wait_s, stop=stop)
     check_policies(admin, topics)
     if outcomes.partitions < transactions.partitions:
         message = (
@@ -181,8 +191,16 @@ def _create(admin: Admin, topic: NewTopic) -> None:
                 raise error_of(error, f"create topic {topic.topic}", topic.topic, rights=rights) from caught
 
 
-def _patiently(admin: Admin, ask: Callable[[], T], doing: str, name: str, wait_s: float) -> T:
+def _patiently(
+    admin: Admin,
+    ask: Callable[[], T],
+    doing: str,
+    name: str,
+    wait_s: float,
+    stop: threading.Event | None = None,
+) -> T:
     """Ask again for `wait_s` seconds while the cluster doesn't know topic or leader, or says nothing."""
+    stop = threading.Event() if stop is None else stop
     deadline = time.monotonic() + wait_s
     while True:
         try:
@@ -200,6 +218,7 @@ def _patiently(admin: Admin, ask: Callable[[], T], doing: str, name: str, wait_s
                         "there is no such topic", where=name, hint=_MISSING_HINT
                     ) from caught
                 raise RetryError(f"{doing}: {error.str()}", where=name) from caught
-        time.sleep(_PAUSE_S)
+        if stop.wait(_PAUSE_S):
+            raise RetryError(f"{doing}: stopped while it was waited for", where=name)
         with suppress(LakefoldError):
             cluster_metadata(admin)

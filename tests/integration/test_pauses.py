@@ -1,0 +1,47 @@
+"""Who waits for topics that nobody makes ends at once when it is told to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_ingest.line import close_lines, open_line
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.topic_names import Topics
+from lakefold_log.client.topics import describe
+from lakefold_table.errors import RetryError
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import TopicNames
+
+LONG_S = 250.0
+
+
+def test_a_wait_for_a_topic_ends_when_it_is_stopped(bootstrap: str, topic_names: TopicNames) -> None:
+    stop = threading.Event()
+    stop.set()
+    begun = time.monotonic()
+    with pytest.raises(RetryError, match="stopped while it was waited for"):
+        describe(Admin(KafkaConfig(bootstrap)), topic_names.transactions, wait_s=LONG_S, stop=stop)
+    assert time.monotonic() - begun < LONG_S / 5
+
+
+def test_a_line_that_waits_for_its_topics_ends_when_all_are_closed(
+    bootstrap: str, topic_names: TopicNames
+) -> None:
+    topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
+    with ThreadPoolExecutor(1) as pool:
+        line = pool.submit(open_line, KafkaConfig(bootstrap), topics, LONG_S)
+
+        def ended() -> bool:
+            close_lines()
+            return line.done()
+
+        until(ended, "the line that waits to end")
+        with pytest.raises(RetryError, match="lets go of all lines"):
+            line.result()
