@@ -22,7 +22,7 @@ from lakefold_table.storage import files_of_others
 from lakefold_table.storage.base import Buffer, Put
 from lakefold_table.storage.durable import DurableFiles, platform_has_unnamed
 from lakefold_table.storage.local import LocalStorage
-from lakefold_table.storage.syncs import FAILURES, LockedCalls, sync_file_system
+from lakefold_table.storage.syncs import FAILURES, WrittenOutCalls, can_write_out, sync_file_system
 from tests.contracts.power_cut import ForgetfulDisk
 from tests.contracts.racing_writer import content_of
 from tests.contracts.stores import os_with
@@ -252,6 +252,31 @@ def test_many_files_of_others_are_synced_each_after_their_file_system(
     assert {"more", "data"} <= set(synced.names[102:])
 
 
+def test_many_files_of_others_are_synced_by_themselves_if_their_file_system_promises_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = many(tmp_path)
+    synced = Synced()
+    monkeypatch.setattr(files_of_others, "can_write_out", lambda _: False)
+    monkeypatch.setattr(files_of_others, "sync_file_system", lambda _: synced.names.append("all"))
+    LocalStorage(tmp_path, calls=cast("Calls", synced)).sync_others(paths)
+    assert "all" not in synced.names
+    assert {path.removeprefix("data/") for path in paths} <= set(synced.names)
+    assert "data" in synced.names
+
+
+def test_which_file_systems_are_written_out_whole(tmp_path: Path) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    process = os.open("/proc/self", os.O_RDONLY)
+    kind = subprocess.run(["stat", "-f", "-c", "%t", tmp_path], check=True, capture_output=True, text=True)
+    assert can_write_out(folder) == (
+        kind.stdout.strip() in {"ef53", "58465342", "9123683e", "f2f52010", "1021994"}
+    )
+    assert not can_write_out(process)
+    os.close(folder)
+    os.close(process)
+
+
 def test_a_file_among_many_of_others_whose_sync_fails_is_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,7 +302,7 @@ def test_a_file_among_many_of_others_whose_sync_fails_is_written_again(
 def test_the_calls_that_sync_many_files_raise_as_those_of_the_system_do(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"rows")
     (tmp_path / "link").symlink_to("x")
-    calls, flags = LockedCalls(), os.O_RDONLY | os.O_NOFOLLOW
+    calls, flags = WrittenOutCalls(), os.O_RDONLY | os.O_NOFOLLOW
     at = os.open(tmp_path, os.O_RDONLY)
     file = calls.open("x", flags, dir_fd=at)
     assert os.fstat(file).st_ino == (tmp_path / "x").stat().st_ino

@@ -5,6 +5,8 @@ Promise: signed-outcomes (docs/operations.md).
 
 from __future__ import annotations
 
+import hmac
+
 import pytest
 
 from lakefold_log.codec.signing import SIGNATURE, OutcomesKey
@@ -58,3 +60,11 @@ def test_it_travels_in_the_stamp_and_is_never_printed() -> None:
     assert found.outcomes_key == KEY
     assert KEY.secret.hex() not in repr(stamp)
     assert repr(KEY.secret) not in repr(stamp)
+
+
+@pytest.mark.parametrize("length", [0, 16, 64, 65, 200])
+def test_the_signature_is_an_hmac_that_other_languages_know(length: int) -> None:
+    key = OutcomesKey(bytes(range(length)), 0)
+    for value in (b"", b"outcome", b"x" * 5_000):
+        digest = hmac.digest(key.secret, b"7/" + value, "sha256")
+        assert key.sign(value, 7) == (SIGNATURE, b"7/" + digest[:16].hex().encode())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from lakefold_table.errors import PlaceError
 from lakefold_table.storage.concurrently import together
 from lakefold_table.storage.paths import joined
-from lakefold_table.storage.syncs import CAN_SYNC_FILE_SYSTEMS, sync_file_system
+from lakefold_table.storage.syncs import can_write_out, sync_file_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _KNOWN_FILES: Final = 16_384
 _MANY: Final = 64
-"""From so many files on, all of their file system is written out first, by one call."""
+"""From so many files on, all of their file system is written out, by one call."""
 _SYNCED_BY_ONE: Final = 16
 """A thread syncs so many files before it is worth beginning another thread."""
 _SYNCING: Final = 8
@@ -45,8 +45,8 @@ class FilesOfOthers:
     """The files below one root that other processes write.
 
     `sync_content` and `sync_names` make the bytes of one file and the names in a folder durable, and
-    `make_durable` does both for paths that have links in them. `calls`: the system calls for many files.
-    `synced`: what was synced before, by path, as it was then; kept by the caller.
+    `make_durable` does both for paths that have links in them. `calls`: the system calls that check many
+    files. `synced`: what was synced before, by path, as it was then; kept by the caller.
     """
 
     def __init__(
@@ -68,21 +68,24 @@ class FilesOfOthers:
 
     def sync(self, folder: str, names: Sequence[str]) -> None:
         """Makes files of one folder durable; one that is missing is passed over. Raises plain `OSError`."""
-        if len(names) >= _MANY and CAN_SYNC_FILE_SYSTEMS:
-            self._sync_many(folder, names)
-        else:
+        if len(names) < _MANY or not self._sync_many(folder, names):
             self._sync_few(folder, names)
 
-    def _sync_many(self, folder: str, names: Sequence[str]) -> None:
-        """Makes many files of one folder durable: writes out their file system, then syncs each of them.
+    def _sync_many(self, folder: str, names: Sequence[str]) -> bool:
+        """Makes many files of one folder durable: writes out their file system, then checks each of them.
 
-        Only the second step says which file could not be written: a failure of the first one may be another
-        file's, and an earlier failure of this file may have been reported to somebody else.
+        Only the second step says which file could not be written: an earlier failure of this file may have
+        been reported to somebody else. Returns False, and has done nothing that counts, if the file system
+        can't be written out whole or a file of it could not be written, be it this one or another's.
         """
         paths = [joined(folder, name) for name in names]
         with self._folders.opened(folder) as at:
-            with suppress(OSError):
+            if not can_write_out(at):
+                return False
+            try:
                 sync_file_system(at)
+            except OSError:
+                return False
             for path in paths:
                 try:
                     self._sync_readable(at, path, self._calls)
@@ -93,6 +96,7 @@ class FilesOfOthers:
                         raise
                     self._sync_linked(path)
         self._sync_names(folder, paths)
+        return True
 
     def _sync_few(self, folder: str, names: Sequence[str]) -> None:
         """Makes files of one folder durable, each by itself, unless that was done before."""

@@ -32,7 +32,7 @@ from lakefold_table.storage.paths import (
     joined,
     new_place,
 )
-from lakefold_table.storage.syncs import DOUBTS, LockedCalls
+from lakefold_table.storage.syncs import DOUBTS, WrittenOutCalls
 from lakefold_table.uri import canonical, local_path
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class LocalStorage:
         self._doubts = DOUBTS if doubts is None else doubts
         self._newest_large: dict[str, str] = {}
         self._synced: dict[str, Stamp] = {}
-        self._sync_calls: SyncCalls = calls or LockedCalls()
+        self._sync_calls: SyncCalls = calls or WrittenOutCalls()
 
     @property
     def uri(self) -> str:
@@ -259,7 +259,7 @@ class LocalStorage:
             self._sync_names(folder, [joined(folder, name) for name in names])
 
     def sync_others(self, paths: Collection[str]) -> None:
-        """See `SyncsOthers`. About 30 µs for each file that its writer has synced already."""
+        """See `SyncsOthers`. Some µs for each of many files that their writer has synced already."""
         others = FilesOfOthers(
             self._folders,
             self._sync_content,
