@@ -78,8 +78,8 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     checkpoint. Two sinks into one table within one `foreachBatch` need one each: else one is a duplicate.
 
     `wait`: "commit" returns when the batch is in the table, "log" when the log has it for good: a refusal is
-    then found only in the dead letters and in the committer's log and metrics. `timeout`: seconds to wait for
-    each. A batch without an answer may be in the log; run again, it is folded once. Creating waits too.
+    then a warning of a later batch, if this user may read the outcomes. Watch the dead letters. `timeout`:
+    seconds for each. A batch without an answer, run again, is folded once. Creating waits too.
 
     `stable_row_ids`, `data_storage_version`: of a table that is made; an existing one keeps its own.
     `max_rows_per_file`, `max_bytes_per_file`: where each task begins another file; bytes as in memory.

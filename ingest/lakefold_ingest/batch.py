@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
     from lakefold_protos.lance.table_pb2 import DataFragment
-    from lakefold_table.entry import Conflict, Result
+    from lakefold_table.entry import Conflict, Outcome, Result
 
 LOGGER = logging.getLogger("lakefold")
 Wait = Literal["commit", "log"]
@@ -127,6 +127,16 @@ def _told(result: Result | None) -> str:
             return "no outcome is known: it has no rows, or the sink waits for the log only"
 
 
+def _refusal_text(outcome: Outcome) -> str:
+    """What is said of a batch that nobody waited for, and that is not in the table."""
+    result = outcome.result
+    reason = result.conflict.message if isinstance(result, Rejected) else ""
+    if isinstance(result, Invalid):
+        reason = f"{result.message} ({result.hint})" if result.hint else result.message
+    key = f"batch {outcome.batch_id} of {outcome.app_id} into {outcome.table}"
+    return f"{key}: refused at {outcome.position}, nothing was added (uuid {outcome.uuid}): {reason}"
+
+
 def _in_version(result: Duplicate) -> str:
     return f"in version {result.version}" if result.version else "in a version no longer known"
 
@@ -185,7 +195,9 @@ class _Batch:
         envelope = append(view.uri, self._app_id, self._batch_id, view.version, fragments)
         options = self._settings.storage_options
         if self._settings.wait == "log":
-            line.send(envelope, view.partition, storage_options=options)
+            for refused in line.refused(envelope, view.partition):
+                LOGGER.warning("%s", _refusal_text(refused))
+            line.send_unasked(envelope, view.partition, storage_options=options)
             return None
         answer = line.ask(envelope, view.partition, self._settings.timeout_s, storage_options=options)
         if answer.outcome is None:

@@ -8,8 +8,10 @@ exit.
 from __future__ import annotations
 
 import atexit
+import logging
 import threading
 import time
+from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import MissingTopicError, describe
 from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.producer import Proposer
+from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import InvalidError, RetryError
 
 if TYPE_CHECKING:
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
 _NO_TOPICS = "start a committer (`lakefold committer`): it makes the topics and folds what is sent"
 _PAUSE_S = 0.2
+_MOST_SENT = 10_000
+_LOOK_S = 1.0
+LOGGER = logging.getLogger("lakefold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,35 @@ class Line:
         """Send the envelope and wait until the log has it. Raises as `Proposer.send` does."""
         return self._proposer.send_wait(envelope, partition, storage_options=storage_options)
 
+    def send_unasked(
+        self,
+        envelope: Envelope,
+        partition: int | None,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Position:
+        """As `send`. What becomes of the envelope is looked for by `refused`."""
+        chosen = self._proposer.partition_for(envelope.table, partition)
+        waiter = self._waiter(envelope, chosen)
+        with waiter.lock:
+            position = self.send(envelope, chosen, storage_options=storage_options)
+            waiter.sent[position] = _named(envelope)
+            while len(waiter.sent) > _MOST_SENT:
+                waiter.sent.popitem(last=False)
+        return position
+
+    def refused(self, envelope: Envelope, partition: int | None) -> list[Outcome]:
+        """The refusals of what the envelope's app has sent to its table by `send_unasked`, each once.
+
+        Those that are reported by now, of the newest 10,000 that this process has sent; what isn't known yet
+        is looked for with the next call. Takes a second at most. Raises `StopError` as `ask`.
+        """
+        chosen = self._proposer.partition_for(envelope.table, partition)
+        waiter = self._waiter(envelope, chosen)
+        with waiter.lock:
+            found = waiter.reported()
+        return [one for one in found if isinstance(one.result, Rejected | Invalid)]
+
     def ask(
         self,
         envelope: Envelope,
@@ -116,16 +151,47 @@ class Line:
             return self._waiters[key]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Waiter:
+    """`sent`: what was sent unasked and has no outcome yet, as far as is known.
+
+    `is_blind`: this user may not read outcomes.
+    """
+
     outcomes: OutcomeWaiter
     lock: threading.Lock = field(default_factory=threading.Lock)
+    sent: OrderedDict[Position, Envelope] = field(default_factory=OrderedDict)
+    is_blind: bool = False
+
+    def reported(self) -> list[Outcome]:
+        """The outcomes that came since the last call of what was sent unasked."""
+        if self.is_blind or not self.sent:
+            return []
+        try:
+            found = self.outcomes.reported(self.sent, _LOOK_S)
+        except InvalidError as error:
+            self.is_blind = True
+            LOGGER.warning("refusals of batches that were sent to the log are not seen here: %s", error)
+            return []
+        except RetryError:
+            # The next call looks again.
+            return []
+        for one in found:
+            del self.sent[one.position]
+        return found
 
 
 class _Closing:
     """The event that is set when all lines are closed next."""
 
     now = threading.Event()
+
+
+def _named(envelope: Envelope) -> Envelope:
+    """What identifies an envelope, without what it holds."""
+    named = type(envelope)(table=envelope.table, app_id=envelope.app_id, batch_id=envelope.batch_id)
+    named.lance.uuid = envelope.lance.uuid
+    return named
 
 
 _lines: dict[tuple[object, ...], Line] = {}

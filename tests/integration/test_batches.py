@@ -22,6 +22,7 @@ from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import watermarks
 from lakefold_log.read.outcomes import read_outcomes
+from lakefold_log.write.producer import transaction_uuid
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.errors import InvalidError, NotATableError, RetryError
 from lakefold_table.uri import canonical, local_path
@@ -192,6 +193,28 @@ def test_with_wait_log_a_batch_sent_twice_before_it_is_folded_is_one(place: Plac
     place.fold()
     assert place.numbers() == [1, 2]
     assert place.outcomes() == [Committed, Committed, Committed, Duplicate]
+
+
+def test_with_wait_log_a_later_batch_tells_of_a_refusal(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another client overwrites the table with other columns while batches are on their way."""
+    with place.committer():
+        place.put(0, rows(1))
+    place.put(1, rows(2), wait="log")
+    lance.write_dataset(pa.table({"other": [1.5]}), place.table, mode="overwrite")
+    place.fold()
+    other = Writer(pa.record_batch({"other": [2.5]}))
+    assert place.put(2, other, wait="log") is None
+    assert place.put(3, other, wait="log") is None
+    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    refused = [text for text in warnings if "refused at" in text]
+    # Told once, with what identifies it in the dead letters.
+    (told,) = refused
+    assert told.startswith(f"batch 1 of {APP} into {place.settings.table}: refused at ")
+    assert transaction_uuid(APP, 1, place.settings.table) in told
+    place.fold()
+    assert lance.dataset(place.table).to_table()["other"].to_pylist() == [1.5, 2.5, 2.5]
 
 
 def test_without_a_committer_the_batch_says_so_and_may_come_again(place: Place) -> None:

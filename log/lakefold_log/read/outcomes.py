@@ -92,6 +92,22 @@ class OutcomeWaiter:
                     message = f"{message}: {self._reader.last_error}"
                 raise RetryError(message, where=str(position), hint=_NO_ANSWER)
             self._keep(self._reader.poll(_BATCH, left))
+        return self._answer_to(position, envelope)
+
+    def reported(self, sent: Mapping[Position, Envelope], timeout_s: float) -> list[Outcome]:
+        """The outcomes of those envelopes that committers have reported by now.
+
+        Waits for none; reads what has come since the last call, for `timeout_s` seconds at most, and goes on
+        from there with the next call. Raises as `wait`, `InvalidError` if the topic may not be read, and
+        `RetryError` if no broker answers.
+        """
+        deadline = time.monotonic() + timeout_s
+        end = self._reader.end_offset()
+        while self._reader.position < end and time.monotonic() < deadline:
+            self._keep(self._reader.poll(_BATCH, _POLL_S))
+        return [self._answer_to(one, envelope) for one, envelope in sent.items() if one in self._known]
+
+    def _answer_to(self, position: Position, envelope: Envelope) -> Outcome:
         outcome = self._known[position]
         if not is_answer_to(outcome, envelope):
             raise _another_entry(outcome, envelope)
