@@ -24,10 +24,9 @@ from lakefold_log.read.lookup import Lookup
 from lakefold_log.read.trust import Trust
 from lakefold_table.errors import NotATableError, PreconditionError, StopError
 from lakefold_table.lance.format import LanceFormat
-from lakefold_table.lance.refs.names import branch_root, root_of
+from lakefold_table.lance.refs.names import root_of
 from lakefold_table.marks.marks import Move, Why
 from lakefold_table.position import Position
-from lakefold_table.roots import below
 from lakefold_table.storage import open_storage
 from lakefold_table.versions.refs import Refs
 
@@ -232,9 +231,3 @@ def _check_set_back(table: Table, versions: Versions, witness: Witness) -> None:
 
 def _branches(uri: str, storage_options: Mapping[str, str]) -> list[str]:
     return sorted(Refs(open_storage(uri, storage_options)).branches())
-
-
-def lines_of(uri: str, storage_options: Mapping[str, str]) -> dict[str, str]:
-    """The roots of a table's lines by their branches' names, the main line's by none, last."""
-    names = _branches(uri, storage_options)
-    return {**{name: below(uri, branch_root(name)) for name in names}, "": uri}

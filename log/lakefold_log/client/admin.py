@@ -270,9 +270,6 @@ class Admin:
         finally:
             consumer.close()
 
-    def _connecting(self) -> Connecting:
-        return Connecting(self.config.bootstrap_servers, self.config.client(fixed={}))
-
     def no_answer(self, doing: str, connecting: Connecting | None = None) -> RetryError:
         """The error where no broker answered in time."""
         message = f"{doing}: no answer within {self.timeout_s:g} s"

@@ -90,11 +90,6 @@ def index_section(data: bytes, head: Manifest, where: str = "") -> bytes:
     return _section(data, head.index_section, where, "index section")
 
 
-def decode_manifest(message: bytes, where: str = "") -> tuple[Manifest, Fragments]:
-    """A Manifest message as its head and its fragments, unknown fields kept. Raises `DamagedError`."""
-    return _decoded(message, range(len(message)), where)
-
-
 def transaction_of(data: bytes | None) -> Transaction | None:
     """The transaction in a file of its own, as older clients wrote it beside the manifest.
 
