@@ -18,7 +18,7 @@ from benchmarks.mixed import proposals
 from benchmarks.versions import in_child
 from lakefold_committer.fold.grouping import Limits, first_group
 from lakefold_committer.observability.gc_tuning import collect_seldom
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import decode, encode
 from lakefold_table.entry import Committed, Entry
 from lakefold_table.lance.format import LanceFormat
@@ -130,5 +130,5 @@ def _fold(path: Path, uri: str, envelope: Envelope, offset: int) -> None:
     _opened(path, uri).fold([Entry(position, START_US, envelope, envelope.ByteSize())])
 
 
-def _opened(path: Path, uri: str) -> OwnedTable:
-    return OwnedTable(LANCE, Versions(LocalStorage(path), LANCE.folder, LANCE.detect), uri)
+def _opened(path: Path, uri: str) -> TableWriter:
+    return TableWriter(LANCE, Versions(LocalStorage(path), LANCE.folder, LANCE.detect), uri)

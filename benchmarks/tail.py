@@ -21,7 +21,7 @@ from benchmarks.files import append_of
 from benchmarks.ground import small_append
 from benchmarks.peers import DELTA_SCHEMA, make_delta_table
 from benchmarks.versions import Clocked
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.tail.tail import tail_of
@@ -101,7 +101,7 @@ class Written:
         lance_format = LanceFormat()
         self.uri = storage.uri
         versions = Versions(storage, lance_format.folder, lance_format.detect)
-        self._owned = OwnedTable(lance_format, versions, self.uri, check_sizes=False)
+        self._owned = TableWriter(lance_format, versions, self.uri, check_sizes=False)
         self._offset = first
 
     @property

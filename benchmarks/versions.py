@@ -22,7 +22,7 @@ import pyarrow as pa
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_table.entry import Entry
-from lakefold_table.format import Accepted, Observed, Stamps
+from lakefold_table.format import Accepted, Fetched, Stamps
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deletions import ARRAY, encode_deletions
@@ -218,7 +218,7 @@ def _next(state: LanceState, envelope: Envelope) -> tuple[LanceState, Publicatio
     """The next version, up to the buffers of its file."""
     entry = Entry(Position(LOG, state.version), state.time_us, envelope, 0)
     needs = LANCE.needs(state, [entry])
-    draft = LANCE.draft(state, Observed(contents=dict.fromkeys(needs.contents, FIRST_ROW_DELETED)))
+    draft = LANCE.draft(state, Fetched(contents=dict.fromkeys(needs.contents, FIRST_ROW_DELETED)))
     accepted = draft.add(entry)
     if not isinstance(accepted, Accepted):
         raise TypeError(f"refused: {accepted}")

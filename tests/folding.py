@@ -1,6 +1,6 @@
 """Entries written down by hand, and a table that is folded in memory: what tests of the core stand on.
 
-Nothing here needs pylance, a disk or a broker. Data files are only named; `Observed` says what is there.
+Nothing here needs pylance, a disk or a broker. Data files are only named; `Fetched` says what is there.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.fold import Folded, Table, Terms, fold
 from lakefold_committer.recovery.stored_versions import own_marks
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.entry import Entry
-from lakefold_table.format import Observed
+from lakefold_table.format import Fetched
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.codec import decode_file
 from lakefold_table.lance.manifests.plain import plain_of
@@ -142,13 +142,13 @@ class MemoryTable:
         """Folds the envelopes at the next offsets as one group."""
         group = entries(envelopes, self.offset)
         self.offset += len(group)
-        return self.fold_group(group, terms, Observed(sizes or {}))
+        return self.fold_group(group, terms, Fetched(sizes or {}))
 
     def fold_group(
-        self, group: Sequence[Entry], terms: Terms = TERMS, observed: Observed | None = None
+        self, group: Sequence[Entry], terms: Terms = TERMS, observed: Fetched | None = None
     ) -> Folded:
         """Folds entries as one group."""
-        folded = fold(FORMAT, self.table, group, observed or Observed(), terms)
+        folded = fold(FORMAT, self.table, group, observed or Fetched(), terms)
         self.table = folded.table
         if folded.publication is not None:
             self.files[folded.publication.path] = b"".join(folded.publication.buffers)
@@ -184,12 +184,12 @@ def versions_at(uri: str) -> Versions:
     return Versions(MemoryStorage(uri), FORMAT.folder, FORMAT.detect)
 
 
-def opened(uri: str, *, check_sizes: bool = False, roots: Sequence[str] | None = None) -> OwnedTable:
+def opened(uri: str, *, check_sizes: bool = False, roots: Sequence[str] | None = None) -> TableWriter:
     """A committer's table in memory. Sizes are not looked at, as no data files are there."""
-    return OwnedTable(FORMAT, versions_at(uri), uri, check_sizes=check_sizes, roots=roots)
+    return TableWriter(FORMAT, versions_at(uri), uri, check_sizes=check_sizes, roots=roots)
 
 
-def fold_at(table: OwnedTable, envelopes: Sequence[Envelope], first: int, log: LogId = LOG) -> list[Outcome]:
+def fold_at(table: TableWriter, envelopes: Sequence[Envelope], first: int, log: LogId = LOG) -> list[Outcome]:
     """Folds envelopes at consecutive offsets as one group, for a table of any name."""
     return list(table.fold(entries(envelopes, first, log)).outcomes)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from lakefold_committer.replay.version_replay import Replayed, Verdict
-    from lakefold_committer.tables.table_writer import OwnedTable
+    from lakefold_committer.tables.table_writer import TableWriter
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Entry
     from lakefold_table.position import LogId
@@ -78,7 +78,7 @@ def verdicts(log: Listed | None = None, first: int | None = None) -> list[Verdic
     return [one.verdict for one in replayed(log, first)]
 
 
-def fold_all(*sizes: int) -> OwnedTable:
+def fold_all(*sizes: int) -> TableWriter:
     table, offset = opened(HERE), 0
     for size in sizes:
         fold_at(table, ALL[offset : offset + size], offset)

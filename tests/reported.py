@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lakefold_committer.recovery.outcome_index import LastCommitted, Reported
 
 if TYPE_CHECKING:
-    from lakefold_committer.recovery.recovery_context import Told
+    from lakefold_committer.recovery.recovery_context import LastCommit
     from lakefold_table.entry import Outcome
 
 
@@ -27,14 +27,14 @@ class Outcomes:
             self.last.add(outcome)
             self.end += 2
 
-    def newest_committed(self, uri: str, table_id: str, since: int) -> Told | None:
-        """See `lakefold_committer.recovery.recovery_context.Witness`."""
+    def newest_committed(self, uri: str, table_id: str, since: int) -> LastCommit | None:
+        """See `lakefold_committer.recovery.recovery_context.ReportedVersions`."""
         self.asked.append(since)
         return self.reported.newest(uri, table_id, since)
 
-    def last_committed(self, uri: str) -> Told | None:
-        """See `lakefold_committer.recovery.recovery_context.Witness`."""
+    def last_committed(self, uri: str) -> LastCommit | None:
+        """See `lakefold_committer.recovery.recovery_context.ReportedVersions`."""
         return self.last.of(uri)
 
-    def heard(self, uri: str, told: Told) -> None:
-        """See `lakefold_committer.recovery.recovery_context.Witness`. It counts as reported at once."""
+    def heard(self, uri: str, told: LastCommit) -> None:
+        """See `lakefold_committer.recovery.recovery_context.ReportedVersions`. Counts at once."""

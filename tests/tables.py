@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed, Entry
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.position import LogId, Position
@@ -45,7 +45,7 @@ class Folded:
 
     def take_over(self) -> None:
         """Go on as another committer, under the next epoch."""
-        self.owned = OwnedTable(LanceFormat(), self.versions, self.uri, check_sizes=False)
+        self.owned = TableWriter(LanceFormat(), self.versions, self.uri, check_sizes=False)
 
     def fold(self, *envelopes: Envelope) -> tuple[Outcome, ...]:
         """Fold these as one group, one version, a millisecond of log time apart."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from lakefold_ingest.fitting import fit
 from lakefold_ingest.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE, Target
-from lakefold_ingest.line import Answer, Line, drop_line, open_line
+from lakefold_ingest.log_client import Answer, LogClient, drop_line, open_line
 from lakefold_ingest.proposals import append, check_key, creation
 from lakefold_ingest.view import View, look
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
@@ -174,7 +174,7 @@ class _Batch:
     def _look(self, *, afresh: bool) -> View | None:
         return look(self._settings.table, self._settings.storage_options, afresh=afresh)
 
-    def _line(self) -> Line:
+    def _line(self) -> LogClient:
         return open_line(self._settings.kafka, self._settings.topics, self._settings.timeout_s)
 
     def _target(self, view: View) -> Target:

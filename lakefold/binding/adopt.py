@@ -59,14 +59,14 @@ def command(
     sent again is folded again.
     """
     from lakefold.binding.rebinding import Consent, move_lines
-    from lakefold_table.marks.marks import Why
+    from lakefold_table.marks.marks import RebindReason
     from lakefold_table.uri import canonical
 
     uri = canonical(table)
     there = cluster_of(settings).there(uri, partition)
     options = settings.storage_options
     consent = Consent(unproven=unproven, dropped=keep)
-    moves = move_lines(uri, options, Why.ADOPTED, there, None, consent=consent)
+    moves = move_lines(uri, options, RebindReason.ADOPTED, there, None, consent=consent)
     print_moved(uri, moves, as_json=as_json)
 
 

@@ -32,10 +32,10 @@ def command(settings: Settings, table: str, *, unanswered: bool, as_json: bool) 
     --unanswered no broker is asked.
     """
     from lakefold.binding.rebinding import move_lines
-    from lakefold_table.marks.marks import Why
+    from lakefold_table.marks.marks import RebindReason
     from lakefold_table.uri import canonical
 
     uri = canonical(table)
     cluster = None if unanswered else cluster_of(settings)
-    moves = move_lines(uri, settings.storage_options, Why.DETACHED, None, cluster)
+    moves = move_lines(uri, settings.storage_options, RebindReason.DETACHED, None, cluster)
     print_moved(uri, moves, as_json=as_json)

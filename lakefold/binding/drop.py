@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakefold.console.settings import Settings
-    from lakefold_table.versions.dropped import Dropped, Line
+    from lakefold_table.versions.dropped import Dropped, DroppedBranch
 
 
 @click.command(
@@ -126,7 +126,7 @@ def _ask(uri: str, what: str, *, yes: bool) -> None:
         raise InvalidError("that is not its name: nothing was deleted", where=uri, hint=hint)
 
 
-def _version(lines: tuple[Line, ...]) -> int:
+def _version(lines: tuple[DroppedBranch, ...]) -> int:
     return next((one.version for one in lines if not one.branch), 0)
 
 

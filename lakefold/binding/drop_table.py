@@ -27,10 +27,10 @@ from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError, NotATableError, PreconditionError, RetryError
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.refs.names import root_of
-from lakefold_table.marks.marks import Move, Why
+from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, canonical, local_path, place
-from lakefold_table.versions.dropped import INSIDE, Dropped, Line, read_dropped, write_dropped
+from lakefold_table.versions.dropped import INSIDE, Dropped, DroppedBranch, read_dropped, write_dropped
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.removal import remove_line, remove_rest
 
@@ -46,7 +46,7 @@ _ROUNDS = 20
 """How often branches that appear while a table is condemned are condemned as well."""
 
 
-def lines_there(uri: str, storage_options: Mapping[str, str]) -> tuple[Line, ...]:
+def lines_there(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
     """Returns the table's branches and its main line, the main one last, with what was folded into each.
 
     Raises `NotATableError` if there is no table, `PreconditionError` if any of them is bound to a log, or if
@@ -59,7 +59,7 @@ def lines_there(uri: str, storage_options: Mapping[str, str]) -> tuple[Line, ...
     return lines
 
 
-def condemn(uri: str, storage_options: Mapping[str, str]) -> tuple[Line, ...]:
+def condemn(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
     """Publishes a version of each branch and of the main line that says that the table is dropped.
 
     From then on committers refuse what is proposed to it, and `lakefold adopt` refuses to bind it. Returns
@@ -67,7 +67,7 @@ def condemn(uri: str, storage_options: Mapping[str, str]) -> tuple[Line, ...]:
     `publish_move` does; what was condemned until then `lakefold adopt --keep` binds again.
     """
     lines_there(uri, storage_options)
-    condemned: dict[str, Line] = {}
+    condemned: dict[str, DroppedBranch] = {}
     for _ in range(_ROUNDS):
         missing = [name for name in _branches(uri, storage_options) if name not in condemned]
         if not missing:
@@ -77,10 +77,10 @@ def condemn(uri: str, storage_options: Mapping[str, str]) -> tuple[Line, ...]:
     raise RetryError("branches are made while the table is dropped", where=uri, hint="call it again")
 
 
-def _condemned_line(uri: str, branch: str, storage_options: Mapping[str, str]) -> Line:
-    def decide(table: Table) -> Move:
+def _condemned_line(uri: str, branch: str, storage_options: Mapping[str, str]) -> DroppedBranch:
+    def decide(table: Table) -> Rebinding:
         _check_unbound(table.marks, table.uri)
-        return Move(Why.DROPPED, None, None, time.time_ns() // 1000)
+        return Rebinding(RebindReason.DROPPED, None, None, time.time_ns() // 1000)
 
     table = _opened(uri, branch, storage_options)
     if table.version and not table.marks.dropped:
@@ -93,14 +93,14 @@ def _branches(uri: str, storage_options: Mapping[str, str]) -> tuple[str, ...]:
     return (*sorted(Refs(open_storage(uri, storage_options)).branches()), "")
 
 
-def _line(uri: str, branch: str, storage_options: Mapping[str, str]) -> Line:
+def _line(uri: str, branch: str, storage_options: Mapping[str, str]) -> DroppedBranch:
     table = _opened(uri, branch, storage_options)
     _check_unbound(table.marks, table.uri)
     return _line_of(table, branch)
 
 
-def _line_of(table: Table, branch: str) -> Line:
-    return Line(branch, table.marks.table_id, table.version, _folded(table.marks))
+def _line_of(table: Table, branch: str) -> DroppedBranch:
+    return DroppedBranch(branch, table.marks.table_id, table.version, _folded(table.marks))
 
 
 def _check_unbound(marks: Marks, where: str) -> None:
@@ -116,7 +116,7 @@ def _opened(uri: str, branch: str, storage_options: Mapping[str, str]) -> Table:
     return open_table(LanceFormat(), versions_of(uri, branch, storage_options), root_of(uri, branch))
 
 
-def lines_reported(uri: str, cluster: Cluster) -> tuple[Line, ...]:
+def lines_reported(uri: str, cluster: Cluster) -> tuple[DroppedBranch, ...]:
     """The lines that were reported of, of whatever lay there, with the last position committed to each.
 
     Reads the outcomes of all partitions: the table may have been moved. Only those count that committers of
@@ -133,7 +133,7 @@ def lines_reported(uri: str, cluster: Cluster) -> tuple[Line, ...]:
                 last.setdefault(one.branch, {})[one.position.log] = one.position
                 newest[one.branch] = one.result.version, one.table_id
     return tuple(
-        Line(branch, newest[branch][1], newest[branch][0], tuple(positions.values()))
+        DroppedBranch(branch, newest[branch][1], newest[branch][0], tuple(positions.values()))
         for branch, positions in sorted(last.items())
     )
 
@@ -146,7 +146,7 @@ def known_dropped(uri: str, storage_options: Mapping[str, str]) -> Dropped | Non
         return None
 
 
-def note(uri: str, lines: tuple[Line, ...], storage_options: Mapping[str, str]) -> Dropped:
+def note(uri: str, lines: tuple[DroppedBranch, ...], storage_options: Mapping[str, str]) -> Dropped:
     """Writes that a table with these lines lay there and is gone. Returns it with what was noted before."""
     noted = Dropped(_now_us(), lines).after(known_dropped(uri, storage_options))
     write_dropped(uri, noted, storage_options)
@@ -154,7 +154,10 @@ def note(uri: str, lines: tuple[Line, ...], storage_options: Mapping[str, str]) 
 
 
 def remove(
-    uri: str, lines: tuple[Line, ...], storage_options: Mapping[str, str], progress: Callable[[int], None]
+    uri: str,
+    lines: tuple[DroppedBranch, ...],
+    storage_options: Mapping[str, str],
+    progress: Callable[[int], None],
 ) -> None:
     """Removes the files of a condemned table and leaves the note. Goes on where that was cut short.
 
@@ -182,7 +185,7 @@ def remove(
     note(uri, lines, storage_options)
 
 
-def _remove_folder(uri: str, lines: tuple[Line, ...], before: Dropped | None) -> None:
+def _remove_folder(uri: str, lines: tuple[DroppedBranch, ...], before: Dropped | None) -> None:
     path = Path(local_path(uri))
     if before is not None and before.aside:
         _remove_aside(uri, path, before, None)

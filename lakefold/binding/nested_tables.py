@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from lakefold_table.storage.base import Storage
-    from lakefold_table.versions.dropped import Line
+    from lakefold_table.versions.dropped import DroppedBranch
 
 _NAMED: Final = 10
 """So many tables an error names at most."""
@@ -53,7 +53,7 @@ def check_alone(uri: str, branches: Iterable[str], storage_options: Mapping[str,
     )
 
 
-def noted_in_folder(folder: Path) -> dict[str, tuple[Line, ...]]:
+def noted_in_folder(folder: Path) -> dict[str, tuple[DroppedBranch, ...]]:
     """What the notes in a folder on a local disk tell of tables that lay in it and were dropped.
 
     By their paths below it. Their notes go with the folder, and whoever misses one of them has to know.
@@ -62,7 +62,7 @@ def noted_in_folder(folder: Path) -> dict[str, tuple[Line, ...]]:
     return noted_inside((path.relative_to(folder).as_posix(), path.read_bytes()) for path in files)
 
 
-def noted_in_bucket(storage: Storage) -> dict[str, tuple[Line, ...]]:
+def noted_in_bucket(storage: Storage) -> dict[str, tuple[DroppedBranch, ...]]:
     """As `noted_in_folder`, of the objects below a store's root; they are listed."""
     paths = [path for path in everything(storage) if is_note_inside(path)]
     return noted_inside((path, storage.get(path)) for path in paths)

@@ -62,14 +62,14 @@ def command(
         raise click.UsageError("--restored leaves the table in its partition; leave --partition out")
     from lakefold.binding.bound_partition import bound_partition
     from lakefold.binding.rebinding import move_lines
-    from lakefold_table.marks.marks import Why
+    from lakefold_table.marks.marks import RebindReason
     from lakefold_table.uri import canonical
 
     uri, cluster = canonical(table), cluster_of(settings)
     if restored:
         partition = bound_partition(uri, settings.storage_options)
     there = cluster.there(uri, partition)
-    why = Why.RESTORED if restored else Why.REBOUND
+    why = RebindReason.RESTORED if restored else RebindReason.REBOUND
     asked = None if unanswered or restored else cluster
     witness = cluster.witness(there.position.log.partition) if restored else None
     options = settings.storage_options

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.recovery.open_table import marked_properties
 from lakefold_committer.recovery.outcome_index import OutcomesWitness
-from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.restore_check import check_reported
 from lakefold_committer.tables.branches import versions_of
 from lakefold_committer.tables.rebinding import publish_move
@@ -25,7 +25,7 @@ from lakefold_log.read.trust import Trust
 from lakefold_table.errors import NotATableError, PreconditionError, StopError
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.refs.names import root_of
-from lakefold_table.marks.marks import Move, Why
+from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.position import Position
 from lakefold_table.storage import open_storage
 from lakefold_table.versions.refs import Refs
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lakefold_committer.fold.fold import Table
-    from lakefold_committer.recovery.recovery_context import Witness
+    from lakefold_committer.recovery.recovery_context import ReportedVersions
     from lakefold_committer.tables.rebinding import Moved
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
@@ -125,11 +125,11 @@ class Cluster:
 def move_lines(
     uri: str,
     storage_options: Mapping[str, str],
-    why: Why,
+    why: RebindReason,
     there: There | None,
     cluster: Cluster | None,
     *,
-    witness: Witness | None = None,
+    witness: ReportedVersions | None = None,
     keeps_place: bool = False,
     consent: Consent = NO_CONSENT,
 ) -> Iterator[tuple[str, Moved]]:
@@ -145,7 +145,7 @@ def move_lines(
     for branch in (*_branches(uri, storage_options), ""):
         versions = versions_of(uri, branch, storage_options)
 
-        def decide(table: Table, branch: str = branch, versions: Versions = versions) -> Move:
+        def decide(table: Table, branch: str = branch, versions: Versions = versions) -> Rebinding:
             _check(table, why, there, consent)
             if witness is not None:
                 _check_set_back(table, versions, witness)
@@ -153,7 +153,7 @@ def move_lines(
                 cluster.check_none_waits(table, uri, branch)
             before = table.marks.position
             after = None if there is None else before if keeps_place else there.position
-            return Move(why, before, after, time.time_ns() // 1000)
+            return Rebinding(why, before, after, time.time_ns() // 1000)
 
         root = root_of(uri, branch)
         outcomes = "" if there is None else there.outcomes
@@ -179,31 +179,31 @@ class _LeftAsItIsError(PreconditionError):
     """The line can't be moved so: a branch is passed over then."""
 
 
-def _check(table: Table, why: Why, there: There | None, consent: Consent) -> None:
+def _check(table: Table, why: RebindReason, there: There | None, consent: Consent) -> None:
     """Raises where this line isn't one that can be moved so."""
     bound = table.marks.position
-    if table.marks.dropped and not (why is Why.ADOPTED and consent.dropped):
+    if table.marks.dropped and not (why is RebindReason.ADOPTED and consent.dropped):
         raise _LeftAsItIsError(
             "the table is being dropped",
             where=table.uri,
             hint="`lakefold drop` finishes that, `lakefold adopt --keep` keeps the table",
         )
-    if why is Why.ADOPTED:
+    if why is RebindReason.ADOPTED:
         if bound is not None:
             raise _LeftAsItIsError(
                 f"the table is bound to {bound} already", where=table.uri, hint="use `lakefold rebind`"
             )
         return
     if bound is None:
-        hint = "it follows none already" if why is Why.DETACHED else "use `lakefold adopt`"
+        hint = "it follows none already" if why is RebindReason.DETACHED else "use `lakefold adopt`"
         raise _LeftAsItIsError("the table is bound to no log", where=table.uri, hint=hint)
-    if why is Why.REBOUND and there is not None and bound.log == there.position.log:
+    if why is RebindReason.REBOUND and there is not None and bound.log == there.position.log:
         raise _LeftAsItIsError(
             f"the table is bound to {bound} already",
             where=table.uri,
             hint="name another partition, other brokers or another topic",
         )
-    if why is Why.RESTORED and there is not None and bound.log != there.position.log:
+    if why is RebindReason.RESTORED and there is not None and bound.log != there.position.log:
         raise _LeftAsItIsError(
             f"the table is bound to {bound}, which isn't in {there.position.log}",
             where=table.uri,
@@ -211,14 +211,14 @@ def _check(table: Table, why: Why, there: There | None, consent: Consent) -> Non
         )
 
 
-def _check_set_back(table: Table, versions: Versions, witness: Witness) -> None:
+def _check_set_back(table: Table, versions: Versions, witness: ReportedVersions) -> None:
     """Raises where nothing later than the table's newest version was reported: then it was not set back."""
     bound = table.marks.position
     if table.state is None or bound is None:
         return
     properties = marked_properties(versions, table.state, table.marks)
     try:
-        check_reported(table, properties, Proofs(bound.log, lambda: bound.offset, witness=witness))
+        check_reported(table, properties, RecoveryContext(bound.log, lambda: bound.offset, witness=witness))
     except StopError:
         return
     raise _LeftAsItIsError(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class DemoProof:
     """One who has seen the rows, and what it saw. `same`: whether that is what was sent."""
 
     name: str
@@ -25,7 +25,7 @@ class Witness:
     same: bool
 
 
-def question(sent: Checksum, tailed: Checksum, table: Path) -> list[Witness]:
+def question(sent: Checksum, tailed: Checksum, table: Path) -> list[DemoProof]:
     """Hold what the CSV file says against both readers of the table, and against what the tail has seen."""
     summer = Summer(SCHEMA)
     seen = [
@@ -33,10 +33,13 @@ def question(sent: Checksum, tailed: Checksum, table: Path) -> list[Witness]:
         ("lakefold.tail", tailed),
         ("pylance", summer.of(foreign.read(table), "pylance")),
     ]
-    return [Witness("the CSV file", sent, same=True), *(Witness(who, saw, saw == sent) for who, saw in seen)]
+    return [
+        DemoProof("the CSV file", sent, same=True),
+        *(DemoProof(who, saw, saw == sent) for who, saw in seen),
+    ]
 
 
-def judge(witnesses: Sequence[Witness]) -> None:
+def judge(witnesses: Sequence[DemoProof]) -> None:
     """Raise `DamagedError` naming each witness who saw other rows than were sent."""
     sent = witnesses[0].saw
     told = [f"{each.name}: {_difference(each.saw, sent)}" for each in witnesses if not each.same]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold.demo.folder import Folder
-    from lakefold.demo.proof import Witness
+    from lakefold.demo.proof import DemoProof
     from lakefold.demo.screen import Screen
     from lakefold.demo.signals import Signals
     from lakefold.demo.state import State
@@ -80,7 +80,7 @@ class Result:
     size: int
     seconds: float
     pace: tuple[int, float]
-    witnesses: Sequence[Witness]
+    witnesses: Sequence[DemoProof]
 
 
 class Demo:
@@ -224,7 +224,7 @@ class Demo:
             f"committer: pid {pid} goes on where the dead one stood, {seconds:.1f} s later", loud=True
         )
 
-    def _prove(self, sent: Checksum, follower: Follower) -> list[Witness]:
+    def _prove(self, sent: Checksum, follower: Follower) -> list[DemoProof]:
         seen, table = follower.seen, self._folder.table
         doing = "reading the table back, to hold it against the CSV file"
         return self._wait_for(Task(lambda: question(sent, seen, table), "proof"), doing)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
-from lakefold_table.marks.marks import Why
+from lakefold_table.marks.marks import RebindReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakefold_reader.versions.proposals import Finding, Sought
     from lakefold_table.entry import Outcome
     from lakefold_table.errors import LakefoldError
-    from lakefold_table.marks.marks import Marks, Move
+    from lakefold_table.marks.marks import Marks, Rebinding
     from lakefold_table.position import LogId, Position
 
 COMMITTED: Final = "committed"
@@ -239,8 +239,8 @@ class Explanation:
             self.finding = replace(self.finding, outcomes=(), version=None, committed_in=None)
 
 
-def _gives_up(move: Move, at: Position) -> bool:
-    if move.why is not Why.RESTORED or move.after is None or move.after.log != at.log:
+def _gives_up(move: Rebinding, at: Position) -> bool:
+    if move.why is not RebindReason.RESTORED or move.after is None or move.after.log != at.log:
         return False
     kept = move.before.offset if move.before is not None and move.before.log == at.log else -1
     return kept < at.offset <= move.after.offset

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakefold_reader.snapshot.snapshot import Table
     from lakefold_reader.tail.change import Change
     from lakefold_table.marks.batches import AppMark
-    from lakefold_table.marks.marks import Marks, Move
+    from lakefold_table.marks.marks import Marks, Rebinding
     from lakefold_table.marks.record import Batches
     from lakefold_table.position import Position
 
@@ -105,7 +105,7 @@ def plain_consumer(lag: Lag) -> Plain:
     }
 
 
-def plain_move(move: Move) -> Plain:
+def plain_move(move: Rebinding) -> Plain:
     """How a table came from one position to another."""
     return {
         "why": str(move.why),

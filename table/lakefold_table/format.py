@@ -1,7 +1,8 @@
 """The seam that each table format answers: what the fold asks of a format, and what it hands back.
 
 The fold knows positions, keys and marks; a format knows schemas, fragments and conflicts. Between them stand
-these values. A format does no IO: it names the files it needs (`Needs`), the shell brings them (`Observed`).
+these values. A format does no IO: it names the files that it needs (`Requirements`), and the shell fetches
+them (`Fetched`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Tail = tuple[bytes, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class Requirements:
     """What the shell must bring before some entries can be folded.
 
     `sizes`: paths, relative to the table's root, whose size decides; `listed`: more of them for an entry that
@@ -58,7 +59,7 @@ class Needs:
     neighbours: frozenset[str] = frozenset()
 
     @classmethod
-    def all_of(cls, several: Iterable[Needs]) -> Needs:
+    def all_of(cls, several: Iterable[Requirements]) -> Requirements:
         """What any of them asks for."""
         sizes: set[str] = set()
         contents: dict[str, int] = {}
@@ -103,7 +104,7 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class Fetched:
     """What the shell found; what is not named was not looked at.
 
     `sizes`: None for a file that is not there. `contents`: None for a file that is not there or is larger
@@ -189,7 +190,7 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class VersionSummary:
     """What a version did, without what the table then was: all that later versions must know of it.
 
     `operation` is the format's name for the kind of operation, `properties` those of the version's own
@@ -296,7 +297,7 @@ class State(Protocol):
 
     @property
     def schema(self) -> object:
-        """The schema, as `Observed.schemas` wants it."""
+        """The schema, as `Fetched.schemas` wants it."""
         ...
 
 
@@ -362,22 +363,22 @@ class Format(Protocol[S]):
         """
         ...
 
-    def needs(self, state: S | None, entries: Sequence[Entry]) -> Needs:
+    def needs(self, state: S | None, entries: Sequence[Entry]) -> Requirements:
         """What `draft` will want to know about these entries."""
         ...
 
-    def deed(self, path: str, data: bytes, uri: str = "", told: bytes | None = None) -> Deed:
+    def deed(self, path: str, data: bytes, uri: str = "", told: bytes | None = None) -> VersionSummary:
         """What the version in the file at `path` did; far cheaper than `decode`. Raises `DamagedError`.
 
         `told`: as of `decode`.
         """
         ...
 
-    def informed(self, state: S, older: Iterable[Deed]) -> S:
+    def informed(self, state: S, older: Iterable[VersionSummary]) -> S:
         """The state with what older versions did: those right before its history began, newest first."""
         ...
 
-    def following(self, state: S, foreign: S, between: Sequence[Deed] = ()) -> S:
+    def following(self, state: S, foreign: S, between: Sequence[VersionSummary] = ()) -> S:
         """A version that another client made after `state`, with what is known of the ones before.
 
         `between`: the versions between the two, oldest first. Where one is missing, nothing is known of those
@@ -393,7 +394,7 @@ class Format(Protocol[S]):
         """Tells of each entry with which neighbours it may share the version after `state`."""
         ...
 
-    def draft(self, state: S | None, observed: Observed, entries: Sequence[Entry] = ()) -> Draft:
+    def draft(self, state: S | None, observed: Fetched, entries: Sequence[Entry] = ()) -> Draft:
         """Begins the version after `state` (None: there is no table yet).
 
         `entries`: those that will be added. Nothing depends on it but speed: some questions are asked for

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed
 from lakefold_table.errors import LakefoldError
 from lakefold_table.storage.local import LocalStorage
@@ -61,7 +61,7 @@ class Place:
     def fold(self, storage: LocalStorage) -> list[Result]:
         """A committer that opens the table and folds the three Deletes."""
         versions = Versions(storage, FORMAT.folder, FORMAT.detect)
-        owned = OwnedTable(FORMAT, versions, self.meeting.uri, check_sizes=False)
+        owned = TableWriter(FORMAT, versions, self.meeting.uri, check_sizes=False)
         return [one.result for one in owned.fold(self.meeting.group).outcomes]
 
     def deleted(self) -> list[dict[int, set[int]]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import lance
 
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed, Entry
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.naming import SUFFIX, VERSIONS, Scheme
@@ -38,7 +38,7 @@ class Committer:
     def __init__(self, storage: Storage, first: int) -> None:
         lance_format = LanceFormat()
         self.versions = Versions(storage, lance_format.folder, lance_format.detect)
-        self._owned = OwnedTable(lance_format, self.versions, storage.uri)
+        self._owned = TableWriter(lance_format, self.versions, storage.uri)
         self._offset = first
 
     def fold(self, *envelopes: Envelope) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import lance
 
 from lakefold_committer.recovery.stored_versions import own_properties
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Rejected
 from lakefold_table.lance.manifests.naming import Scheme
@@ -97,9 +97,9 @@ class Line:
         """Its versions."""
         return Versions(self.storage, FORMAT.folder, FORMAT.detect)
 
-    def opened(self, storage: LocalStorage) -> OwnedTable:
+    def opened(self, storage: LocalStorage) -> TableWriter:
         """The line as a committer opens it that reaches its disk so."""
-        return OwnedTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), storage.uri)
+        return TableWriter(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), storage.uri)
 
     def at(self, version: int) -> lance.LanceDataset:
         """A version, as pylance opens it."""

@@ -9,7 +9,7 @@ from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics, watermarks
 from lakefold_log.read.consumer import PartitionReader
-from lakefold_log.read.offset_metadata import Stamp
+from lakefold_log.read.offset_metadata import OffsetMetadata
 from lakefold_log.read.outcomes import OutcomeWaiter, read_outcomes
 from lakefold_log.write.producer import Proposer, transaction_uuid
 from lakefold_log.write.reporter import Reporter
@@ -90,8 +90,8 @@ class OwnLog:
             place, TABLE, Committed(version), transaction_uuid("app", offset, TABLE), "app", offset
         )
 
-    def stamp(self, low_watermark: int, outcomes_offset: int = 0) -> Stamp:
-        return Stamp(self.log.cluster_id, self.log.topic_id, low_watermark, outcomes_offset)
+    def stamp(self, low_watermark: int, outcomes_offset: int = 0) -> OffsetMetadata:
+        return OffsetMetadata(self.log.cluster_id, self.log.topic_id, low_watermark, outcomes_offset)
 
     def answers(self, start: int = 0) -> list[Outcome]:
         """The outcomes that whoever waits can see, once what was committed has been marked so."""

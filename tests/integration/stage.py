@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 DIES_BEFORE_ITS_REPORT = """
 import os
 from lakefold.cli import main
-from lakefold_committer.tables.table_writer import OwnedTable
-OwnedTable.confirm = lambda *_: os._exit(9)
+from lakefold_committer.tables.table_writer import TableWriter
+TableWriter.confirm = lambda *_: os._exit(9)
 main()
 """
 """A committer that dies once its first version is published, before anything is reported."""

@@ -17,7 +17,7 @@ import pytest
 
 from lakefold_ingest.batch import Settings, put_batch
 from lakefold_ingest.fragments import write_fragments
-from lakefold_ingest.line import close_lines
+from lakefold_ingest.log_client import close_lines
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import watermarks

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_ingest.line import Line
+from lakefold_ingest.log_client import LogClient
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import GapError, StopError
-from lakefold_table.marks.marks import Why
+from lakefold_table.marks.marks import RebindReason
 from tests.integration.committers import committer_arguments
 from tests.integration.own_log import PATIENCE_S, OwnLog
 from tests.integration.stage import Stage, folding
@@ -52,7 +52,7 @@ def test_a_topic_made_again_while_nobody_looked(stage: Stage) -> None:
     assert stage.fold(accept=True) == {"duplicate": 1, "committed": 1, "versions": 1}
     assert ids_in(stage.uri) == [1, 2, 3]
     (move,) = stage.marks.moves
-    assert move.why is Why.NEW_LOG
+    assert move.why is RebindReason.NEW_LOG
     assert move.before is not None
     assert move.after is not None
     assert (move.before.log, move.before.offset, move.after.log) == (old, 2, new)
@@ -78,7 +78,7 @@ def test_a_topic_made_again_while_it_is_folded(stage: Stage) -> None:
 
 
 def test_a_writer_that_lives_on_in_a_topic_made_again_gets_no_other_entry_s_outcome(stage: Stage) -> None:
-    line = Line(stage.own.config, stage.own.topics)
+    line = LogClient(stage.own.config, stage.own.topics)
     try:
         with folding(stage):
             created = line.ask(creation(stage.uri), 0, PATIENCE_S)
@@ -110,7 +110,7 @@ def test_entries_that_were_lost_before_they_were_folded(stage: Stage) -> None:
     assert [
         (one.why, one.before and one.before.offset, one.after and one.after.offset)
         for one in stage.marks.moves
-    ] == [(Why.LOST, 1, 3)]
+    ] == [(RebindReason.LOST, 1, 3)]
     with pytest.raises(GapError, match="starts at offset 4, and nothing proves"):
         stage.fold(group="another")
 

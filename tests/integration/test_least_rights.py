@@ -34,7 +34,7 @@ from lakefold.cli import run
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.process.daemon import Committer, Options
 from lakefold_ingest.batch import Settings, put_batch
-from lakefold_ingest.line import close_lines
+from lakefold_ingest.log_client import close_lines
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.rights import Right, on_group, on_topics
 from lakefold_log.client.topic_names import Topics

@@ -16,7 +16,7 @@ import pytest
 
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import GapError
-from lakefold_table.marks.marks import Why
+from lakefold_table.marks.marks import RebindReason
 from tests.integration.own_log import OwnLog
 from tests.integration.stage import Stage
 from tests.integration.test_moving_verbs import Verbs
@@ -101,7 +101,7 @@ def test_other_entries_at_offsets_that_were_folded(
     assert [type(answers[one.lance.uuid]) for one in others] == [Committed] * 3
     assert isinstance(answers[again.lance.uuid], Duplicate)
     assert ids_in(stage.uri) == [1, 2, 3, 4, 5, 6, 7]
-    assert [move.why for move in stage.marks.moves] == [Why.LOST]
+    assert [move.why for move in stage.marks.moves] == [RebindReason.LOST]
     stage.send(stage.batch(8))
     assert stage.fold() == {"committed": 1, "versions": 1}
     assert "different" not in stage.replay().values()

@@ -38,7 +38,7 @@ def die_in_commits(own: OwnLog, topic: str | None, count: int, monkeypatch: pyte
     monkeypatch.setattr(Session, "commit", half)
 
 
-def stamped(own: OwnLog) -> tuple[int, stamps.Stamp] | None:
+def stamped(own: OwnLog) -> tuple[int, stamps.OffsetMetadata] | None:
     return stamps.read(own.admin, own.group, own.topics.transactions, 0)
 
 

@@ -35,7 +35,7 @@ def dead_letters(own: OwnLog, count: int) -> list[Message]:
         return take(reader, count)
 
 
-def stamped(own: OwnLog) -> tuple[int, stamps.Stamp] | None:
+def stamped(own: OwnLog) -> tuple[int, stamps.OffsetMetadata] | None:
     return stamps.read(own.admin, own.group, own.topics.transactions, 0)
 
 

@@ -18,7 +18,7 @@ import pytest
 from lakefold.cli import run
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import StopError
-from lakefold_table.marks.marks import Why
+from lakefold_table.marks.marks import RebindReason
 from tests.folding import append
 from tests.integration.own_log import OwnLog
 from tests.integration.stage import Stage, folding
@@ -218,7 +218,7 @@ def test_a_table_from_a_backup_goes_on_where_that_is_said(stage: Stage, verbs: V
     told = stage.fold(group=group)
     assert told["committed"] >= 1
     assert ids_in(stage.uri) == ([1, 2, 3] if again else [1, 3])
-    assert [one.why for one in stage.marks.moves] == [Why.RESTORED]
+    assert [one.why for one in stage.marks.moves] == [RebindReason.RESTORED]
     assert stage.fold(group=group) == {}
 
 

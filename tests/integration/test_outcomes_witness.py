@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_committer.recovery.outcome_index import OutcomesWitness
-from lakefold_committer.recovery.recovery_context import Told
+from lakefold_committer.recovery.recovery_context import LastCommit
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import RetryError
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog
@@ -99,7 +99,7 @@ def test_all_of_them_are_read_once_for_tables_that_are_not_there(
             assert last("memory://lake/never") is None
         assert len(witness.read) == 4
         report(4, own.committed(4, 2))
-        told = Told(2, own.committed(4, 2).position, "again")
+        told = LastCommit(2, own.committed(4, 2).position, "again")
         witness.heard(TABLE, told)
         witness.heard("memory://lake/new%2Dtable", told)
         assert last(TABLE) == last("memory://lake/new-table") == (2, "again", 4)

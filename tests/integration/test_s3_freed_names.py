@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.tables.branches import open_line
 from lakefold_reader.versions.source import open_source
 from lakefold_table.entry import Committed, Rejected
@@ -29,7 +29,7 @@ from tests.servers.s3 import BUCKET
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakefold_committer.tables.table_writer import OwnedTable
+    from lakefold_committer.tables.table_writer import TableWriter
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Result
     from tests.servers.s3 import S3Server
@@ -46,7 +46,7 @@ def uri() -> str:
     return f"s3://{BUCKET}/{uuid.uuid4().hex}/t"
 
 
-def fold(table: OwnedTable, offset: int, *envelopes: Envelope) -> list[Result]:
+def fold(table: TableWriter, offset: int, *envelopes: Envelope) -> list[Result]:
     return [outcome.result for outcome in table.fold(entries(envelopes, offset)).outcomes]
 
 
@@ -63,7 +63,9 @@ def others_go_on(uri: str, server: S3Server) -> None:
 
 def folded_anew(uri: str, proxy: FaultProxy, entry: Envelope) -> Result:
     """What becomes of the entry at offset 2 once the table is opened again; the stamp proves its marks."""
-    (result,) = fold(open_line(uri, "", proxy.options(), proofs=Proofs(LOG, lambda: 100, 2)), 2, entry)
+    (result,) = fold(
+        open_line(uri, "", proxy.options(), proofs=RecoveryContext(LOG, lambda: 100, 2)), 2, entry
+    )
     return result
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import lakefold
 from lakefold import cli
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_reader.versions.at_position import version_at_position
 from lakefold_reader.versions.source import source_on
@@ -45,7 +45,7 @@ class OnS3:
         """Make all versions."""
         lance_format = LanceFormat()
         versions = Versions(open_storage(self.uri, self.options), lance_format.folder, lance_format.detect)
-        table = OwnedTable(lance_format, versions, self.uri)
+        table = TableWriter(lance_format, versions, self.uri)
         for offset in range(VERSIONS):
             envelope = self.append(2 * offset) if offset else creation(self.uri, stable_row_ids=True)
             (outcome,) = table.fold([entry(envelope, offset, LOG)]).outcomes

@@ -23,7 +23,7 @@ from tests.servers.s3 import BUCKET
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakefold_committer.tables.table_writer import OwnedTable
+    from lakefold_committer.tables.table_writer import TableWriter
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Result
     from tests.servers.s3 import S3Server
@@ -40,7 +40,7 @@ def uri() -> str:
     return f"s3://{BUCKET}/{uuid.uuid4().hex}/flights and é"
 
 
-def fold(table: OwnedTable, offset: int, *envelopes: Envelope) -> list[Result]:
+def fold(table: TableWriter, offset: int, *envelopes: Envelope) -> list[Result]:
     return [outcome.result for outcome in table.fold(entries(envelopes, offset)).outcomes]
 
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import StreamingQueryException
 
 from lakefold.spark import sink
-from lakefold_ingest.line import close_lines
+from lakefold_ingest.log_client import close_lines
 from lakefold_ingest.view import look
 from lakefold_log.client.topics import watermarks
 from lakefold_log.read.outcomes import read_outcomes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import lance
 from lance.fragment import FragmentMetadata, write_fragments
 
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import encode, parsed_packed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.storage.local import LocalStorage
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from lakefold_table.lance.state import LanceState
 
 
-def owned(table: Path) -> OwnedTable:
+def owned(table: Path) -> TableWriter:
     """A committer's table on a local disk."""
     storage = LocalStorage(table)
-    return OwnedTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), storage.uri)
+    return TableWriter(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), storage.uri)
 
 
 def state(table: Path, version: int | None = None) -> LanceState:
@@ -78,7 +78,7 @@ def proposal(table: Path, fragments: Sequence[FragmentMetadata], read: int, uuid
 
 
 def fold(
-    table: OwnedTable, envelopes: Sequence[Envelope], offset: int, *, encoded: bool = False
+    table: TableWriter, envelopes: Sequence[Envelope], offset: int, *, encoded: bool = False
 ) -> list[Result]:
     """Folds envelopes at consecutive offsets as one group; `encoded`: as a claim brings large Appends."""
     group = entries(envelopes, offset)

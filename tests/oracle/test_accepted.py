@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lakefold_committer.fold.fold import Terms, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
-from lakefold_table.format import Observed, Publication
+from lakefold_table.format import Fetched, Publication
 from lakefold_table.lance.schemas.data_files import PACKED
 from lakefold_table.lance.schemas.schema import LEAVES
 from tests.folding import FORMAT, MemoryTable, column, creation, entry
@@ -92,7 +92,7 @@ def check_opens(root: Path) -> lance.LanceDataset:
 def test_an_append_that_we_accept(envelope: Envelope, stable: bool) -> None:  # noqa: FBT001 - drawn
     table = MemoryTable()
     table.fold(creation(NESTED, stable_row_ids=stable))
-    folded = fold(FORMAT, table.table, [entry(envelope, 1)], Observed(), Terms(1))
+    folded = fold(FORMAT, table.table, [entry(envelope, 1)], Fetched(), Terms(1))
     if folded.publication is None:
         return
     with tempfile.TemporaryDirectory() as folder:

@@ -13,7 +13,7 @@ import pytest
 
 import lakefold
 from lakefold_committer.tables.branches import open_line
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Committed, Invalid, Rejected
@@ -378,7 +378,7 @@ def test_a_source_outside_of_the_roots_is_not_read(source: Path, tmp_path: Path)
     uri = canonical(target)
     for roots, taken in (([canonical(tmp_path / "inside")], Invalid), ([canonical(tmp_path)], Committed)):
         versions = Versions(open_storage(uri), FORMAT.folder, FORMAT.detect)
-        table = OwnedTable(FORMAT, versions, uri, roots=roots)
+        table = TableWriter(FORMAT, versions, uri, roots=roots)
         envelope = Envelope(table=uri)
         envelope.lance.read_version = 6
         envelope.lance.clone.is_shallow, envelope.lance.clone.ref_version = True, 6

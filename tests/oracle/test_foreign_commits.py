@@ -11,7 +11,7 @@ import pytest
 from lance.commit import CommitConflictError
 from lance.fragment import FragmentMetadata
 
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, Result
 from lakefold_table.lance.schemas.arrow import schema_from_arrow
@@ -36,7 +36,7 @@ def creation(table: Path) -> Envelope:
     return envelope
 
 
-def begun(table: Path) -> OwnedTable:
+def begun(table: Path) -> TableWriter:
     """A table with the rows 1 to 6 in three versions and fragments of ours, folded up to offset 3."""
     owner = owned(table)
     assert fold(owner, [creation(table)], 0) == [Committed(1)]

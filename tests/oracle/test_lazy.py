@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakefold
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_reader.versions.source import source_on
 from lakefold_table.entry import Entry
@@ -35,7 +35,7 @@ def test_opening_a_hundred_thousand_fragments_reads_one_manifest() -> None:
     storage = Recording(MemoryStorage(URI))
     lance_format = LanceFormat()
     versions = Versions(MemoryStorage(URI), lance_format.folder, lance_format.detect)
-    table = OwnedTable(lance_format, versions, URI, check_sizes=False)
+    table = TableWriter(lance_format, versions, URI, check_sizes=False)
     for offset, envelope in enumerate((creation(URI), fragments_only(URI, FRAGMENTS))):
         table.fold([Entry(Position(LOG, offset), 1_700_000_000_000_000 + offset, envelope, 100)])
     opened = table_of(source_on(storage))

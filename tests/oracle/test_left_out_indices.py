@@ -17,7 +17,7 @@ import pytest
 
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.storage.local import LocalStorage
@@ -187,7 +187,7 @@ def test_folded_again_it_is_the_same_when_the_files_are_gone(tmp_path: Path) -> 
     (entry,) = entries([proposal(ours, theirs)], 0)
     storage = LocalStorage(ours)
     versions = Versions(storage, FORMAT.folder, FORMAT.detect)
-    (outcome,) = OwnedTable(FORMAT, versions, storage.uri, check_sizes=False).fold([entry]).outcomes
+    (outcome,) = TableWriter(FORMAT, versions, storage.uri, check_sizes=False).fold([entry]).outcomes
     assert isinstance(outcome.result, Committed)
     (completed,) = version_of(ours).indices.indices
     assert completed.files

@@ -15,7 +15,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.storage.local import LocalStorage
@@ -146,11 +146,11 @@ def proposal(table: Path, count: int = 1) -> Envelope:
     return envelope
 
 
-def far(table: Path) -> OwnedTable:
+def far(table: Path) -> TableWriter:
     """A committer's table in a store where it isn't cheap to look at files: only where it must be."""
     storage = LocalStorage(table)
     versions = Versions(storage, FORMAT.folder, FORMAT.detect)
-    return OwnedTable(FORMAT, versions, storage.uri, check_sizes=False)
+    return TableWriter(FORMAT, versions, storage.uri, check_sizes=False)
 
 
 def test_a_store_where_no_other_file_is_looked_at(table: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import lance
 import pytest
 
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed, Invalid, Result
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
@@ -18,7 +18,7 @@ from tests.oracle.types import OPENED, REFUSED
 def created(folder: Path, kind: str) -> Result:
     """What becomes of a table with one column of this type."""
     uri = canonical(folder)
-    table = OwnedTable(FORMAT, Versions(open_storage(uri), FORMAT.folder, FORMAT.detect), uri)
+    table = TableWriter(FORMAT, Versions(open_storage(uri), FORMAT.folder, FORMAT.detect), uri)
     envelope = changed(creation([column("c", 0, kind)]), lambda one: setattr(one, "table", uri))
     return fold_at(table, [envelope], 0)[0].result
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.lance.combine_transactions import merged
 from lakefold_table.storage.local import LocalStorage
@@ -260,7 +260,7 @@ def test_a_log_that_begins_while_a_mixed_version_is_put_cuts_it(tmp_path: Path) 
     first, last = (sent_append(table, number, rows=keyed) for number in (200, 201))
     group = entries([first, last, *send(table, built(table, delete("a in (1, 2)")))], 0)
     storage = Beginning(table)
-    ours = OwnedTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), storage.uri)
+    ours = TableWriter(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), storage.uri)
     outcomes = ours.fold(group).outcomes
     assert [one.result.version for one in outcomes if isinstance(one.result, Committed)] == [3, 3]
     (outcome,) = ours.fold(group[2:]).outcomes

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakefold_committer.fold.fold import Terms, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.format import Observed
+from lakefold_table.format import Fetched
 from lakefold_table.lance.rows.rowids import row_id_range
 from tests.folding import FORMAT, URI, add_fragment, append, created, entries
 
@@ -136,7 +136,7 @@ def folded(envelope: Envelope) -> str:
     table.fold(append("f", fragments=3))
     group = entries([envelope], 50)
     needs = FORMAT.needs(table.state, group)
-    observed = Observed(
+    observed = Fetched(
         sizes=dict.fromkeys(needs.sizes, 1000), schemas=dict.fromkeys(needs.schemas, table.state.schema)
     )
     (outcome,) = fold(FORMAT, table.table, group, observed, Terms(1, must_publish=True)).outcomes

@@ -28,7 +28,7 @@ from tests.folding import FORMAT, append, creation, entries, opened, reserve, ve
 from tests.foreign import commit, roll_back, wipe
 
 if TYPE_CHECKING:
-    from lakefold_committer.tables.table_writer import OwnedTable
+    from lakefold_committer.tables.table_writer import TableWriter
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 MANIFEST = ".manifest"
@@ -63,7 +63,7 @@ class Committer:
 
     generation: int
     position: int
-    table: OwnedTable | None = None
+    table: TableWriter | None = None
     answers: list[Outcome] = field(default_factory=list)
     stuck: list[Entry] = field(default_factory=list)
 

@@ -19,7 +19,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.format import Observed
+from lakefold_table.format import Fetched
 from lakefold_table.lance.manifests.codec import decode_file, decode_head, encode_file, head_transaction
 from lakefold_table.lance.manifests.fragments import fragments_of
 from lakefold_table.marks.marks import MARK, decode_marks
@@ -121,7 +121,7 @@ def test_every_flipped_bit_is_damage_or_another_table_that_can_be_written_on() -
         except (DamagedError, InvalidError):
             continue
         table = Table("memory://t", state, TABLE.table.marks)
-        folded = fold(FORMAT, table, entries([append("new")], 100), Observed(), Terms(1, must_publish=True))
+        folded = fold(FORMAT, table, entries([append("new")], 100), Fetched(), Terms(1, must_publish=True))
         assert len(folded.outcomes) == 1
 
 
@@ -162,7 +162,7 @@ def test_whatever_is_sent_is_answered(data: bytes, there: bool) -> None:  # noqa
     group = entries([envelope], 100)
     FORMAT.sharing(TABLE.state if there else None)(group[0])
     needs = FORMAT.needs(TABLE.state if there else None, group)
-    observed = Observed(schemas=dict.fromkeys(needs.schemas, TABLE.state.schema))
+    observed = Fetched(schemas=dict.fromkeys(needs.schemas, TABLE.state.schema))
     folded = fold(FORMAT, table, group, observed, Terms(1, must_publish=True))
     (outcome,) = folded.outcomes
     if folded.publication is None:

@@ -15,14 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from lakefold_committer.fold.binding import Acceptance
 from lakefold_committer.recovery.open_table import open_table
-from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.tables.rebinding import publish_move
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed, Duplicate, Entry, Result
 from lakefold_table.errors import FencedError, GapError
 from lakefold_table.lance.state import LanceState
-from lakefold_table.marks.marks import MAX_MOVES, Move, Why
+from lakefold_table.marks.marks import MAX_MOVES, Rebinding, RebindReason
 from lakefold_table.position import Position
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, versions_at
@@ -52,7 +52,7 @@ class Moving(RuleBasedStateMachine):
         self.logs: dict[LogId, list[Envelope]] = {log: [] for log in LOGS}
         self.answers: dict[Position, int] = {}
         self.reached: dict[LogId, int] = {}
-        self.owner: tuple[LogId, OwnedTable] | None = None
+        self.owner: tuple[LogId, TableWriter] | None = None
 
     def teardown(self) -> None:
         """Leaves nothing behind."""
@@ -80,12 +80,12 @@ class Moving(RuleBasedStateMachine):
     @rule(log=st.sampled_from(LOGS))
     def rebind(self, log: LogId) -> None:
         """By hand, to a log of which all is taken for answered."""
-        self.move(Why.REBOUND, Position(log, len(self.logs[log]) - 1, TOPIC))
+        self.move(RebindReason.REBOUND, Position(log, len(self.logs[log]) - 1, TOPIC))
 
     @rule()
     def detach(self) -> None:
         """By hand."""
-        self.move(Why.DETACHED, None)
+        self.move(RebindReason.DETACHED, None)
 
     @rule(wiped=st.booleans())
     def foreign(self, *, wiped: bool) -> None:
@@ -129,11 +129,11 @@ class Moving(RuleBasedStateMachine):
         for outcome, entry in zip(outcomes, entries(self.logs[log][first:], first, log), strict=False):
             self.check(entry, outcome.result)
 
-    def opened(self, log: LogId, *, accept: bool) -> OwnedTable:
+    def opened(self, log: LogId, *, accept: bool) -> TableWriter:
         """The table, as a committer of this log opens it."""
         by = Acceptance(log, TOPIC, 0, lambda _, before: before) if accept else None
-        proofs = Proofs(log, lambda: len(self.logs[log]), accept=by)
-        return OwnedTable(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
+        proofs = RecoveryContext(log, lambda: len(self.logs[log]), accept=by)
+        return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
 
     def check(self, entry: Entry, result: Result) -> None:
         """The answer holds, and is the one that was given before."""
@@ -146,11 +146,11 @@ class Moving(RuleBasedStateMachine):
         if isinstance(result, Committed | Duplicate) and entry.batch_id is not None:
             assert f"f{entry.batch_id}-0.lance" in self.names()
 
-    def move(self, why: Why, after: Position | None) -> None:
+    def move(self, why: RebindReason, after: Position | None) -> None:
         """A verb's version."""
 
-        def decide(table: Table) -> Move:
-            return Move(why, table.marks.position, after)
+        def decide(table: Table) -> Rebinding:
+            return Rebinding(why, table.marks.position, after)
 
         publish_move(FORMAT, versions_at(HERE), HERE, decide)
 

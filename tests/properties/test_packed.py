@@ -11,12 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakefold_committer.fold.fold import Folded, fold
-from lakefold_committer.tables.prefetcher import Bringer
+from lakefold_committer.tables.prefetcher import Prefetcher
 from lakefold_log.codec.envelope import encode, parsed, parsed_packed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.entry import Committed, Invalid, Rejected
-from lakefold_table.format import Observed
+from lakefold_table.format import Fetched
 from lakefold_table.lance.manifests import packed as packing
 from lakefold_table.lance.manifests.chunks import cut, encode_records, new_chunks
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
@@ -56,15 +56,15 @@ def both(envelope: Envelope, offset: int) -> tuple[Entry, Entry]:
     return replace(whole, plain=None), replace(whole, envelope=small, packed=packed, plain=None)
 
 
-def observed(table: MemoryTable, one: Entry, sizes: dict[str, int]) -> Observed:
+def observed(table: MemoryTable, one: Entry, sizes: dict[str, int]) -> Fetched:
     """What a shell would bring, from a store with files of these sizes."""
     MemoryStorage.forget(STORE)
     storage = MemoryStorage(f"memory://{STORE}")
     for name, size in sizes.items():
         storage.put(f"data/{name}", [bytes(size)])
     needs = FORMAT.needs(table.state, [one])
-    bringer = Bringer(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect))
-    return Observed(bringer.sizes(needs.sizes), listed=bringer.listed(needs.listed))
+    bringer = Prefetcher(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect))
+    return Fetched(bringer.sizes(needs.sizes), listed=bringer.listed(needs.listed))
 
 
 def folded_both_ways(
@@ -72,7 +72,7 @@ def folded_both_ways(
 ) -> tuple[Folded, Folded, Entry]:
     """The entry folded whole, and packed; and the latter."""
     whole, packed = both(envelope, table.offset)
-    seen = [Observed() if sizes is None else observed(table, one, sizes) for one in (whole, packed)]
+    seen = [Fetched() if sizes is None else observed(table, one, sizes) for one in (whole, packed)]
     first = fold(FORMAT, table.table, [whole], seen[0], TERMS)
     second = fold(FORMAT, table.table, [packed], seen[1], TERMS)
     return first, second, packed
@@ -226,10 +226,10 @@ def test_it_may_share_a_version_with_others() -> None:
     table = created()
     plain = [entry(append(name, fragments=2), 1 + at) for at, name in enumerate("abc")]
     packed = [both(one.envelope, one.position.offset)[1] for one in plain]
-    whole = fold(FORMAT, table.table, plain, Observed(), TERMS)
+    whole = fold(FORMAT, table.table, plain, Fetched(), TERMS)
     for chosen in ((0,), (1,), (2,), (0, 1, 2), (0, 2)):
         group = [packed[at] if at in chosen else one for at, one in enumerate(plain)]
-        alike(whole, fold(FORMAT, table.table, group, Observed(), TERMS))
+        alike(whole, fold(FORMAT, table.table, group, Fetched(), TERMS))
 
 
 def test_the_version_read_back_is_that_in_memory_and_goes_on_alike() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lakefold_committer.fold.fold import Folded, fold
 from lakefold_log.codec.envelope import decode, encode
 from lakefold_table.entry import Committed, Entry
-from lakefold_table.format import Observed
+from lakefold_table.format import Fetched
 from lakefold_table.lance.manifests.plain import plain_of
 from tests.folding import FORMAT, TERMS, MemoryTable, append, changed, created, entries, entry, reserve
 from tests.properties.mutations import mutated
@@ -99,9 +99,9 @@ def from_messages(group: Sequence[Entry]) -> list[Entry]:
     return [replace(one, plain=None) for one in group]
 
 
-def alike(table: MemoryTable, group: Sequence[Entry], observed: Observed | None = None) -> Folded:
+def alike(table: MemoryTable, group: Sequence[Entry], observed: Fetched | None = None) -> Folded:
     """Folds the group by what was taken out of its messages, and by these; both must give the same."""
-    observed = observed or Observed()
+    observed = observed or Fetched()
     assert FORMAT.needs(table.state, group) == FORMAT.needs(table.state, from_messages(group))
     one = fold(FORMAT, table.table, group, observed, TERMS)
     other = fold(FORMAT, table.table, from_messages(group), observed, TERMS)
@@ -119,7 +119,7 @@ def file_of(folded: Folded) -> bytes:
 def test_files_are_held_against_what_is_there(size: int | None, said: int) -> None:
     table = created()
     one = changed(append("f"), fragment(lambda it: setattr(it.files[0], "file_size_bytes", said)))
-    found = alike(table, [entry(one, 1)], Observed({"data/f-0.lance": size}))
+    found = alike(table, [entry(one, 1)], Fetched({"data/f-0.lance": size}))
     sound = size is not None and said in {0, size}
     assert isinstance(found.outcomes[0].result, Committed) == sound
 
@@ -156,4 +156,4 @@ def test_whatever_is_changed_a_group_is_folded_alike(data: st.DataObject) -> Non
         f"data/f{number}-0.lance": data.draw(st.sampled_from([None, 1000, 999]))
         for number in range(data.draw(st.integers(0, 5)))
     }
-    alike(table, entries(group, table.offset), Observed(sizes))
+    alike(table, entries(group, table.offset), Fetched(sizes))

@@ -40,22 +40,18 @@ SHARED_CLASS_NAMES = {
     "Entries",
     "Following",
     "Limits",
-    "Line",
     "Moved",
     "Pace",
     "Part",
-    "Place",
     "Rule",
     "Settings",
     "Source",
     "Standing",
     "State",
     "Step",
-    "Strangers",
     "Table",
     "Target",
     "Watch",
-    "Witness",
 }
 
 

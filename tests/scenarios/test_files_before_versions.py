@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from lakefold_committer.recovery.stored_versions import read_state
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import DamagedError, RetryError
 from lakefold_table.lance.rows.deletions import decode_deletions, deletion_path
@@ -164,7 +164,7 @@ def test_a_committer_may_die_at_any_call_of_the_store(*, after: bool) -> None:
         mortal = Mortal(meeting.storage, step, after=after)
         try:
             versions = Versions(mortal, FORMAT.folder, FORMAT.detect)
-            OwnedTable(FORMAT, versions, meeting.uri, check_sizes=False).fold(meeting.group)
+            TableWriter(FORMAT, versions, meeting.uri, check_sizes=False).fold(meeting.group)
         except Died:
             pass
         else:

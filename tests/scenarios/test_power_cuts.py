@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed
 from lakefold_table.lance.rows.deletions import deletion_path
 from lakefold_table.storage.local import LocalStorage
@@ -53,7 +53,7 @@ class Disk:
                 (self.top / "lake" / "t" / listed.path).write_bytes(self.meeting.storage.get(listed.path))
         self.disk = disk(self.top)
 
-    def committer(self, *, check_sizes: bool = False) -> OwnedTable:
+    def committer(self, *, check_sizes: bool = False) -> TableWriter:
         """One that works on the crashing disk."""
         calls = cast("Calls", self.disk)
         storage = LocalStorage(
@@ -61,11 +61,11 @@ class Disk:
         )
         return self._owned(storage, check_sizes=check_sizes)
 
-    def _owned(self, storage: LocalStorage, *, check_sizes: bool = False) -> OwnedTable:
+    def _owned(self, storage: LocalStorage, *, check_sizes: bool = False) -> TableWriter:
         versions = Versions(storage, FORMAT.folder, FORMAT.detect)
-        return OwnedTable(FORMAT, versions, self.meeting.uri, check_sizes=check_sizes)
+        return TableWriter(FORMAT, versions, self.meeting.uri, check_sizes=check_sizes)
 
-    def fold(self, owned: OwnedTable) -> list[Result]:
+    def fold(self, owned: TableWriter) -> list[Result]:
         """Fold the three Deletes; their answers."""
         return [one.result for one in owned.fold(self.meeting.group).outcomes]
 

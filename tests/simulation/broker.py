@@ -21,10 +21,10 @@ from tests.simulation.runtime import START_S, Event
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakefold_committer.recovery.recovery_context import Told
+    from lakefold_committer.recovery.recovery_context import LastCommit
     from lakefold_committer.recovery.start_offset import Beginning
     from lakefold_log.read.dead_letters import DeadLetter
-    from lakefold_log.read.offset_metadata import Stamp
+    from lakefold_log.read.offset_metadata import OffsetMetadata
     from lakefold_table.entry import Outcome
     from lakefold_table.position import LogId
     from tests.simulation.runtime import Hub, Process
@@ -53,7 +53,7 @@ class Report:
     outcomes: tuple[Outcome, ...]
     dead_letters: tuple[DeadLetter, ...]
     next_offset: int
-    stamp: Stamp
+    stamp: OffsetMetadata
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Decided:
 
     end: int
     outcomes: int
-    stamped: tuple[int, Stamp]
+    stamped: tuple[int, OffsetMetadata]
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Broker:
     start: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
     outcomes_start: int = 0
-    stamped: tuple[int, Stamp] | None = None
+    stamped: tuple[int, OffsetMetadata] | None = None
     decided: list[Decided] = field(default_factory=list)
     lost_end: bool = False
     kept: int | None = None
@@ -256,13 +256,13 @@ class Reader:
 
 
 class Witness:
-    """A `proofs.Witness` of the outcomes."""
+    """A `ReportedVersions` of the outcomes."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def newest_committed(self, uri: str, table_id: str, since: int) -> Told | None:
-        """See `proofs.Witness`."""
+    def newest_committed(self, uri: str, table_id: str, since: int) -> LastCommit | None:
+        """See `ReportedVersions`."""
         broker = self._broker
         broker.hub.step(broker.hub.random.random() * LEG_S)
         broker.check(broker.refuse)
@@ -272,8 +272,8 @@ class Witness:
                 reported.add(offset, outcome)
         return reported.newest(uri, table_id, since)
 
-    def last_committed(self, uri: str) -> Told | None:
-        """See `proofs.Witness`."""
+    def last_committed(self, uri: str) -> LastCommit | None:
+        """See `ReportedVersions`."""
         broker = self._broker
         broker.hub.step(broker.hub.random.random() * LEG_S)
         broker.check(broker.refuse)
@@ -282,8 +282,8 @@ class Witness:
             last.add(outcome)
         return last.of(uri)
 
-    def heard(self, uri: str, told: Told) -> None:
-        """See `proofs.Witness`. All outcomes are looked at each time."""
+    def heard(self, uri: str, told: LastCommit) -> None:
+        """See `ReportedVersions`. All outcomes are looked at each time."""
 
 
 class Reporter:
@@ -303,7 +303,11 @@ class Reporter:
         self.owner = Owner("row", max(above, 0 if last is None else last.generation) + 1)
 
     def report(
-        self, outcomes: Sequence[Outcome], dead_letters: Sequence[DeadLetter], next_offset: int, stamp: Stamp
+        self,
+        outcomes: Sequence[Outcome],
+        dead_letters: Sequence[DeadLetter],
+        next_offset: int,
+        stamp: OffsetMetadata,
     ) -> int:
         """See `OutcomeReporter.report`."""
         broker, hub = self._broker, self._broker.hub

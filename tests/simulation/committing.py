@@ -12,8 +12,8 @@ from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import Tables
 from lakefold_committer.observability.metrics import Metrics
-from lakefold_committer.recovery.recovery_context import Proofs
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.recovery.recovery_context import RecoveryContext
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.errors import FencedError, OutnumberedError, RetryError, StopError
 from lakefold_table.lance.refs.names import root_of
 from lakefold_table.versions.versions import Versions
@@ -92,7 +92,7 @@ class Running:
             partition.accept_loss()
         begin = broker.beginning(accept_new_log=self.accepts)
         reader = Reader(broker, begin.answered)
-        proofs = Proofs(
+        proofs = RecoveryContext(
             broker.log,
             reader.end_offset,
             begin.answered,
@@ -119,11 +119,11 @@ class Running:
         )
         committer.run(stop)
 
-    def _open(self, proofs: Proofs, uri: str, branch: str) -> OwnedTable:
+    def _open(self, proofs: RecoveryContext, uri: str, branch: str) -> TableWriter:
         line = root_of(uri, branch)
         storage, clock = self.store.of(self.process, line), self.process.hub.clock
         versions = Versions(storage, FORMAT.folder, FORMAT.detect, is_branch=bool(branch), clock=clock)
-        return OwnedTable(FORMAT, versions, line, check_sizes=True, proofs=proofs)
+        return TableWriter(FORMAT, versions, line, check_sizes=True, proofs=proofs)
 
 
 def _home(_: str, before: int) -> int:

@@ -115,7 +115,7 @@ class World:
         marks = partition.ledger.line(uri).marks
         if marks is not None and marks.position is not None:
             # As the verb notes it.
-            line = dropped.Line("", marks.table_id, marks.version, (marks.position,))
+            line = dropped.DroppedBranch("", marks.table_id, marks.version, (marks.position,))
             dropped.write_dropped(uri, dropped.Dropped(0, (line,)))
         for folder in ("_versions", "data", "_deletions", "_transactions"):
             for one in list(storage.list(folder)):

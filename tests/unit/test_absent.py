@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from lakefold_committer.recovery.recovery_context import Proofs
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.recovery.recovery_context import RecoveryContext
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome
 from lakefold_table.errors import DamagedError, NotATableError, RetryError, StopError
@@ -15,7 +15,7 @@ from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.dropped import (
     INSIDE,
     Dropped,
-    Line,
+    DroppedBranch,
     decode_dropped,
     lines_at,
     note_place,
@@ -30,7 +30,7 @@ from tests.reported import Outcomes
 NAME = "absent"
 HERE = f"memory://{NAME}/lake/t"
 OTHER_LOG = LogId("cluster", "another-id", 0)
-LINE = Line("", "id", 2, (Position(LOG, 1, "transactions"),))
+LINE = DroppedBranch("", "id", 2, (Position(LOG, 1, "transactions"),))
 
 
 @pytest.fixture(autouse=True)
@@ -56,12 +56,12 @@ def here(envelope: Envelope, uri: str = HERE, branch: str = "") -> Envelope:
     return changed(envelope, named)
 
 
-def proofs(outcomes: Outcomes | None) -> Proofs:
-    return Proofs(LOG, lambda: 100, witness=outcomes)
+def proofs(outcomes: Outcomes | None) -> RecoveryContext:
+    return RecoveryContext(LOG, lambda: 100, witness=outcomes)
 
 
-def opened(outcomes: Outcomes | None, uri: str = HERE) -> OwnedTable:
-    return OwnedTable(FORMAT, versions_at(uri), uri, check_sizes=False, proofs=proofs(outcomes))
+def opened(outcomes: Outcomes | None, uri: str = HERE) -> TableWriter:
+    return TableWriter(FORMAT, versions_at(uri), uri, check_sizes=False, proofs=proofs(outcomes))
 
 
 def remove(uri: str = HERE, folder: str = "") -> list[tuple[str, bytes]]:
@@ -79,11 +79,11 @@ def bring(taken: list[tuple[str, bytes]], uri: str = HERE) -> None:
         MemoryStorage(uri).put(name, [data])
 
 
-def note(*lines: Line, uri: str = HERE) -> None:
+def note(*lines: DroppedBranch, uri: str = HERE) -> None:
     write_dropped(uri, Dropped(0, lines))
 
 
-def at(offset: int, log: LogId = LOG) -> Line:
+def at(offset: int, log: LogId = LOG) -> DroppedBranch:
     return replace(LINE, positions=(Position(log, offset, "transactions"),))
 
 
@@ -95,7 +95,7 @@ def answer(outcomes: Outcomes | None, envelope: Envelope, offset: int = 2) -> ob
 class Case:
     """`noted`: the lines of a note that is there; `parked`: whether the entry waits."""
 
-    noted: tuple[Line, ...]
+    noted: tuple[DroppedBranch, ...]
     parked: bool
 
 
@@ -244,9 +244,9 @@ def test_something_else_in_the_table_s_place(outcomes: Outcomes) -> None:
 BRANCH = f"{HERE}/tree/b"
 
 
-def branch(outcomes: Outcomes) -> OwnedTable:
+def branch(outcomes: Outcomes) -> TableWriter:
     versions = versions_at(BRANCH)
-    return OwnedTable(FORMAT, versions, BRANCH, check_sizes=False, proofs=proofs(outcomes))
+    return TableWriter(FORMAT, versions, BRANCH, check_sizes=False, proofs=proofs(outcomes))
 
 
 def test_a_branch_whose_store_is_away_and_one_that_was_deleted(outcomes: Outcomes) -> None:
@@ -272,7 +272,7 @@ def test_a_branch_whose_store_is_away_and_one_that_was_deleted(outcomes: Outcome
 
 
 def test_a_note_comes_back_as_it_was_written() -> None:
-    written = Dropped(5, (LINE, Line("b/c", "", 0, ())), removing=True)
+    written = Dropped(5, (LINE, DroppedBranch("b/c", "", 0, ())), removing=True)
     assert read_dropped(HERE) is None
     write_dropped(HERE, written)
     assert read_dropped(HERE) == written

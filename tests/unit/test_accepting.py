@@ -8,14 +8,14 @@ import pytest
 from lakefold_committer.fold.binding import Acceptance
 from lakefold_committer.fold.fold import Terms, fold
 from lakefold_committer.recovery.open_table import open_table
-from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, Result
 from lakefold_table.errors import GapError
-from lakefold_table.format import Observed
-from lakefold_table.marks.marks import MAX_MOVES, Marks, Move, Why, decode_marks
+from lakefold_table.format import Fetched
+from lakefold_table.marks.marks import MAX_MOVES, Marks, Rebinding, RebindReason, decode_marks
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import (
@@ -57,15 +57,15 @@ def home(uri: str, before: int) -> int:
     return before if before < 2 else 1
 
 
-def accepting(log: LogId = AGAIN, *, lost: int = 0, end: int = 100, answered: int = 0) -> Proofs:
-    return Proofs(log, lambda: end, answered, Acceptance(log, TOPIC, lost, home))
+def accepting(log: LogId = AGAIN, *, lost: int = 0, end: int = 100, answered: int = 0) -> RecoveryContext:
+    return RecoveryContext(log, lambda: end, answered, Acceptance(log, TOPIC, lost, home))
 
 
-def table_of(proofs: Proofs) -> OwnedTable:
-    return OwnedTable(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
+def table_of(proofs: RecoveryContext) -> TableWriter:
+    return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
 
 
-def fold_one(table: OwnedTable, envelope: Envelope, offset: int, log: LogId = AGAIN) -> Result:
+def fold_one(table: TableWriter, envelope: Envelope, offset: int, log: LogId = AGAIN) -> Result:
     return fold_at(table, [envelope], offset, log)[0].result
 
 
@@ -83,13 +83,15 @@ def test_a_table_comes_to_the_topic_that_was_made_again() -> None:
     after = marks()
     assert after.position == Position(AGAIN, 2)
     assert after.table_id == before.table_id
-    assert after.moves == (Move(Why.NEW_LOG, before.position, Position(AGAIN, -1, TOPIC), START_US),)
+    assert after.moves == (
+        Rebinding(RebindReason.NEW_LOG, before.position, Position(AGAIN, -1, TOPIC), START_US),
+    )
     assert after.offset_of(LOG) == 2
 
 
 def test_it_goes_on_without_being_told_again_and_stops_at_the_old_log() -> None:
     fold_one(table_of(accepting()), here(append("g", read=3)), 0)
-    plain = Proofs(AGAIN, lambda: 100)
+    plain = RecoveryContext(AGAIN, lambda: 100)
     assert isinstance(fold_one(table_of(plain), here(append("h", read=3)), 1), Committed)
     assert len(marks().moves) == 1
     with pytest.raises(GapError, match="is bound to transactions/0@1, cluster cluster, topic id made again"):
@@ -98,7 +100,7 @@ def test_it_goes_on_without_being_told_again_and_stops_at_the_old_log() -> None:
 
 def test_without_it_nothing_moves() -> None:
     with pytest.raises(GapError, match="this log is transactions/0, cluster cluster, topic id made again"):
-        fold_one(table_of(Proofs(AGAIN, lambda: 100)), made(3), 0)
+        fold_one(table_of(RecoveryContext(AGAIN, lambda: 100)), made(3), 0)
     assert marks().moves == ()
 
 
@@ -121,7 +123,7 @@ def test_a_move_is_never_left_to_memory() -> None:
     table = open_table(FORMAT, versions_at(HERE), HERE, accepting())
     assert table.move is not None
     bad = here(changed(append("bad"), lambda e: setattr(e.lance, "read_version", 999)))
-    folded = fold(FORMAT, table, [entry(bad, 5, AGAIN)], Observed(), Terms(epoch=2))
+    folded = fold(FORMAT, table, [entry(bad, 5, AGAIN)], Fetched(), Terms(epoch=2))
     assert folded.publication is not None
     assert folded.table.move is None
 
@@ -133,7 +135,7 @@ def test_back_in_the_old_log_nothing_is_folded_twice() -> None:
     assert isinstance(answered, Committed)
     assert answered.version == 3
     assert isinstance(fold_one(table, here(append("h", read=3)), 3, LOG), Committed)
-    assert [one.why for one in marks().moves] == [Why.NEW_LOG, Why.NEW_LOG]
+    assert [one.why for one in marks().moves] == [RebindReason.NEW_LOG, RebindReason.NEW_LOG]
     assert marks().offset_of(LOG) == 3
     assert marks().offset_of(AGAIN) == 0
 
@@ -150,7 +152,7 @@ def test_entries_that_the_log_lost_are_passed_over() -> None:
     table = table_of(accepting(LOG, lost=50))
     assert isinstance(fold_one(table, here(append("g", read=3)), 50, LOG), Committed)
     assert [(one.why, one.before, one.after) for one in marks().moves] == [
-        (Why.LOST, Position(LOG, 2), Position(LOG, 49))
+        (RebindReason.LOST, Position(LOG, 2), Position(LOG, 49))
     ]
     table_of(accepting(LOG, lost=50)).fold(entries([here(append("h", read=3))], 51))
     assert len(marks().moves) == 1
@@ -166,7 +168,7 @@ def test_a_log_that_ends_before_the_marks_is_folded_from_there() -> None:
     assert isinstance(fold_one(table, here(append("g", read=3)), 2, LOG), Committed)
     assert isinstance(fold_one(table, here(append("h", read=3)), 3, LOG), Committed)
     assert [(one.why, one.before, one.after) for one in marks().moves] == [
-        (Why.LOST, Position(LOG, 2), Position(LOG, 1))
+        (RebindReason.LOST, Position(LOG, 2), Position(LOG, 1))
     ]
     assert marks().position == Position(LOG, 3)
 
@@ -189,13 +191,13 @@ def test_moves_are_kept_within_bounds_and_read_back() -> None:
     known = Marks()
     for number in range(MAX_MOVES + 3):
         before, after = Position(LOG, number, TOPIC), Position(AGAIN, number, TOPIC)
-        known = known.moved(Move(Why.LOST, before, after, number))
+        known = known.moved(Rebinding(RebindReason.LOST, before, after, number))
     assert [one.time_us for one in known.moves] == list(range(3, MAX_MOVES + 3))
     assert decode_marks(known.encode()) == known
-    gone = known.moved(Move(Why.DETACHED, known.position, None, 99))
+    gone = known.moved(Rebinding(RebindReason.DETACHED, known.position, None, 99))
     assert decode_marks(gone.encode()) == gone
     assert gone.detached
     assert not known.detached
     assert not Marks().detached
     assert gone.offset_of(LOG) == MAX_MOVES + 2
-    assert Move.decode(gone.moves[-1].encode()) == gone.moves[-1]
+    assert Rebinding.decode(gone.moves[-1].encode()) == gone.moves[-1]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.prefetcher import Bringer
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.prefetcher import Prefetcher
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
-from lakefold_table.format import Observed
+from lakefold_table.format import Fetched
 from lakefold_table.lance.operations.update_bases import MOST_BASES
 from lakefold_table.lance.state import LanceState
 from lakefold_table.storage.memory import MemoryStorage
@@ -61,8 +61,8 @@ def creation_with(*paths: str) -> Envelope:
     return envelope
 
 
-def bringer(roots: Sequence[str] | None) -> Bringer:
-    return Bringer(FORMAT, versions_at(HERE), roots)
+def bringer(roots: Sequence[str] | None) -> Prefetcher:
+    return Prefetcher(FORMAT, versions_at(HERE), roots)
 
 
 def asked(table: MemoryTable, envelope: Envelope) -> frozenset[str]:
@@ -141,7 +141,7 @@ def test_a_base_outside_of_the_roots_is_refused_with_its_name(envelope: Envelope
     table = MemoryTable() if envelope.HasField("create") else created()
     before, group = table.table.state, entries([envelope], 1)
     assert asked(table, envelope) == {"/lake/a", "/etc"}
-    (outcome,) = table.fold_group(group, observed=Observed(outside={"/etc"})).outcomes
+    (outcome,) = table.fold_group(group, observed=Fetched(outside={"/etc"})).outcomes
     assert isinstance(outcome.result, Invalid)
     assert outcome.result.message == "the base '/etc' does not lie under the roots that this committer folds"
     assert "roots" in outcome.result.hint
@@ -174,7 +174,7 @@ LOG = [
 
 
 def fold_log(roots: Sequence[str] | None) -> list[Result]:
-    table = OwnedTable(FORMAT, versions_at(HERE), HERE, check_sizes=False, roots=roots)
+    table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, roots=roots)
     folded = (fold_at(table, LOG[first : first + 2], first) for first in range(0, len(LOG), 2))
     return [outcome.result for outcomes in folded for outcome in outcomes]
 
@@ -195,7 +195,7 @@ def test_a_replay_agrees_with_a_committer_that_had_no_roots() -> None:
 
 def test_a_refusal_too_long_to_be_told_whole_is_taken_from_the_record() -> None:
     long = [here(creation()), here(bases(f"memory://other/{'x' * 600}")), here(append("f"))]
-    table = OwnedTable(FORMAT, versions_at(HERE), HERE, check_sizes=False, roots=[ROOT])
+    table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, roots=[ROOT])
     fold_at(table, long[:1], 0)
     fold_at(table, long[1:], 1)
     told = replayed(Listed(entries(long, 0)))

@@ -7,7 +7,7 @@ import pytest
 from lakefold_committer.fold.binding import check_log, check_reach, misplaced
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import GapError
-from lakefold_table.marks.marks import Marks, Move, Why
+from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
 from lakefold_table.position import LogId, Position
 from tests.folding import FILE, LOG, MemoryTable, created
 
@@ -55,7 +55,7 @@ def test_the_topic_made_anew_is_a_condition_of_the_log(at: Position) -> None:
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_the_log_that_a_table_was_taken_from(*, by_hand: bool) -> None:
     """By hand that is meant, and that log is folded on; else somebody must say which one counts."""
-    moved = BOUND.moved(Move(Why.REBOUND if by_hand else Why.NEW_LOG, AT, ELSEWHERE))
+    moved = BOUND.moved(Rebinding(RebindReason.REBOUND if by_hand else RebindReason.NEW_LOG, AT, ELSEWHERE))
     later = replace(AT, offset=8)
     if by_hand:
         check_log(moved, later, "t")
@@ -65,7 +65,7 @@ def test_the_log_that_a_table_was_taken_from(*, by_hand: bool) -> None:
     else:
         with pytest.raises(GapError):
             check_log(moved, later, "t")
-    back = moved.moved(Move(Why.NEW_LOG, ELSEWHERE, AT))
+    back = moved.moved(Rebinding(RebindReason.NEW_LOG, ELSEWHERE, AT))
     assert misplaced(back, later) is None
     check_log(back, later, "t")
 

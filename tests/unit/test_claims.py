@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lakefold_log.read.dead_letters import DeadLetter
-    from lakefold_log.read.offset_metadata import Stamp
+    from lakefold_log.read.offset_metadata import OffsetMetadata
     from lakefold_table.entry import Result
 
 NOW_US = 1_700_000_000_000_000
@@ -82,7 +82,11 @@ class Watching(Reports):
     seen: list[set[str]] = field(default_factory=list)
 
     def report(
-        self, outcomes: Sequence[Outcome], dead_letters: Sequence[DeadLetter], next_offset: int, stamp: Stamp
+        self,
+        outcomes: Sequence[Outcome],
+        dead_letters: Sequence[DeadLetter],
+        next_offset: int,
+        stamp: OffsetMetadata,
     ) -> int:
         self.seen.append(files_in(self.folder))
         return super().report(outcomes, dead_letters, next_offset, stamp)

@@ -19,7 +19,7 @@ from lakefold_log.codec.envelope import encode, parsed_packed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_table.entry import Committed
-from lakefold_table.format import Observed
+from lakefold_table.format import Fetched
 from lakefold_table.lance.invariants.step import AT_ONCE
 from lakefold_table.lance.manifests.chunks import MAX_CHUNK_BYTES
 from lakefold_table.lance.manifests.naming import Scheme
@@ -87,7 +87,7 @@ def folded(table: Table, proposal: Envelope) -> Table:
     assert isinstance(state, LanceState)
     group = [entry(proposal, state.version)]
     needs = FORMAT.needs(state, group)
-    observed = Observed(contents=dict.fromkeys(needs.contents, FIRST_ROW))
+    observed = Fetched(contents=dict.fromkeys(needs.contents, FIRST_ROW))
     result = fold(FORMAT, table, group, observed, TERMS)
     assert all(isinstance(one.result, Committed) for one in result.outcomes), result.outcomes
     return result.table
@@ -150,7 +150,7 @@ def committed(table: Table, data: bytes) -> int:
     needs = FORMAT.needs(table.state, [one])
     sizes = {key: array("q", (1000 for paths in files for _ in paths)) for key, files in needs.listed.items()}
     assert [len(found) for found in sizes.values()] == [packed.count if packed else 0]
-    result = fold(FORMAT, table, [one], Observed(listed=sizes), TERMS)
+    result = fold(FORMAT, table, [one], Fetched(listed=sizes), TERMS)
     assert isinstance(result.outcomes[0].result, Committed)
     assert result.publication is not None
     return sum(map(len, result.publication.buffers))
@@ -205,7 +205,7 @@ def deleting(table: Table, count: int) -> Callable[[], object]:
         fragment.deletion_file.CopyFrom(DeletionFile(read_version=1, id=7, num_deleted_rows=1))
         proposals.append(proposal)
     group = [entry(one, state.version + place) for place, one in enumerate(proposals)]
-    observed = Observed(contents=dict.fromkeys(FORMAT.needs(state, group).contents, FIRST_ROW))
+    observed = Fetched(contents=dict.fromkeys(FORMAT.needs(state, group).contents, FIRST_ROW))
 
     def act() -> None:
         outcomes = fold(FORMAT, table, group, observed, TERMS).outcomes

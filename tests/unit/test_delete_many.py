@@ -6,10 +6,10 @@ import pytest
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid, Rejected
-from lakefold_table.format import Observed
+from lakefold_table.format import Fetched
 from lakefold_table.lance.manifests.fragments import PORTION
 from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
-from lakefold_table.lance.version_builder import Working
+from lakefold_table.lance.version_builder import VersionBuilder
 from tests.folding import FORMAT, URI, MemoryTable, append, created, entries, results
 
 COUNT = 2 * PORTION + 3
@@ -46,7 +46,7 @@ def test_each_gives_what_get_gives_ascending(large: MemoryTable) -> None:
 
 
 def test_of_many_that_are_looked_at_none_is_kept(large: MemoryTable) -> None:
-    working = Working(large.state, Observed())
+    working = VersionBuilder(large.state, Fetched())
     assert [one.id for one in working.each(range(COUNT))] == list(range(COUNT))
     assert not working._known
     assert working.there(range(COUNT + 9)) == set(range(COUNT))

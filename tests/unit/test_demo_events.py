@@ -16,7 +16,7 @@ from lakefold.demo import DEPARTURES
 from lakefold.demo.checksum import Checksum, Summer
 from lakefold.demo.dataset import SCHEMA, SEQUENCE, TIME, Departures, find_csv
 from lakefold.demo.events import events_of, json_texts
-from lakefold.demo.proof import Witness, judge
+from lakefold.demo.proof import DemoProof, judge
 from lakefold_table.errors import DamagedError
 
 
@@ -145,8 +145,13 @@ def test_another_schema_is_named(few: pa.Table, summer: Summer) -> None:
 
 def test_the_proof_names_who_saw_other_rows() -> None:
     sent = Checksum(10, 0xABC)
-    judge([Witness("the CSV file", sent, same=True), Witness("pylance", sent, same=True)])
+    judge([DemoProof("the CSV file", sent, same=True), DemoProof("pylance", sent, same=True)])
     with pytest.raises(DamagedError, match=r"pylance: 11 rows instead of 10"):
-        judge([Witness("the CSV file", sent, same=True), Witness("pylance", Checksum(11, 1), same=False)])
+        judge([DemoProof("the CSV file", sent, same=True), DemoProof("pylance", Checksum(11, 1), same=False)])
     with pytest.raises(DamagedError, match=r"checksum is abd instead of abc"):
-        judge([Witness("the CSV file", sent, same=True), Witness("pylance", Checksum(10, 0xABD), same=False)])
+        judge(
+            [
+                DemoProof("the CSV file", sent, same=True),
+                DemoProof("pylance", Checksum(10, 0xABD), same=False),
+            ]
+        )

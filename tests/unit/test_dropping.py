@@ -24,11 +24,11 @@ from lakefold_committer.tables.branches import open_line
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import PreconditionError, RetryError
 from lakefold_table.lance.manifests.naming import VERSIONS, detect
-from lakefold_table.marks.marks import Why
+from lakefold_table.marks.marks import RebindReason
 from lakefold_table.position import Position
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical
-from lakefold_table.versions.dropped import Dropped, Line, read_dropped, was_dropped, write_dropped
+from lakefold_table.versions.dropped import Dropped, DroppedBranch, read_dropped, was_dropped, write_dropped
 from lakefold_table.versions.removal import remove_line, remove_rest
 from lakefold_table.versions.versions import Versions
 from tests.contracts.manifest_stores import Kept
@@ -105,7 +105,7 @@ def test_a_table_that_is_bound_stays(store: MemoryStorage) -> None:
 
 
 def test_a_note_of_before_is_kept(store: MemoryStorage) -> None:
-    write_dropped(HERE, Dropped(0, (Line("old", "id", 3, (Position(LOG, 9),)),)))
+    write_dropped(HERE, Dropped(0, (DroppedBranch("old", "id", 3, (Position(LOG, 9),)),)))
     assert drop("drop", "--yes")[0] == 0
     dropped = read_dropped(HERE)
     assert dropped is not None
@@ -173,7 +173,7 @@ def test_the_newest_version_goes_last_and_files_after_it() -> None:
 @pytest.mark.parametrize("left", range(13))
 def test_where_it_is_cut_short_it_is_whole_or_gone(store: MemoryStorage, left: int) -> None:
     """And the same command goes on."""
-    write_dropped(HERE, Dropped(0, (Line("", "id", NEWEST, ()),), removing=True))
+    write_dropped(HERE, Dropped(0, (DroppedBranch("", "id", NEWEST, ()),), removing=True))
     storage = watched(left)
     try:
         remove_line(Versions(storage, FORMAT.folder, FORMAT.detect))
@@ -266,7 +266,7 @@ def append_of(uri: str) -> Envelope:
 def bound(uri: str, *, keep: bool = False) -> str:
     """Binds the table to the log, as `lakefold adopt` does."""
     there = There(Position(LOG, 40, "transactions"), "0@0")
-    assert list(move_lines(uri, {}, Why.ADOPTED, there, None, consent=Consent(dropped=keep)))
+    assert list(move_lines(uri, {}, RebindReason.ADOPTED, there, None, consent=Consent(dropped=keep)))
     return uri
 
 
@@ -372,8 +372,8 @@ def test_a_table_that_lay_inside_and_was_dropped_before_is_still_known_as_droppe
     store: MemoryStorage, inside: str
 ) -> None:
     """Or a committer that folded it would wait for it: its own note went with the folder."""
-    uri, line = f"{HERE}/{inside}", Line("", inside, 3, (Position(LOG, 9),))
-    write_dropped(uri, Dropped(0, (line, Line("b", inside, 3, (Position(LOG, 8),)))))
+    uri, line = f"{HERE}/{inside}", DroppedBranch("", inside, 3, (Position(LOG, 9),))
+    write_dropped(uri, Dropped(0, (line, DroppedBranch("b", inside, 3, (Position(LOG, 8),)))))
     write_dropped(f"{uri}/deeper", Dropped(0, (replace(line, positions=(Position(LOG, 30),)),)))
     store.put("_deletions/.lakefold-dropped/torn", [b"{"])
     assert drop("drop", "--yes")[0] == 0

@@ -17,8 +17,8 @@ from lakefold_committer.loop.name_survey import Survey
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import Pace, Tables
 from lakefold_committer.loop.slots import Slots
-from lakefold_committer.loop.table_queue import Line, Load, Waiting
-from lakefold_committer.loop.unopened_tables import Strangers
+from lakefold_committer.loop.table_queue import Load, TableQueue, Waiting
+from lakefold_committer.loop.unopened_tables import UnopenedTables
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_log.codec.envelope import address_of, encode
 from lakefold_table.entry import Committed, Duplicate, Invalid
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakefold_committer.tables.table_writer import OwnedTable
+    from lakefold_committer.tables.table_writer import TableWriter
 
 FLOOD, FIRST_LOOKS = 1_000, 100
 
@@ -58,7 +58,7 @@ def test_names_that_are_no_tables_do_not_hold_up_the_tables(tmp_path: Path) -> N
     reports, looked_at = Stamped(), count()
     last = first.position + FLOOD + 2
 
-    def open_late(uri: str, branch: str) -> OwnedTable:
+    def open_late(uri: str, branch: str) -> TableWriter:
         if uri not in {one, other} and next(looked_at) >= FIRST_LOOKS:
             until(lambda: {last - 1, last} <= {*offsets_of(reports)}, "the tables' answers", seconds=20)
         return opened(uri, branch)
@@ -94,7 +94,7 @@ def test_the_entries_of_one_name_keep_their_order_among_strangers(tmp_path: Path
 
 def test_a_line_whose_entries_wait_long_gives_them_up_but_for_its_next_group() -> None:
     load = Load()
-    line = Line(place("memory://line/t"), "memory://line/t", "", load=load)
+    line = TableQueue(place("memory://line/t"), "memory://line/t", "", load=load)
     for number, entry in enumerate(entries([append(f"u{number}") for number in range(250)], 0)):
         message = Message(number, b"", b"")
         line.take(Waiting(message, entry), now=float(number))  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ def test_turns_go_to_those_who_asked_first() -> None:
 
 
 def test_strangers_are_known_by_their_names_until_they_are_gone() -> None:
-    strangers = Strangers()
+    strangers = UnopenedTables()
     some = [place(f"s3://lake/{number}") for number in range(3)]
     assert not strangers.holds(some[0])
     for offset, found in enumerate([some[0], some[1], None, some[0]]):

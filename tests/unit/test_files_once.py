@@ -17,7 +17,7 @@ from lakefold_committer.fold.fold import fold
 from lakefold_log.codec.envelope import encode, parsed_packed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid
-from lakefold_table.format import Observed
+from lakefold_table.format import Fetched
 from lakefold_table.lance.invariants import INVARIANTS, Step, broken
 from lakefold_table.lance.manifests import live_files
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
@@ -190,7 +190,7 @@ def test_an_overwrite_may_keep_files_and_a_restored_file_counts_again() -> None:
     restore.lance.uuid, restore.lance.read_version, restore.lance.restore.version = "three", 3, 2
     group = [entry(restore, table.offset)]
     table.offset += 1
-    folded = fold(FORMAT, table.table, group, Observed(states={("", 2): then}), TERMS)
+    folded = fold(FORMAT, table.table, group, Fetched(states={("", 2): then}), TERMS)
     table = MemoryTable(folded.table, offset=table.offset)
     assert refused(table.result(named("four", "b.lance", read=4)), "b.lance", 1)
 

@@ -8,7 +8,7 @@ import pytest
 from lakefold_committer.fold.fold import LATEST_US, Table, Terms, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
-from lakefold_table.format import Observed
+from lakefold_table.format import Fetched
 from lakefold_table.marks.batches import MAX_INTERVALS
 from lakefold_table.marks.marks import MARK, RULES, table_id_of
 from lakefold_table.marks.record import decode_record
@@ -337,6 +337,6 @@ def test_folding_does_not_touch_what_it_was_given() -> None:
     group = entries([append("f"), append("g", app="a", batch=1), BAD], 1)
     before = [one.envelope.SerializeToString(deterministic=True) for one in group]
     head = table.state.head.SerializeToString(deterministic=True)
-    fold(FORMAT, table.table, group, Observed(), Terms(1))
+    fold(FORMAT, table.table, group, Fetched(), Terms(1))
     assert [one.envelope.SerializeToString(deterministic=True) for one in group] == before
     assert table.state.head.SerializeToString(deterministic=True) == head

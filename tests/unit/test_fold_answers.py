@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from lakefold_committer.fold.fold import Terms
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected
 from lakefold_table.marks.record import RECORD
@@ -58,7 +58,7 @@ ALL = [
 ]
 
 
-def fold_in(table: OwnedTable, sizes: Sequence[int], log: LogId = LOG) -> list[Outcome]:
+def fold_in(table: TableWriter, sizes: Sequence[int], log: LogId = LOG) -> list[Outcome]:
     """Folds all the entries in groups of these sizes, from offset 0 on."""
     outcomes: list[Outcome] = []
     for size in sizes:

@@ -9,7 +9,7 @@ from lakefold_committer.fold.fold import Table
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.entry import Committed, Conflict, Invalid, Rejected
-from lakefold_table.format import Deed, Observed
+from lakefold_table.format import Fetched, VersionSummary
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, Footprint, History
 from lakefold_table.lance.operations import Kind
 from tests.folding import (
@@ -42,11 +42,11 @@ def after(
     return MemoryTable(Table(URI, made), offset=100)
 
 
-def deed(version: int, kind: str) -> Deed:
-    return Deed(version, kind, {}, begins_clone=False, footprint=Footprint(Kind(kind)))
+def deed(version: int, kind: str) -> VersionSummary:
+    return VersionSummary(version, kind, {}, begins_clone=False, footprint=Footprint(Kind(kind)))
 
 
-def conflict(table: MemoryTable, envelope: Envelope, observed: Observed | None = None) -> Conflict:
+def conflict(table: MemoryTable, envelope: Envelope, observed: Fetched | None = None) -> Conflict:
     folded = table.fold_group(entries([envelope], 100), TERMS, observed)
     (outcome,) = folded.outcomes
     assert isinstance(outcome.result, Rejected)
@@ -150,7 +150,7 @@ DROPPED = SCHEMA[:1]
 def reading(fields: Sequence[Field] | None, now: Sequence[Field] = SCHEMA) -> MemoryTable | Conflict:
     """An Append read at version 6, whose schema was `fields`, right before a change at version 7 to `now`."""
     table = after({Kind.PROJECT_KEEPING_NULLABILITY: 7}, fields=now)
-    folded = table.fold_group(entries([append(read=6)], 100), TERMS, Observed(schemas={6: fields}))
+    folded = table.fold_group(entries([append(read=6)], 100), TERMS, Fetched(schemas={6: fields}))
     result = folded.outcomes[0].result
     return result.conflict if isinstance(result, Rejected) else table
 
@@ -191,7 +191,7 @@ def test_field_ids_of_no_schema_are_wrong_in_themselves() -> None:
     table = after({Kind.PROJECT_KEEPING_NULLABILITY: 8})
     envelope = append(read=6)
     envelope.lance.append.fragments[0].files[0].fields[1] = 44
-    folded = table.fold_group(entries([envelope], 100), TERMS, Observed(schemas={6: SCHEMA}))
+    folded = table.fold_group(entries([envelope], 100), TERMS, Fetched(schemas={6: SCHEMA}))
     assert isinstance(folded.outcomes[0].result, Invalid)
 
 
@@ -202,7 +202,7 @@ def test_thousands_of_changed_fields_are_listed_up_to_a_bound() -> None:
     envelope = append(read=6)
     file = envelope.lance.append.fragments[0].files[0]
     file.fields[:] = file.column_indices[:] = range(3000)
-    found = conflict(table, envelope, Observed(schemas={6: other}))
+    found = conflict(table, envelope, Fetched(schemas={6: other}))
     assert len(found.field_ids) == 1000
     assert len(found.message) < 300
 

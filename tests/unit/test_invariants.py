@@ -18,7 +18,7 @@ from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.row_versions import one_version
 from lakefold_table.lance.rows.rowids import row_id_range
-from lakefold_table.marks.marks import MARK, Marks, Move, Why
+from lakefold_table.marks.marks import MARK, Marks, Rebinding, RebindReason
 from lakefold_table.position import LogId, Position
 from tests.folding import append, column, created
 
@@ -259,7 +259,7 @@ def test_a_position_goes_back_by_a_move_only() -> None:
     before, after = Position(log, 5), Position(log, 3)
     marks = Marks("t", version=1, epoch=1, position=before)
     back = replace(marks, version=2, position=after)
-    move = Move(Why.LOST, before, after)
+    move = Rebinding(RebindReason.LOST, before, after)
 
     def breaks(now: Marks) -> bool:
         old, new = (built(AFTER, partial(with_marks, one)) for one in (marks, now))

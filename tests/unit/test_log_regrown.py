@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_committer.fold.binding import Acceptance
-from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.start_offset import beginning
 from lakefold_committer.recovery.stored_versions import own_properties
 from lakefold_committer.replay.log_reader import EntriesGoneError, proven
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.client.questions import Watermarks
 from lakefold_log.codec.envelope import decode, encode
 from lakefold_log.read.anchor import Anchor, contradiction
-from lakefold_log.read.offset_metadata import Stamp
+from lakefold_log.read.offset_metadata import OffsetMetadata
 from lakefold_table.entry import Committed, Duplicate, Entry, Result
 from lakefold_table.errors import GapError
-from lakefold_table.marks.marks import Why
+from lakefold_table.marks.marks import RebindReason
 from lakefold_table.marks.record import decode_record
 from lakefold_table.position import Position
 from lakefold_table.storage.memory import MemoryStorage
@@ -82,24 +82,26 @@ def shelf() -> Iterator[Shelf]:
     """The log of a table that is folded up to offset 4, one version for each entry."""
     shelf = Shelf()
     shelf.append(here(creation()), *(here(append(f"f{number}")) for number in range(1, 5)))
-    table = OwnedTable(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs(shelf))
+    table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs(shelf))
     for offset in range(5):
         fold(table, shelf, offset)
     yield shelf
     MemoryStorage.forget(NAME)
 
 
-def proofs(shelf: Shelf, *, accept: bool = False, unchanged_below: int = 0) -> Proofs:
+def proofs(shelf: Shelf, *, accept: bool = False, unchanged_below: int = 0) -> RecoveryContext:
     acceptance = Acceptance(LOG, TOPIC, 0, lambda _, before: before) if accept else None
-    return Proofs(LOG, lambda: shelf.end, 0, acceptance, content=shelf, unchanged_below=unchanged_below)
+    return RecoveryContext(
+        LOG, lambda: shelf.end, 0, acceptance, content=shelf, unchanged_below=unchanged_below
+    )
 
 
-def opened(shelf: Shelf, *, accept: bool = False, unchanged_below: int = 0) -> OwnedTable:
+def opened(shelf: Shelf, *, accept: bool = False, unchanged_below: int = 0) -> TableWriter:
     held = proofs(shelf, accept=accept, unchanged_below=unchanged_below)
-    return OwnedTable(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=held)
+    return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=held)
 
 
-def fold(table: OwnedTable, shelf: Shelf, offset: int) -> Result:
+def fold(table: TableWriter, shelf: Shelf, offset: int) -> Result:
     return table.fold([shelf.entry(offset)]).outcomes[0].result
 
 
@@ -133,7 +135,7 @@ def test_an_accepted_loss_goes_back_to_the_last_entry_that_is_left(shelf: Shelf,
     assert [one.version for one in results if isinstance(one, Committed)] == [2, *range(7, 7 + grown)]
     assert results[-1] == Duplicate(5)
     (move,) = table.table.marks.moves
-    assert (move.why, move.before, move.after) == (Why.LOST, Position(LOG, 4), Position(LOG, 1))
+    assert (move.why, move.before, move.after) == (RebindReason.LOST, Position(LOG, 4), Position(LOG, 1))
 
 
 def test_a_table_that_was_made_in_what_was_lost_is_folded_from_the_log_s_start(shelf: Shelf) -> None:
@@ -197,9 +199,9 @@ def test_a_version_s_entries_are_known_again(shelf: Shelf) -> None:
         proven(record, {4: shelf.entry(4)})
 
 
-def stamped(shelf: Shelf, offset: int, anchor: int) -> tuple[int, Stamp]:
-    stamp = Stamp(LOG.cluster_id, LOG.topic_id, offset, 7, anchor=shelf.anchor(anchor))
-    assert Stamp.of(stamp.metadata(offset), offset) == stamp
+def stamped(shelf: Shelf, offset: int, anchor: int) -> tuple[int, OffsetMetadata]:
+    stamp = OffsetMetadata(LOG.cluster_id, LOG.topic_id, offset, 7, anchor=shelf.anchor(anchor))
+    assert OffsetMetadata.of(stamp.metadata(offset), offset) == stamp
     return offset, stamp
 
 

@@ -6,18 +6,18 @@ import json
 
 import pytest
 
-from lakefold_log.read.offset_metadata import Stamp
+from lakefold_log.read.offset_metadata import OffsetMetadata
 
-STAMP = Stamp("cluster", "topic-id", 17, 42)
+STAMP = OffsetMetadata("cluster", "topic-id", 17, 42)
 WHOLE = json.loads(STAMP.metadata(20))
 
 
 def test_comes_back_from_its_metadata() -> None:
-    assert Stamp.of(STAMP.metadata(20), 20) == STAMP
+    assert OffsetMetadata.of(STAMP.metadata(20), 20) == STAMP
 
 
 def test_is_small_enough_for_kafkas_limit() -> None:
-    assert len(Stamp("c" * 22, "t" * 22, 2**62, 2**62).metadata(2**62)) < 4096
+    assert len(OffsetMetadata("c" * 22, "t" * 22, 2**62, 2**62).metadata(2**62)) < 4096
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,14 @@ def test_is_small_enough_for_kafkas_limit() -> None:
     ],
 )
 def test_anything_else_is_no_stamp(metadata: str | None) -> None:
-    assert Stamp.of(metadata, 20) is None
+    assert OffsetMetadata.of(metadata, 20) is None
 
 
 def test_copied_to_another_offset_is_no_stamp() -> None:
-    assert Stamp.of(STAMP.metadata(20), 21) is None
+    assert OffsetMetadata.of(STAMP.metadata(20), 21) is None
 
 
 @pytest.mark.parametrize("metadata", [None, "", "moved by hand", "[]", "7", '{"report": 5}', "[" * 4096])
 def test_what_other_tools_note_with_an_offset_is_no_report(metadata: str | None) -> None:
-    assert Stamp.report_of(metadata) is None
-    assert Stamp.of(metadata, 0) is None
+    assert OffsetMetadata.report_of(metadata) is None
+    assert OffsetMetadata.of(metadata, 0) is None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lakefold_committer.fold.fold import LATEST_US, MAX_AHEAD_US, Terms, fold
 from lakefold_committer.replay.version_replay import Case
 from lakefold_table.entry import Committed, Duplicate
-from lakefold_table.format import Observed
+from lakefold_table.format import Fetched
 from lakefold_table.marks.record import CLOCK, decode_record
 from tests.folding import (
     DAY,
@@ -64,9 +64,9 @@ def test_what_is_too_far_ahead_is_counted_also_in_what_is_refused() -> None:
     bad = append("bad", read=99)
     times = [NOW, NOW + MAX_AHEAD_US, NOW + MAX_AHEAD_US + 1, NOW + 95 * DAY]
     group = [entry(append(f"f{at}"), table.offset + at, time_us=at_us) for at, at_us in enumerate(times)]
-    assert fold(FORMAT, table.table, group, Observed(), Terms(1, clock_us=NOW)).ahead == 2
+    assert fold(FORMAT, table.table, group, Fetched(), Terms(1, clock_us=NOW)).ahead == 2
     refused = [entry(bad, table.offset, time_us=LATEST_US)]
-    assert fold(FORMAT, table.table, refused, Observed(), Terms(1, clock_us=NOW)).ahead == 1
+    assert fold(FORMAT, table.table, refused, Fetched(), Terms(1, clock_us=NOW)).ahead == 1
 
 
 @given(st.lists(st.integers(0, LATEST_US) | st.integers(NOW - DAY, NOW + DAY), min_size=1, max_size=5))
@@ -74,7 +74,7 @@ def test_a_version_tells_the_clock_that_was_used_and_is_the_same_when_folded_aga
     table = created()
     before = table.table
     group = [entry(append(f"f{at}"), table.offset + at, time_us=at_us) for at, at_us in enumerate(times)]
-    made = fold(FORMAT, before, group, Observed(), Terms(1, clock_us=NOW))
+    made = fold(FORMAT, before, group, Fetched(), Terms(1, clock_us=NOW))
     assert made.publication is not None
     assert made.table.state is not None
     properties = made.table.state.properties
@@ -83,7 +83,7 @@ def test_a_version_tells_the_clock_that_was_used_and_is_the_same_when_folded_aga
     record = decode_record(properties, "")
     assert record is not None
     case = Case.of(2, b"", record, properties)
-    again = fold(FORMAT, before, group, Observed(), Terms(1, clock_us=case.clock_us))
+    again = fold(FORMAT, before, group, Fetched(), Terms(1, clock_us=case.clock_us))
     assert again.publication is not None
     assert b"".join(again.publication.buffers) == b"".join(made.publication.buffers)
 

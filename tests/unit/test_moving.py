@@ -13,7 +13,7 @@ from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.recovery.stored_versions import own_properties, read_state
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_committer.tables.rebinding import Moved, publish_move
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.as_json import plain_history, plain_marks
 from lakefold_reader.snapshot.history import history_of
@@ -22,7 +22,7 @@ from lakefold_table.entry import Committed, Duplicate, Invalid, Result
 from lakefold_table.errors import FencedError, NotATableError, RetryError, StopError
 from lakefold_table.format import Publication
 from lakefold_table.lance.state import LanceState
-from lakefold_table.marks.marks import Marks, Move, Why
+from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
 from lakefold_table.marks.record import OUTCOMES
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage.memory import MemoryStorage
@@ -52,7 +52,7 @@ def _forgotten() -> Iterator[None]:
     MemoryStorage.forget(NAME)
 
 
-def begun() -> OwnedTable:
+def begun() -> TableWriter:
     """A table folded up to offset 1, and who folds it."""
     table = opened(HERE)
     fold_at(table, [here(creation())], 0)
@@ -64,13 +64,13 @@ def batch(number: int, read: int = 1) -> Envelope:
     return here(append(f"f{number}", read=read, app="a", batch=number))
 
 
-def fold_one(table: OwnedTable, number: int, offset: int, log: LogId = LOG) -> Result:
+def fold_one(table: TableWriter, number: int, offset: int, log: LogId = LOG) -> Result:
     return fold_at(table, [batch(number)], offset, log)[0].result
 
 
-def move(why: Why, after: Position | None, **options: object) -> Moved:
-    def decide(table: Table) -> Move:
-        return Move(why, table.marks.position, after, NOW_US)
+def move(why: RebindReason, after: Position | None, **options: object) -> Moved:
+    def decide(table: Table) -> Rebinding:
+        return Rebinding(why, table.marks.position, after, NOW_US)
 
     return publish_move(FORMAT, versions_at(HERE), HERE, decide, **options)  # type: ignore[arg-type]
 
@@ -107,7 +107,7 @@ class Racing(Versions):
 def test_a_move_changes_nothing_but_the_marks() -> None:
     begun()
     before = read_state(FORMAT, versions_at(HERE), 2)
-    moved = move(Why.REBOUND, Position(OTHER, 41, "transactions"), outcomes="3@7")
+    moved = move(RebindReason.REBOUND, Position(OTHER, 41, "transactions"), outcomes="3@7")
     after = read_state(FORMAT, versions_at(HERE), moved.version)
     assert isinstance(before, LanceState)
     assert isinstance(after, LanceState)
@@ -125,7 +125,7 @@ def test_a_move_changes_nothing_but_the_marks() -> None:
 
 def test_who_folds_it_goes_by_a_move_without_a_restart() -> None:
     owner = begun()
-    move(Why.REBOUND, Position(OTHER, -1, "transactions"))
+    move(RebindReason.REBOUND, Position(OTHER, -1, "transactions"))
     refused = fold_one(owner, 2, 2)
     assert isinstance(refused, Invalid)
     assert "bound to partition 3, this entry stands in 0" in refused.message
@@ -142,7 +142,7 @@ def test_who_refused_it_as_another_s_folds_it_once_it_is_bound_there() -> None:
     assert isinstance(fold_one(stray, 7, 0, OTHER), Invalid)
     fold_one(opened(HERE), 2, 2)
     fold_one(opened(HERE), 3, 3)
-    move(Why.REBOUND, Position(OTHER, 0, "transactions"))
+    move(RebindReason.REBOUND, Position(OTHER, 0, "transactions"))
     assert isinstance(fold_one(stray, 8, 1, OTHER), Committed)
     assert marks().position == Position(OTHER, 1)
     with pytest.raises(FencedError):
@@ -152,7 +152,7 @@ def test_who_refused_it_as_another_s_folds_it_once_it_is_bound_there() -> None:
 def test_a_stray_entry_is_refused_however_quick_the_owner_is() -> None:
     begun()
     versions = Racing(MemoryStorage(HERE), FORMAT.folder, FORMAT.detect)
-    stray = OwnedTable(FORMAT, versions, HERE, check_sizes=False)
+    stray = TableWriter(FORMAT, versions, HERE, check_sizes=False)
     versions.probes = 99
     assert isinstance(fold_one(stray, 7, 0, OTHER), Invalid)
     assert versions.probes > 90
@@ -160,7 +160,7 @@ def test_a_stray_entry_is_refused_however_quick_the_owner_is() -> None:
 
 def test_a_detached_table_refuses_until_it_is_adopted() -> None:
     owner = begun()
-    moved = move(Why.DETACHED, None)
+    moved = move(RebindReason.DETACHED, None)
     assert marks().detached
     for table in (owner, opened(HERE)):
         refused = fold_one(table, 2, 2)
@@ -168,12 +168,12 @@ def test_a_detached_table_refuses_until_it_is_adopted() -> None:
         assert refused.message == "the table was detached from the log"
         assert "adopt" in refused.hint
     assert versions_at(HERE).latest() == moved.version
-    adopted = move(Why.ADOPTED, Position(LOG, 5, "transactions"))
+    adopted = move(RebindReason.ADOPTED, Position(LOG, 5, "transactions"))
     assert adopted.table_id == moved.table_id
     answers = [fold_one(opened(HERE), number, offset) for number, offset in ((1, 6), (2, 7))]
     assert answers[0] == Duplicate(2)
     assert isinstance(answers[1], Committed)
-    assert [one.why for one in marks().moves] == [Why.DETACHED, Why.ADOPTED]
+    assert [one.why for one in marks().moves] == [RebindReason.DETACHED, RebindReason.ADOPTED]
 
 
 def test_a_table_of_another_client_gets_an_identity() -> None:
@@ -182,7 +182,7 @@ def test_a_table_of_another_client_gets_an_identity() -> None:
     versions = versions_at(HERE)
     for number in (1, 2):
         MemoryStorage(HERE).delete(versions.path(number))
-    moved = move(Why.ADOPTED, Position(LOG, 5, "transactions"))
+    moved = move(RebindReason.ADOPTED, Position(LOG, 5, "transactions"))
     assert moved.table_id
     assert moved.move.before is None
     assert marks().table_id == moved.table_id
@@ -200,21 +200,23 @@ def test_unproven_marks_are_taken_only_where_that_is_said() -> None:
         MemoryStorage(HERE).delete(versions_at(HERE).path(number))
     to = Position(LOG, 5, "transactions")
     with pytest.raises(StopError, match="can't be proven"):
-        move(Why.ADOPTED, to)
-    move(Why.ADOPTED, to, unproven=True)
+        move(RebindReason.ADOPTED, to)
+    move(RebindReason.ADOPTED, to, unproven=True)
     assert fold_at(opened(HERE), [batch(1, read=4)], 6)[0].result == Duplicate(2)
 
 
 def test_no_table() -> None:
     with pytest.raises(NotATableError):
-        move(Why.DETACHED, None)
+        move(RebindReason.DETACHED, None)
 
 
 def racing(races: int) -> Moved:
     begun()
     versions = Racing(MemoryStorage(HERE), FORMAT.folder, FORMAT.detect)
     versions.races = races
-    return publish_move(FORMAT, versions, HERE, lambda table: Move(Why.DETACHED, table.marks.position, None))
+    return publish_move(
+        FORMAT, versions, HERE, lambda table: Rebinding(RebindReason.DETACHED, table.marks.position, None)
+    )
 
 
 def test_others_that_were_quicker_are_taken_in() -> None:
@@ -231,7 +233,7 @@ def test_it_is_given_up_where_others_are_always_quicker() -> None:
 def test_a_replay_tells_moves_apart_and_goes_on_behind_them() -> None:
     begun()
     log = Listed(entries([here(creation()), batch(1)], 0))
-    move(Why.REBOUND, Position(OTHER, 8, "transactions"))
+    move(RebindReason.REBOUND, Position(OTHER, 8, "transactions"))
     for offset in (9, 10):
         one = entry(batch(offset), offset, OTHER)
         log.entries[one.position] = one
@@ -245,15 +247,15 @@ def test_a_replay_tells_moves_apart_and_goes_on_behind_them() -> None:
 
 def test_people_are_told_of_moves() -> None:
     begun()
-    move(Why.DETACHED, None)
+    move(RebindReason.DETACHED, None)
     rows = list(history_of(Source(MemoryStorage(HERE), versions_at(HERE))))
-    assert [one.move and one.move.why for one in rows] == [Why.DETACHED, None, None]
+    assert [one.move and one.move.why for one in rows] == [RebindReason.DETACHED, None, None]
     assert rows[0].positions is None
     told = plain_history(rows[0])["move"]
     assert told["why"] == "detached"
     assert (told["before"]["offset"], told["after"]) == (1, None)
     assert told["text"] == "from transactions/0@1 (topic id topic-id) to no log"
     assert "to the start of transactions/3 (" in str(
-        Move(Why.REBOUND, None, Position(OTHER, -1, "transactions"))
+        Rebinding(RebindReason.REBOUND, None, Position(OTHER, -1, "transactions"))
     )
     assert plain_marks(marks())["moves"] == [told]

@@ -18,9 +18,9 @@ from lakefold_committer.loop.admission import LOOKED_AT, STRANGERS_AT_ONCE
 from lakefold_committer.loop.name_survey import MOST_LISTED, Survey
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import Pace, Tables
-from lakefold_committer.loop.unopened_tables import NO_NAME, Strangers, bucket_of
+from lakefold_committer.loop.unopened_tables import NO_NAME, UnopenedTables, bucket_of
 from lakefold_committer.observability.metrics import Metrics
-from lakefold_committer.recovery.recovery_context import Told
+from lakefold_committer.recovery.recovery_context import LastCommit
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import RetryError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from lakefold_committer.tables.table_writer import OwnedTable
+    from lakefold_committer.tables.table_writer import TableWriter
     from lakefold_table.entry import Outcome
     from lakefold_table.storage.base import Storage
     from tests.unit.test_partition import Log
@@ -59,7 +59,7 @@ class Opening:
 
     names: list[str] = field(default_factory=list)
 
-    def open(self, uri: str, branch: str) -> OwnedTable:
+    def open(self, uri: str, branch: str) -> TableWriter:
         self.names.append(uri)
         return opened(uri, branch)
 
@@ -70,7 +70,7 @@ class Asking(Opening):
 
     ask: Callable[[str], object] = str
 
-    def open(self, uri: str, branch: str) -> OwnedTable:
+    def open(self, uri: str, branch: str) -> TableWriter:
         self.ask(uri)
         return super().open(uri, branch)
 
@@ -82,10 +82,10 @@ class Witness:
     uri: str
     error: RetryError | None = None
 
-    def last_committed(self, uri: str) -> Told | None:
+    def last_committed(self, uri: str) -> LastCommit | None:
         if self.error is not None:
             raise self.error
-        return Told(3, Position(LOG, 0), "id") if uri == self.uri else None
+        return LastCommit(3, Position(LOG, 0), "id") if uri == self.uri else None
 
 
 def survey_of(**parts: object) -> Survey:
@@ -245,7 +245,7 @@ def test_what_a_listing_found_seems_to_be_there() -> None:
 
 
 def test_strangers_that_are_put_first_keep_their_order_and_count_as_before() -> None:
-    strangers = Strangers()
+    strangers = UnopenedTables()
     names = [place(f"{BUCKET}/{number}") for number in range(4)]
     for offset, name in enumerate([0, 1, 2, 1, 3, 1]):
         strangers.add(offset, names[name])

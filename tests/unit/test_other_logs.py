@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.recovery.recovery_context import Proofs
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.recovery.recovery_context import RecoveryContext
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid, Result
 from lakefold_table.errors import FencedError, GapError
@@ -32,11 +32,11 @@ def named(name: str, read: int = 1) -> Envelope:
     return here(append(name, read=read))
 
 
-def fold_one(table: OwnedTable, envelope: Envelope, offset: int, log: LogId = LOG) -> Result:
+def fold_one(table: TableWriter, envelope: Envelope, offset: int, log: LogId = LOG) -> Result:
     return fold_at(table, [envelope], offset, log)[0].result
 
 
-def begun() -> OwnedTable:
+def begun() -> TableWriter:
     """A committer that made the table's first version, of epoch 1."""
     table = opened(HERE)
     assert fold_one(table, here(creation()), 0) == Committed(1)
@@ -75,8 +75,8 @@ def test_marks_beyond_the_end_of_the_log_stop_the_committer() -> None:
         asked.append(10)
         return 9 if len(asked) > 1 else 10
 
-    def reopened(answered: int) -> OwnedTable:
-        return OwnedTable(FORMAT, versions_at(HERE), HERE, proofs=Proofs(LOG, end, answered))
+    def reopened(answered: int) -> TableWriter:
+        return TableWriter(FORMAT, versions_at(HERE), HERE, proofs=RecoveryContext(LOG, end, answered))
 
     reopened(answered=10)
     assert not asked

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.tables.table_writer import UNKNOWN_PUTS, OwnedTable
+from lakefold_committer.tables.table_writer import UNKNOWN_PUTS, TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, Result
 from lakefold_table.errors import DamagedError, FencedError, InvalidError, RetryError, StopError
@@ -39,11 +39,11 @@ def named(name: str, read: int = 1) -> Envelope:
 BAD = here(changed(append("bad"), lambda e: setattr(e.lance, "read_version", 999)))
 
 
-def fold_one(table: OwnedTable, envelope: Envelope, offset: int, log: LogId = LOG) -> Result:
+def fold_one(table: TableWriter, envelope: Envelope, offset: int, log: LogId = LOG) -> Result:
     return fold_at(table, [envelope], offset, log)[0].result
 
 
-def begun() -> OwnedTable:
+def begun() -> TableWriter:
     """A committer that made the table's first version, of epoch 1."""
     table = opened(HERE)
     assert fold_one(table, here(creation()), 0) == Committed(1)
@@ -269,7 +269,7 @@ def test_a_lost_put_is_folded_again_on_the_winner_s_version() -> None:
     begun()
     racing = Racing(HERE)
     versions = Versions(racing, FORMAT.folder, FORMAT.detect)
-    table = OwnedTable(FORMAT, versions, HERE, check_sizes=False)
+    table = TableWriter(FORMAT, versions, HERE, check_sizes=False)
     racing.races = 3
     result = fold_one(table, named("f"), 1)
     assert isinstance(result, Committed)
@@ -304,7 +304,7 @@ def test_who_loses_the_race_for_a_new_table_to_another_partition_refuses() -> No
 @pytest.mark.usefixtures("store")
 def test_sizes_are_looked_at_where_that_is_cheap() -> None:
     begun()
-    table = OwnedTable(FORMAT, versions_at(HERE), HERE)
+    table = TableWriter(FORMAT, versions_at(HERE), HERE)
     missing = fold_one(table, named("f"), 1)
     assert isinstance(missing, Invalid)
     assert "data/f-0.lance is missing" in missing.message
@@ -318,7 +318,7 @@ def test_sizes_are_looked_at_where_that_is_cheap() -> None:
 @pytest.mark.usefixtures("store")
 def test_no_path_in_a_message_ends_the_committer(path: str) -> None:
     begun()
-    table = OwnedTable(FORMAT, versions_at(HERE), HERE)
+    table = TableWriter(FORMAT, versions_at(HERE), HERE)
     envelope = named("f")
     envelope.lance.append.fragments[0].files[0].path = path
     assert isinstance(fold_one(table, envelope, 1), Invalid)

@@ -15,7 +15,7 @@ from lakefold_committer.loop import partition
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import Pace, Tables
 from lakefold_committer.loop.reporting import MOST_CHECKPOINTS, Checkpoints
-from lakefold_committer.loop.table_queue import Line, Waiting
+from lakefold_committer.loop.table_queue import TableQueue, Waiting
 from lakefold_committer.loop.threads import Threads
 from lakefold_committer.loop.waiting_offsets import Offsets
 from lakefold_committer.observability.metrics import AWAY, Metrics
@@ -24,7 +24,7 @@ from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid, Outcome
 from lakefold_table.errors import DamagedError, FencedError, NoMemoryError, RetryError, StopError
-from lakefold_table.marks.marks import Move, Why
+from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, place
 from lakefold_table.versions.versions import Versions
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from lakefold_committer.tables.table_writer import OwnedTable
+    from lakefold_committer.tables.table_writer import TableWriter
     from lakefold_log.read.dead_letters import DeadLetter
-    from lakefold_log.read.offset_metadata import Stamp
+    from lakefold_log.read.offset_metadata import OffsetMetadata
     from lakefold_table.errors import LakefoldError
 
 LIMITS = Limits(100, 1 << 20)
@@ -53,11 +53,15 @@ def quiet() -> Iterator[None]:
 class Stamped(Reports):
     """Reports, and the offset that came with each."""
 
-    stamps: list[Stamp] = field(default_factory=list)
+    stamps: list[OffsetMetadata] = field(default_factory=list)
     told: threading.Event = field(default_factory=threading.Event)
 
     def report(
-        self, outcomes: Sequence[Outcome], dead_letters: Sequence[DeadLetter], next_offset: int, stamp: Stamp
+        self,
+        outcomes: Sequence[Outcome],
+        dead_letters: Sequence[DeadLetter],
+        next_offset: int,
+        stamp: OffsetMetadata,
     ) -> int:
         assert next_offset == stamp.low_watermark
         self.stamps.append(stamp)
@@ -74,7 +78,7 @@ class Trouble:
     errors: list[LakefoldError]
     before: Callable[[], object] = dict
 
-    def open(self, uri: str, branch: str) -> OwnedTable:
+    def open(self, uri: str, branch: str) -> TableWriter:
         if uri == self.uri:
             self.before()
             if self.errors:
@@ -332,7 +336,7 @@ def test_checkpoints_begin_where_no_answer_is_left_out() -> None:
 
 
 def test_a_line_gives_back_in_order() -> None:
-    line = Line(place("memory://line/t"), "memory://line/t", "")
+    line = TableQueue(place("memory://line/t"), "memory://line/t", "")
     for entry in entries([append(f"f{number}") for number in range(6)], 0):
         line.take(Waiting(Message(entry.position.offset, None, b""), entry))  # type: ignore[arg-type]
     assert line.first_offset == 0
@@ -367,7 +371,12 @@ def test_an_unknown_kind_waits_only_while_its_table_follows_this_log(tmp_path: P
     if not waits:
         storage = open_storage(uri)
         versions = Versions(storage, FORMAT.folder, FORMAT.detect)
-        publish_move(FORMAT, versions, uri, lambda table: Move(Why.DETACHED, table.marks.position, None, 0))
+        publish_move(
+            FORMAT,
+            versions,
+            uri,
+            lambda table: Rebinding(RebindReason.DETACHED, table.marks.position, None, 0),
+        )
     later = Message(2, uri.encode(), encode(at(uri, append("a"))))
     log = Log([[unknown(uri, 1), later]], position=1)
     reports = Stamped()

@@ -13,7 +13,7 @@ from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import Pace, Tables
 from lakefold_committer.observability.metrics import Metrics
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import encode
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome
 from lakefold_table.lance.refs.names import branch_root
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_log.read.dead_letters import DeadLetter
-    from lakefold_log.read.offset_metadata import Stamp
+    from lakefold_log.read.offset_metadata import OffsetMetadata
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.marks.owner import Owner
 
@@ -92,7 +92,11 @@ class Reports:
     outcomes: list[Outcome] = field(default_factory=list)
 
     def report(
-        self, outcomes: Sequence[Outcome], dead_letters: Sequence[DeadLetter], next_offset: int, stamp: Stamp
+        self,
+        outcomes: Sequence[Outcome],
+        dead_letters: Sequence[DeadLetter],
+        next_offset: int,
+        stamp: OffsetMetadata,
     ) -> int:
         del dead_letters, next_offset, stamp
         self.outcomes += outcomes
@@ -114,11 +118,11 @@ def messages(*polls: Sequence[Envelope]) -> Log:
     return Log(made)
 
 
-def opened(uri: str, branch: str) -> OwnedTable:
+def opened(uri: str, branch: str) -> TableWriter:
     """A line of a table on the local disk, whose data files nobody looks at."""
     uri = f"{uri}/{branch_root(branch)}" if branch else uri
     storage = open_storage(uri)
-    return OwnedTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), uri, check_sizes=False)
+    return TableWriter(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), uri, check_sizes=False)
 
 
 def folded(log: Log) -> tuple[list[Outcome], PartitionCommitter]:

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefold_committer.fold.binding import Acceptance
-from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.tables.rebinding import publish_move
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.as_json import plain_history, plain_position
 from lakefold_reader.snapshot.history import history_of
@@ -25,7 +25,7 @@ from lakefold_reader.versions.positions import asked_of
 from lakefold_reader.versions.source import open_source, source_on
 from lakefold_table.entry import Outcome
 from lakefold_table.errors import InvalidError, NotFoldedYetError, RetryError, VersionExpiredError
-from lakefold_table.marks.marks import Move, Why, place_text
+from lakefold_table.marks.marks import Rebinding, RebindReason, place_text
 from lakefold_table.marks.outcome_messages import outcome_message
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage.memory import MemoryStorage
@@ -50,7 +50,7 @@ def to(uri: str, envelope: Envelope) -> Envelope:
     return changed(envelope, lambda one: setattr(one, "table", uri))
 
 
-def fold(table: OwnedTable, *offsets: int, log: LogId = LOG) -> list[Outcome]:
+def fold(table: TableWriter, *offsets: int, log: LogId = LOG) -> list[Outcome]:
     """One version of appends at neighbouring offsets; the first of all creates the table."""
     made = [
         creation() if table.table.state is None and number == 0 else append(f"f{next(NUMBERS)}", read=1)
@@ -59,7 +59,7 @@ def fold(table: OwnedTable, *offsets: int, log: LogId = LOG) -> list[Outcome]:
     return fold_at(table, [to(table.table.uri, one) for one in made], offsets[0], log)
 
 
-def begun(uri: str) -> OwnedTable:
+def begun(uri: str) -> TableWriter:
     """Versions 1 to 3, which hold offsets 0, 1 to 3, and 7; 4 to 6 are another table's."""
     table = opened(uri)
     fold(table, 0)
@@ -194,22 +194,22 @@ def test_versions_that_were_cleaned_up(uri: str) -> None:
         at(uri, 5)
 
 
-def moved(uri: str, why: Why, after: Position | None) -> None:
+def moved(uri: str, why: RebindReason, after: Position | None) -> None:
     publish_move(
-        FORMAT, versions_at(uri), uri, lambda table: Move(why, table.marks.position, after, START_US)
+        FORMAT, versions_at(uri), uri, lambda table: Rebinding(why, table.marks.position, after, START_US)
     )
 
 
 def test_a_table_that_was_bound_to_another_log(uri: str) -> None:
     begun(uri)
-    moved(uri, Why.REBOUND, Position(OTHER, 99, TOPIC))
+    moved(uri, RebindReason.REBOUND, Position(OTHER, 99, TOPIC))
     fold(opened(uri), 100, log=OTHER)
     assert [at(uri, Position(LOG, offset)) for offset in (0, 3, 7)] == [1, 2, 3]
     assert [at(uri, f"{TOPIC}/0@{offset}") for offset in (0, 3, 7)] == [1, 2, 3]
     assert [at(uri, offset) for offset in (98, 99, 100)] == [4, 4, 5]
     with pytest.raises(InvalidError, match=r"never folded: the table left that log at transactions/0@7"):
         at(uri, Position(LOG, 8))
-    moved(uri, Why.DETACHED, None)
+    moved(uri, RebindReason.DETACHED, None)
     assert at(uri, Position(OTHER, 100)) == 5
     with pytest.raises(InvalidError, match="offset 1 may be in several logs of this table"):
         at(uri, 1)
@@ -217,8 +217,10 @@ def test_a_table_that_was_bound_to_another_log(uri: str) -> None:
 
 def test_a_topic_that_was_made_again(uri: str) -> None:
     begun(uri)
-    accepting = Proofs(AGAIN, lambda: 100, 0, Acceptance(AGAIN, TOPIC, 0, lambda _uri, before: before))
-    table = OwnedTable(FORMAT, versions_at(uri), uri, check_sizes=False, proofs=accepting)
+    accepting = RecoveryContext(
+        AGAIN, lambda: 100, 0, Acceptance(AGAIN, TOPIC, 0, lambda _uri, before: before)
+    )
+    table = TableWriter(FORMAT, versions_at(uri), uri, check_sizes=False, proofs=accepting)
     fold(table, 0, 1, log=AGAIN)
     assert [at(uri, Position(log, 1)) for log in (LOG, AGAIN)] == [2, 4]
     assert at(uri, 1) == 4
@@ -228,7 +230,7 @@ def test_a_topic_that_was_made_again(uri: str) -> None:
 
 def test_offsets_that_were_given_out_twice(uri: str) -> None:
     begun(uri)
-    moved(uri, Why.LOST, Position(LOG, 2, TOPIC))
+    moved(uri, RebindReason.LOST, Position(LOG, 2, TOPIC))
     fold(opened(uri), 3, 4)
     assert [at(uri, offset) for offset in range(3)] == [1, 2, 2]
     for offset in (3, 7):
@@ -247,7 +249,7 @@ def test_a_log_in_a_file(uri: str) -> None:
     assert [at(uri, offset) for offset in range(3)] == [1, 2, 2]
     with pytest.raises(NotFoldedYetError):
         at(uri, 3)
-    moved(uri, Why.ADOPTED, Position(LOG, -1, TOPIC))
+    moved(uri, RebindReason.ADOPTED, Position(LOG, -1, TOPIC))
     fold(opened(uri), 0)
     assert at(uri, 0) == 4
     assert at(uri, Position(FILE, 2)) == at(uri, f"{FILE.topic_id}/0@2") == 2
@@ -334,7 +336,7 @@ def play(history: History, act: str, some: int, more: int) -> None:
         if to_log == history.log:
             return
         last = history.next_offset.setdefault(to_log, 0) - 1
-        moved(uri, Why.REBOUND, Position(to_log, last, TOPIC))
+        moved(uri, RebindReason.REBOUND, Position(to_log, last, TOPIC))
         history.log = to_log
         history.own[versions_at(uri).latest()] = (to_log, last + 1, last)
     else:

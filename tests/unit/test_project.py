@@ -6,10 +6,10 @@ import pytest
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
-from lakefold_table.format import Observed
+from lakefold_table.format import Fetched
 from lakefold_table.lance.operations import project
 from lakefold_table.lance.operations.change import Change, Proposal
-from lakefold_table.lance.version_builder import Working
+from lakefold_table.lance.version_builder import VersionBuilder
 from tests.folding import URI, MemoryTable, append, changed, column, created
 
 Edit = Callable[[Envelope], object]
@@ -78,7 +78,7 @@ def test_renaming_touches_no_fragment() -> None:
 def test_fragments_without_a_dropped_file_stay_as_they_are() -> None:
     table = filled([0], [2, 3], [5])
     table.fold(changed(append("whole", read=2), lambda e: whole(e.lance.append.fragments[0].files[0])))
-    working = Working(table.state, Observed())
+    working = VersionBuilder(table.state, Fetched())
     change = project.change(working, Proposal(projecting(table, 0, 1, 2)))
     assert isinstance(change, Change)
     assert change.replaced.keys() == {0, 1}

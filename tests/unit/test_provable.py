@@ -7,9 +7,9 @@ import pytest
 
 from lakefold_committer.fold.fold import Table
 from lakefold_committer.recovery.open_table import open_table
-from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.stored_versions import read_state
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import StopError
@@ -38,11 +38,11 @@ def clean_up(*numbers: int) -> None:
         MemoryStorage(HERE).delete(versions_at(HERE).path(number))
 
 
-def answered(offset: int) -> Proofs:
-    return Proofs(LOG, lambda: 100, offset)
+def answered(offset: int) -> RecoveryContext:
+    return RecoveryContext(LOG, lambda: 100, offset)
 
 
-def open_it(proofs: Proofs | None = None) -> Table:
+def open_it(proofs: RecoveryContext | None = None) -> Table:
     return open_table(FORMAT, versions_at(HERE), HERE, proofs)
 
 
@@ -110,7 +110,7 @@ def test_the_stamp_of_another_log_proves_nothing() -> None:
     for _ in range(2):
         commit(HERE, "delete")
     clean_up(1, 2, 3, 4)
-    other = Proofs(replace(LOG, topic_id="another"), lambda: 100, 9)
+    other = RecoveryContext(replace(LOG, topic_id="another"), lambda: 100, 9)
     with pytest.raises(StopError, match=GONE):
         open_it(other)
 
@@ -206,7 +206,7 @@ def test_it_is_folded_on() -> None:
     for _ in range(2):
         commit(HERE, "delete")
     clean_up(1, 2, 3, 4)
-    table = OwnedTable(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=answered(3))
+    table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=answered(3))
     late = changed(append("g", read=5, app="a", batch=3), lambda e: setattr(e, "table", HERE))
     again = changed(append("f2", read=5, app="a", batch=2), lambda e: setattr(e, "table", HERE))
     results = [one.result for one in fold_at(table, [late, again], 3)]

@@ -17,7 +17,7 @@ import lance
 import pytest
 
 import lakefold
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_reader.tail.tail import Pace, tail_of
 from lakefold_reader.versions.source import numbers_of, open_source, read_step, source_on, time_of
 from lakefold_reader.versions.stray_files import in_line
@@ -64,11 +64,11 @@ class Late:
         storage.put_if_absent(late.path, late.buffers)
         self.there = numbers_of(open_source(self.uri))
 
-    def opened(self) -> OwnedTable:
+    def opened(self) -> TableWriter:
         storage = open_storage(self.uri)
-        return OwnedTable(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), self.uri)
+        return TableWriter(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), self.uri)
 
-    def _fold(self, table: OwnedTable, envelope: Envelope) -> None:
+    def _fold(self, table: TableWriter, envelope: Envelope) -> None:
         table.fold(entries([envelope], self._offset))
         self._offset += 1
 

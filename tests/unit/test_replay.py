@@ -10,7 +10,7 @@ import pytest
 from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import InvalidError, NotATableError
 from lakefold_table.lance.state import LanceState
@@ -170,9 +170,9 @@ def test_versions_under_other_rules_are_told_and_not_compared(monkeypatch: pytes
     assert told[0].notes == (f"made under rules {RULES}, these are {RULES + 1}",)
 
 
-def with_sizes(fold: Callable[[OwnedTable], object]) -> None:
+def with_sizes(fold: Callable[[TableWriter], object]) -> None:
     """A committer that looks at the sizes of files."""
-    fold(OwnedTable(FORMAT, versions_at(HERE), HERE, check_sizes=True))
+    fold(TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=True))
 
 
 @pytest.mark.parametrize("now", [None, 1000, 7])
@@ -181,7 +181,7 @@ def test_a_refusal_for_a_missing_file_is_proven_whatever_is_there_now(now: int |
     storage.put("data/g-0.lance", [b"x" * 1000])
     group = [here(append("f")), here(append("g"))]
 
-    def fold(table: OwnedTable) -> None:
+    def fold(table: TableWriter) -> None:
         fold_at(table, [here(creation())], 0)
         fold_at(table, group, 1)
 
@@ -202,7 +202,7 @@ def test_a_refusal_for_a_half_written_file_is_taken_from_the_record_and_said() -
     storage.put("data/g-0.lance", [b"x" * 1000])
     group = [here(append("f")), here(append("g"))]
 
-    def fold(table: OwnedTable) -> None:
+    def fold(table: TableWriter) -> None:
         fold_at(table, [here(creation())], 0)
         fold_at(table, group, 1)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakefold_log.read.dead_letters import DeadLetter
-    from lakefold_log.read.offset_metadata import Stamp
+    from lakefold_log.read.offset_metadata import OffsetMetadata
 
 
 @dataclass
@@ -38,7 +38,11 @@ class Forgetful(Reports):
     watermarks: list[int] = field(default_factory=list)
 
     def report(
-        self, outcomes: Sequence[Outcome], dead_letters: Sequence[DeadLetter], next_offset: int, stamp: Stamp
+        self,
+        outcomes: Sequence[Outcome],
+        dead_letters: Sequence[DeadLetter],
+        next_offset: int,
+        stamp: OffsetMetadata,
     ) -> int:
         asked = (tuple(outcomes), tuple(dead_letters), next_offset, stamp)
         if self.doubtful != asked:

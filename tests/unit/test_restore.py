@@ -7,7 +7,7 @@ import pytest
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Committed, Invalid
-from lakefold_table.format import Needs, Observed
+from lakefold_table.format import Fetched, Requirements
 from lakefold_table.lance.operations import restore
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import UUIDS_ROLLED_BACK
@@ -36,7 +36,7 @@ def filled() -> tuple[MemoryTable, LanceState]:
 
 
 def result(table: MemoryTable, envelope: Envelope, then: LanceState | None) -> object:
-    observed = Observed(states={("", envelope.lance.restore.version): then})
+    observed = Fetched(states={("", envelope.lance.restore.version): then})
     folded = table.fold_group(entries([envelope], 50), TERMS, observed)
     return folded.outcomes[0].result
 
@@ -107,7 +107,7 @@ def test_row_ids_that_last_are_not_switched() -> None:
 
 def test_it_asks_for_the_version() -> None:
     table, _ = filled()
-    assert restore.needs(table.state, restoring(2)) == Needs(states=frozenset({("", 2)}))
+    assert restore.needs(table.state, restoring(2)) == Requirements(states=frozenset({("", 2)}))
     for version in (0, 4):
-        assert restore.needs(table.state, restoring(version)) == Needs()
-    assert restore.needs(None, restoring(1)) == Needs()
+        assert restore.needs(table.state, restoring(version)) == Requirements()
+    assert restore.needs(None, restoring(1)) == Requirements()

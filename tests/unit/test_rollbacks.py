@@ -13,7 +13,7 @@ import pytest
 from lakefold_committer.fold.keys import Keys
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Duplicate, Entry
-from lakefold_table.format import Observed
+from lakefold_table.format import Fetched
 from lakefold_table.lance.manifests.packed import packed_transaction
 from lakefold_table.marks.batches import MAX_RECENT_BATCHES, MAX_ROLLED_BACK, AppMark, less
 from lakefold_table.marks.content_digest import UNKNOWN, content_of, differs
@@ -49,7 +49,7 @@ class Kept(MemoryTable):
     def restore(self, version: int) -> int:
         group = entries([restoring(version, self.state.version)], self.offset)
         self.offset += 1
-        self.fold_group(group, TERMS, Observed(states={("", version): self.states[version]}))
+        self.fold_group(group, TERMS, Fetched(states={("", version): self.states[version]}))
         self.states[self.state.version] = self.state
         return self.state.version
 
@@ -111,7 +111,7 @@ def test_a_uuid_behind_the_restored_version_is_told_as_rolled_back() -> None:
     second = table.state
     table.fold(append("gone"))
     group = entries([restoring(2, 3)], 10)
-    table.fold_group(group, TERMS, Observed(states={("", 2): second}))
+    table.fold_group(group, TERMS, Fetched(states={("", 2): second}))
     table.offset = 20
     assert table.result(append("kept")) == Duplicate(2)
     assert table.result(append("gone")) == Duplicate(3, rolled_back_by=4)

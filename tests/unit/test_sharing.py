@@ -15,7 +15,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakefold_committer.process.partition_thread import Holding
+    from lakefold_committer.process.partition_thread import PartitionThread
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ class Work:
         self.may_end = threading.Event()
         self.may_end.set()
 
-    def __call__(self, holding: Holding) -> None:
+    def __call__(self, holding: PartitionThread) -> None:
         number = holding.partition
         assert number not in self.running, "a partition is folded twice in one process"
         self.running.append(number)

@@ -10,7 +10,7 @@ import hmac
 import pytest
 
 from lakefold_log.codec.signing import SIGNATURE, OutcomesKey
-from lakefold_log.read.offset_metadata import Stamp
+from lakefold_log.read.offset_metadata import OffsetMetadata
 
 KEY = OutcomesKey.make(10)
 VALUE = b"an outcome"
@@ -54,8 +54,8 @@ def test_what_stood_there_before_the_key_was_made_counts() -> None:
 
 
 def test_it_travels_in_the_stamp_and_is_never_printed() -> None:
-    stamp = Stamp("cluster", "topic-id", 17, 42, outcomes_key=KEY)
-    found = Stamp.of(stamp.metadata(20), 20)
+    stamp = OffsetMetadata("cluster", "topic-id", 17, 42, outcomes_key=KEY)
+    found = OffsetMetadata.of(stamp.metadata(20), 20)
     assert found is not None
     assert found.outcomes_key == KEY
     assert KEY.secret.hex() not in repr(stamp)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.tables.rebinding import publish_move
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import StopError
-from lakefold_table.marks.marks import Move, Why
+from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import Versions
@@ -47,7 +47,7 @@ def _store() -> Iterator[None]:
     MemoryStorage.forget(NAME)
 
 
-def put_late(between: Callable[[], object]) -> OwnedTable:
+def put_late(between: Callable[[], object]) -> TableWriter:
     """A committer at version 1 puts version 2 late: others have committed 2 and 3, and removed 1 and 2."""
     table = opened(HERE)
     fold_at(table, [changed(creation(), lambda e: setattr(e, "table", HERE))], 0)
@@ -102,7 +102,9 @@ def test_a_verb_removes_its_own_late_file() -> None:
     fold_at(opened(HERE), [changed(creation(), lambda e: setattr(e, "table", HERE))], 0)
     versions = Versions(LateStorage(HERE), FORMAT.folder, FORMAT.detect)
     with pytest.raises(StopError, match="with versions missing between them"):
-        publish_move(FORMAT, versions, HERE, lambda table: Move(Why.DETACHED, table.marks.position, None))
+        publish_move(
+            FORMAT, versions, HERE, lambda table: Rebinding(RebindReason.DETACHED, table.marks.position, None)
+        )
     assert there() == [3]
 
 
@@ -161,8 +163,8 @@ def test_nothing_is_judged_by_what_it_did() -> None:
     MemoryStorage(HERE).put_if_absent(publication.path, publication.buffers)
     assert there() == [3, 4]
 
-    proofs = Proofs(LOG, lambda: 100, 2)
-    after = OwnedTable(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
+    proofs = RecoveryContext(LOG, lambda: 100, 2)
+    after = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
     (outcome,) = after.fold(late).outcomes
     assert isinstance(outcome.result, Rejected)
     assert "what they did can't be told" in outcome.result.conflict.message

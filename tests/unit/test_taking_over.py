@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakefold_committer.recovery.recovery_context import Proofs
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.recovery.recovery_context import RecoveryContext
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed
 from lakefold_table.errors import FencedError
 from lakefold_table.marks.owner import Owner
@@ -15,10 +15,10 @@ from tests.unit.test_owned import HERE, begun, fold_one, here, named, rows, stor
 __all__ = ["store"]
 
 
-def owned_by(generation: int, chain: str = "row") -> OwnedTable:
+def owned_by(generation: int, chain: str = "row") -> TableWriter:
     """The table as the `generation`-th committer of a row opens it."""
-    proofs = Proofs(LOG, lambda: 1000, owner=Owner(chain, generation))
-    return OwnedTable(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
+    proofs = RecoveryContext(LOG, lambda: 1000, owner=Owner(chain, generation))
+    return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
 
 
 @pytest.mark.usefixtures("store")

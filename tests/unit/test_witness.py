@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from lakefold_committer.fold.fold import Table
 from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.recovery.outcome_index import ANYBODY, Reported
-from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.stored_versions import own_properties
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed, Invalid, Outcome
 from lakefold_table.errors import StopError
 from lakefold_table.marks.record import OUTCOMES
@@ -33,14 +33,14 @@ def outcomes() -> Iterator[Outcomes]:
     MemoryStorage.forget(NAME)
 
 
-def proofs(outcomes: Outcomes) -> Proofs:
-    return Proofs(LOG, lambda: 100, witness=outcomes, outcomes_offset=lambda: outcomes.end)
+def proofs(outcomes: Outcomes) -> RecoveryContext:
+    return RecoveryContext(LOG, lambda: 100, witness=outcomes, outcomes_offset=lambda: outcomes.end)
 
 
 def fold_on(outcomes: Outcomes, first: int, count: int) -> None:
     """Entries, each answered by a committer that has just opened the table."""
     for offset in range(first, first + count):
-        table = OwnedTable(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs(outcomes))
+        table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs(outcomes))
         envelope = append(f"f{offset}", app="a", batch=offset) if offset else creation()
         outcomes.report(fold_at(table, [changed(envelope, lambda e: setattr(e, "table", HERE))], offset))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import GapError
-from lakefold_table.marks.marks import Move, Why
+from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.position import Position
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def check_reach(marks: Marks, log: LogId, end: int, uri: str) -> None:
     )
 
 
-def accepted(marks: Marks, by: Acceptance, end: int, uri: str) -> Move | None:
+def accepted(marks: Marks, by: Acceptance, end: int, uri: str) -> Rebinding | None:
     """The move by which a table comes to a log that isn't the one it was folded from, or has lost entries.
 
     None where nothing has to be accepted: it is bound to this log up to an offset that the log holds, to
@@ -127,13 +127,13 @@ def accepted(marks: Marks, by: Acceptance, end: int, uri: str) -> Move | None:
         return None
     if not _is_same_topic(bound.log, by.log):
         at_home = by.home(uri, bound.log.partition) == by.log.partition
-        return Move(Why.NEW_LOG, bound, here) if at_home else None
+        return Rebinding(RebindReason.NEW_LOG, bound, here) if at_home else None
     if bound.log != by.log:
         return None
     if bound.offset >= end:
-        return Move(Why.LOST, bound, Position(by.log, end - 1, by.topic))
+        return Rebinding(RebindReason.LOST, bound, Position(by.log, end - 1, by.topic))
     if bound.offset < by.lost - 1:
-        return Move(Why.LOST, bound, Position(by.log, by.lost - 1, by.topic))
+        return Rebinding(RebindReason.LOST, bound, Position(by.log, by.lost - 1, by.topic))
     return None
 
 

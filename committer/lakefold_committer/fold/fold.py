@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from lakefold_committer.fold.binding import misplaced
 from lakefold_committer.fold.keys import REPEATS_TOLD, Keys
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Result
-from lakefold_table.format import Accepted, Observed, Stamps
+from lakefold_table.format import Accepted, Fetched, Stamps
 from lakefold_table.marks import record as names
-from lakefold_table.marks.marks import RULES, Marks, Move, table_id_of
+from lakefold_table.marks.marks import RULES, Marks, Rebinding, table_id_of
 from lakefold_table.marks.record import Batches, Record, encode_record
 from lakefold_table.marks.rollbacks import rolled_back
 from lakefold_table.values import uuid_form
@@ -51,14 +51,14 @@ class Table:
     state: State | None = None
     marks: Marks = field(default_factory=Marks)
     pending: tuple[Outcome, ...] = ()
-    move: Move | None = None
+    move: Rebinding | None = None
 
     @property
     def version(self) -> int:
         """The newest version, 0 where there is none."""
         return 0 if self.state is None else self.state.version
 
-    def moving(self, move: Move) -> Table:
+    def moving(self, move: Rebinding) -> Table:
         """As it is folded next, after a move; the next version says so."""
         return replace(self, marks=self.marks.moved(move), move=move)
 
@@ -108,7 +108,7 @@ class Folded:
 
 
 def fold(
-    table_format: AnyFormat, table: Table, group: Sequence[Entry], observed: Observed, terms: Terms
+    table_format: AnyFormat, table: Table, group: Sequence[Entry], observed: Fetched, terms: Terms
 ) -> Folded:
     """Folds one group of one table's entries, all from one log and in its order.
 

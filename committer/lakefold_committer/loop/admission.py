@@ -16,7 +16,7 @@ import structlog
 from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.name_survey import Looked
 from lakefold_committer.loop.reread_entries import reread
-from lakefold_committer.loop.unopened_tables import Strangers, bucket_of, place_of
+from lakefold_committer.loop.unopened_tables import UnopenedTables, bucket_of, place_of
 from lakefold_log.codec.envelope import address_of
 from lakefold_table.errors import RetryError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.loop.ports import LogReader, Pace, Runtime, Tables
     from lakefold_committer.loop.reread_entries import Reread
-    from lakefold_committer.loop.table_scheduler import Advancer
+    from lakefold_committer.loop.table_scheduler import TableScheduler
     from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.consumer import Message
     from lakefold_table.entry import Outcome
@@ -59,9 +59,15 @@ class Admitting:
     """The strangers of one partition on their way. `begin` is called again and again by the loop."""
 
     def __init__(
-        self, reader: LogReader, tables: Tables, pace: Pace, runtime: Runtime, advancer: Advancer, desk: Desk
+        self,
+        reader: LogReader,
+        tables: Tables,
+        pace: Pace,
+        runtime: Runtime,
+        advancer: TableScheduler,
+        desk: Desk,
     ) -> None:
-        self.strangers = Strangers()
+        self.strangers = UnopenedTables()
         self.again_at = 0.0
         self._reader = reader
         self._tables = tables

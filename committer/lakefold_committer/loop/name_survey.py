@@ -21,7 +21,7 @@ from lakefold_committer.recovery.missing_table import begins
 from lakefold_committer.tables.branches import line_of
 from lakefold_table.entry import Entry, Undecodable
 from lakefold_table.errors import LakefoldError
-from lakefold_table.format import Observed
+from lakefold_table.format import Fetched
 from lakefold_table.lance.refs.names import root_of
 from lakefold_table.roots import folder_and_name
 from lakefold_table.storage import open_canonical
@@ -31,7 +31,7 @@ from lakefold_table.uri import FILE, Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from lakefold_committer.recovery.recovery_context import Witness
+    from lakefold_committer.recovery.recovery_context import ReportedVersions
     from lakefold_log.codec.envelope import Decoded, UnknownKind
     from lakefold_table.entry import Invalid, Outcome
     from lakefold_table.format import AnyFormat
@@ -75,7 +75,7 @@ class Survey:
         self,
         table_format: AnyFormat,
         refusal: Callable[[str], Invalid | None],
-        witness: Witness | None = None,
+        witness: ReportedVersions | None = None,
         storage_options: Mapping[str, str] | None = None,
         *,
         store: Callable[[str], Storage] | None = None,
@@ -155,7 +155,7 @@ class Survey:
                 return ()
         except LakefoldError:
             return ()
-        folded = [fold(self._format, Table(_root(one)), [one], Observed(), _TERMS) for one in entries]
+        folded = [fold(self._format, Table(_root(one)), [one], Fetched(), _TERMS) for one in entries]
         return [outcome for one in folded if one.publication is None for outcome in one.outcomes]
 
 

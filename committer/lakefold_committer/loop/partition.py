@@ -21,8 +21,8 @@ from lakefold_committer.fold.fold import outcome_of
 from lakefold_committer.loop.admission import MOST_NEW, STRANGERS_AT_ONCE, Admitting, Desk
 from lakefold_committer.loop.reporting import Checkpoints, Reporting
 from lakefold_committer.loop.reread_entries import LARGE_BYTES
-from lakefold_committer.loop.table_queue import Line, Load, Parked, Waiting
-from lakefold_committer.loop.table_scheduler import Advancer
+from lakefold_committer.loop.table_queue import Load, Parked, TableQueue, Waiting
+from lakefold_committer.loop.table_scheduler import TableScheduler
 from lakefold_committer.loop.threads import Threads
 from lakefold_committer.loop.unopened_tables import place_of
 from lakefold_committer.observability.metrics import ParkedTable, Standing
@@ -102,7 +102,7 @@ class PartitionCommitter:
         begin = reporter.outcomes_offset if read_back_from is None else read_back_from
         checkpoints = Checkpoints(begin, answered[-1] if answered else -1)
         self._reporting = Reporting(reporter, reader, self._runtime, metrics, checkpoints, traces, anchor)
-        self._advancer = Advancer(
+        self._advancer = TableScheduler(
             reader, tables, pace, self._runtime, metrics, self._answer, self._refuse, traces
         )
         self._answered = answered
@@ -118,8 +118,8 @@ class PartitionCommitter:
         self._admitting = Admitting(reader, tables, pace, self._runtime, self._advancer, desk)
         self._new_lines = 0
         self._load = Load()
-        self._lines: dict[Place, Line] = {}
-        self._active: dict[Place, Line] = {}
+        self._lines: dict[Place, TableQueue] = {}
+        self._active: dict[Place, TableQueue] = {}
         self._touched: dict[Place, int] = {}
         self._wait_s = FIRST_WAIT_SECONDS
         self._table_bytes = 0
@@ -244,7 +244,7 @@ class PartitionCommitter:
             return False
         size, judged, clock_us = 0, 0, int(self._runtime.wall() * 1e6)
         self._new_lines = self._count_new_lines()
-        routes: dict[tuple[str, str], Line | Place | None] = {}
+        routes: dict[tuple[str, str], TableQueue | Place | None] = {}
         for _ in range(min(len(self._polled), MOST_IN_ROUND)):
             message = self._polled.popleft()
             if self._is_answered(message.offset):
@@ -260,7 +260,7 @@ class PartitionCommitter:
             if address is not None and address not in routes:
                 routes[address] = self._route(*address)
             route = None if address is None else routes[address]
-            if isinstance(route, Line):
+            if isinstance(route, TableQueue):
                 size += self._take_for(route, message)
             elif route is None and self._may_judge(message, address, judged):
                 judged += 1
@@ -297,7 +297,7 @@ class PartitionCommitter:
             return judged < STRANGERS_AT_ONCE
         return judged < MOST_NEW and self._source.seems_there(*address)
 
-    def _route(self, uri: str, branch: str) -> Line | Place | None:
+    def _route(self, uri: str, branch: str) -> TableQueue | Place | None:
         """The line that entries of this name go to; its place if they wait; None if they are to be judged."""
         found = place_of((uri, branch))
         if found is None:
@@ -321,7 +321,7 @@ class PartitionCommitter:
             for line in self._active.values()
         )
 
-    def _take_for(self, line: Line, message: Message) -> int:
+    def _take_for(self, line: TableQueue, message: Message) -> int:
         """Takes a message for this line; how many bytes of it were decoded."""
         if line.backlog or len(message.value) > LARGE_BYTES:
             line.pass_over(message.offset, message.time_us)
@@ -345,7 +345,7 @@ class PartitionCommitter:
             line = self._line(read.envelope.table, read.envelope.branch, behind=behind)
         else:
             line = self._line(read.table, read.branch, behind=behind)
-        if isinstance(line, Line):
+        if isinstance(line, TableQueue):
             if len(message.value) > LARGE_BYTES:
                 line.pass_over(message.offset, message.time_us)
             else:
@@ -375,7 +375,7 @@ class PartitionCommitter:
         fault = Invalid(read.message, read.hint)
         self._reporting.add(message, read, Outcome(read.position, read.table, fault))
 
-    def _line(self, uri: str, branch: str, *, behind: bool) -> Line | Invalid:
+    def _line(self, uri: str, branch: str, *, behind: bool) -> TableQueue | Invalid:
         """The line of a table; several spellings of its name share one: two would fence each other.
 
         `behind`: if it is begun now, others of its entries may wait among the strangers.
@@ -385,7 +385,7 @@ class PartitionCommitter:
         if isinstance(found, Invalid):
             return found
         if found not in self._lines:
-            self._lines[found] = Line(found, uri, branch, load=self._load, behind_strangers=behind)
+            self._lines[found] = TableQueue(found, uri, branch, load=self._load, behind_strangers=behind)
             self._new_lines += 1
         line = self._active[found] = self._lines[found]
         return line
@@ -400,7 +400,7 @@ class PartitionCommitter:
             return False
         return self._answered[index] == offset
 
-    def _answer(self, line: Line, group: Sequence[Waiting], outcomes: Sequence[Outcome]) -> None:
+    def _answer(self, line: TableQueue, group: Sequence[Waiting], outcomes: Sequence[Outcome]) -> None:
         for one, outcome in zip(group, outcomes, strict=True):
             read = _refused(one.entry, outcome) if isinstance(one.entry, UnknownKind) else one.entry
             self._reporting.add(one.message, read, outcome)
@@ -532,7 +532,7 @@ class PartitionCommitter:
             away = [str(error) for error in errors if isinstance(error, RetryError)]
             self._trouble = away[0] if away and len(away) == len(waiting) else ""
 
-    def _parked_table(self, line: Line, parked: Parked) -> ParkedTable:
+    def _parked_table(self, line: TableQueue, parked: Parked) -> ParkedTable:
         """What people are shown of a table that is parked."""
         return ParkedTable(
             line.uri,

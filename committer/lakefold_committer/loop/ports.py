@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from lakefold_committer.fold.grouping import Limits
     from lakefold_committer.loop.name_survey import Survey
-    from lakefold_committer.tables.table_writer import OwnedTable
+    from lakefold_committer.tables.table_writer import TableWriter
     from lakefold_log.read.consumer import Message
     from lakefold_log.read.dead_letters import DeadLetter
-    from lakefold_log.read.offset_metadata import Stamp
+    from lakefold_log.read.offset_metadata import OffsetMetadata
     from lakefold_table.entry import Invalid, Outcome
     from lakefold_table.format import AnyFormat
     from lakefold_table.marks.owner import Owner
@@ -92,7 +92,11 @@ class OutcomeReporter(Protocol):
         ...
 
     def report(
-        self, outcomes: Sequence[Outcome], dead_letters: Sequence[DeadLetter], next_offset: int, stamp: Stamp
+        self,
+        outcomes: Sequence[Outcome],
+        dead_letters: Sequence[DeadLetter],
+        next_offset: int,
+        stamp: OffsetMetadata,
     ) -> int:
         """Reports all of it at once or nothing; returns the outcomes topic's offset after the last one."""
         ...
@@ -165,7 +169,7 @@ class Tables:
 
     table_format: AnyFormat
     refusal: Callable[[str], Invalid | None]
-    open: Callable[[str, str], OwnedTable]
+    open: Callable[[str, str], TableWriter]
     claims: Claims = field(default_factory=Claims)
     survey: Survey | None = None
 

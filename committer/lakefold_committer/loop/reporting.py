@@ -19,7 +19,7 @@ from lakefold_committer.loop.outcome_log_lines import tell_outcomes
 from lakefold_committer.loop.refusals import dead_letters
 from lakefold_committer.observability.metrics import BROKERS
 from lakefold_log.read.anchor import Anchor
-from lakefold_log.read.offset_metadata import Stamp
+from lakefold_log.read.offset_metadata import OffsetMetadata
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Reporting:
         from_offset = self._checkpoints.before(low_watermark)
         log = self._reader.log
         anchor, owner = self._last_anchor(), self._reporter.owner
-        stamp = Stamp(log.cluster_id, log.topic_id, low_watermark, from_offset, owner, anchor)
+        stamp = OffsetMetadata(log.cluster_id, log.topic_id, low_watermark, from_offset, owner, anchor)
         call = partial(self._reporter.report, outcomes, letters, low_watermark, stamp)
         return _Report(answers, self._runtime.now(), call)
 

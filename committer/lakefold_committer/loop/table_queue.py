@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakefold_committer.fold.grouping import Limits
-    from lakefold_committer.tables.table_writer import OwnedTable, Prepared
+    from lakefold_committer.tables.table_writer import Prepared, TableWriter
     from lakefold_log.read.consumer import Message
     from lakefold_table.errors import LakefoldError
     from lakefold_table.format import AnyFormat
@@ -91,7 +91,7 @@ class Load:
 
 
 @dataclass(eq=False, slots=True)
-class Line:
+class TableQueue:
     """`uri` and `branch` name it as its first entry did; `place` is where its versions lie.
 
     `at_work`: the step that a task is at ("" for none), besides the put; `since`: since when. A put may be
@@ -110,7 +110,7 @@ class Line:
     queued_bytes: int = 0
     backlog: Offsets = field(default_factory=Offsets)
     backlog_us: int = 0
-    table: OwnedTable | None = None
+    table: TableWriter | None = None
     at_work: str = ""
     since: float = 0.0
     folding: Batch | None = None

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     from lakefold_committer.loop.ports import LogReader, Pace, Runtime, Tables
     from lakefold_committer.loop.reread_entries import Reread
-    from lakefold_committer.loop.table_queue import Line
+    from lakefold_committer.loop.table_queue import TableQueue
     from lakefold_committer.observability.metrics import Metrics
     from lakefold_committer.observability.traces import Traces
-    from lakefold_committer.tables.table_writer import OwnedTable, Prepared
+    from lakefold_committer.tables.table_writer import Prepared, TableWriter
     from lakefold_log.codec.envelope import UnknownKind
     from lakefold_log.read.consumer import Message
     from lakefold_table.uri import Place
@@ -64,7 +64,7 @@ may be any number of them, so tables don't wait for their turns.
 """
 
 
-class Advancer:
+class TableScheduler:
     """Starts the next steps of lines and takes in how they ended.
 
     `answer` is called with each group's entries and outcomes, once they hold, `refuse` with a message that
@@ -79,7 +79,7 @@ class Advancer:
         pace: Pace,
         runtime: Runtime,
         metrics: Metrics,
-        answer: Callable[[Line, Sequence[Waiting], Sequence[Outcome]], None],
+        answer: Callable[[TableQueue, Sequence[Waiting], Sequence[Outcome]], None],
         refuse: Callable[[Message, Undecodable], None],
         traces: Traces,
     ) -> None:
@@ -97,7 +97,7 @@ class Advancer:
         self._large = Slots(LARGE_AT_ONCE)
         self.failure: BaseException | None = None
 
-    def advance(self, line: Line) -> None:
+    def advance(self, line: TableQueue) -> None:
         """Starts what can be started of this line now."""
         if self.failure is not None or not line.may_go(self._runtime.now()):
             return
@@ -120,17 +120,17 @@ class Advancer:
         if self.failure is not None:
             raise self.failure
 
-    def let_go(self, line: Line) -> None:
+    def let_go(self, line: TableQueue) -> None:
         """Forgets the table of a line, but not that it was ours."""
         if line.table is not None and line.table.table.state is not None:
             self._epochs[line.place] = line.table.epoch
         line.table = None
 
-    def _may_fold(self, line: Line) -> bool:
+    def _may_fold(self, line: TableQueue) -> bool:
         """Whether the next step towards a fold can be begun."""
         return bool(line.queue) and not (line.at_work or line.ready is not None or line.lost)
 
-    def _lacks_entries(self, line: Line) -> bool:
+    def _lacks_entries(self, line: TableQueue) -> bool:
         """Whether more of its backlog is to be read: before its queue is empty, so that it needn't wait."""
         limits, load = self._pace.limits, line.load
         return (
@@ -144,21 +144,21 @@ class Advancer:
             and load.memory < MOST_DECODED
         )
 
-    def _may_begin(self, line: Line) -> bool:
+    def _may_begin(self, line: TableQueue) -> bool:
         return self.failure is None and line.may_go(self._runtime.now())
 
-    def _ask_to_open(self, line: Line) -> None:
+    def _ask_to_open(self, line: TableQueue) -> None:
         if line.seems_there is None:
             line.seems_there = self._source.seems_there(line.uri, line.branch)
         self._opening[line.seems_there].ask(line, partial(self._begin_opening, line))
 
-    def _begin_opening(self, line: Line) -> bool:
+    def _begin_opening(self, line: TableQueue) -> bool:
         if not self._may_begin(line) or not self._may_fold(line) or line.table is not None:
             return False
         self._begin(line, OPEN, partial(self._source.open, line.uri, line.branch), self._opened)
         return True
 
-    def _begin_large(self, line: Line) -> bool:
+    def _begin_large(self, line: TableQueue) -> bool:
         if not self._may_begin(line) or not self._may_fold(line) or line.table is None:
             return False
         line.is_large = True
@@ -166,7 +166,11 @@ class Advancer:
         return True
 
     def _begin(
-        self, line: Line, step: str, work: Callable[[], T], ended: Callable[[Line, T | BaseException], None]
+        self,
+        line: TableQueue,
+        step: str,
+        work: Callable[[], T],
+        ended: Callable[[TableQueue, T | BaseException], None],
     ) -> None:
         line.at_work, line.since = step, self._runtime.now()
 
@@ -185,7 +189,7 @@ class Advancer:
 
         self._runtime.start(work, end)
 
-    def _opened(self, line: Line, result: OwnedTable | BaseException) -> None:
+    def _opened(self, line: TableQueue, result: TableWriter | BaseException) -> None:
         if isinstance(result, BaseException):
             self._failed(line, OPEN, result)
             return
@@ -195,7 +199,7 @@ class Advancer:
             result.resume(epoch)
         self._unpark(line, OPEN)
 
-    def _begin_fold(self, line: Line) -> None:
+    def _begin_fold(self, line: TableQueue) -> None:
         table = line.table
         if table is None:
             return
@@ -205,7 +209,7 @@ class Advancer:
         else:
             self._begin(line, FOLD, partial(self._fold_and_put, table, batch), self._folded_and_put)
 
-    def _fold_and_put(self, table: OwnedTable, batch: Batch) -> tuple[Prepared, Stands | BaseException]:
+    def _fold_and_put(self, table: TableWriter, batch: Batch) -> tuple[Prepared, Stands | BaseException]:
         """A task: where nothing else is to be folded meanwhile, the version needs to wait for no thread."""
         prepared = self._fold(table, batch)
         try:
@@ -214,7 +218,7 @@ class Advancer:
             return prepared, error
 
     def _folded_and_put(
-        self, line: Line, result: tuple[Prepared, Stands | BaseException] | BaseException
+        self, line: TableQueue, result: tuple[Prepared, Stands | BaseException] | BaseException
     ) -> None:
         batch = line.folding
         if isinstance(result, BaseException):
@@ -225,7 +229,7 @@ class Advancer:
             line.putting, line.ready = line.ready, None
             self._was_put(line, batch, put)
 
-    def _fold(self, table: OwnedTable, batch: Batch) -> Prepared:
+    def _fold(self, table: TableWriter, batch: Batch) -> Prepared:
         """A task."""
         started = self._runtime.now()
         prepared = table.prepare(self._brought(batch.entries))
@@ -243,7 +247,7 @@ class Advancer:
             self._metrics.claim_bytes.inc(sum(found))
         return group
 
-    def _folded(self, line: Line, result: Prepared | BaseException) -> None:
+    def _folded(self, line: TableQueue, result: Prepared | BaseException) -> None:
         batch = line.folding
         if isinstance(result, BaseException):
             self._failed(line, FOLD, result)
@@ -254,7 +258,7 @@ class Advancer:
             batch.group = batch.group[: len(result.group)]
             self._unpark(line, FOLD)
 
-    def _begin_put(self, line: Line) -> None:
+    def _begin_put(self, line: TableQueue) -> None:
         if line.is_put_running or line.lost:
             return
         if line.putting is None:
@@ -267,7 +271,7 @@ class Advancer:
             line.since = self._runtime.now()
         self._runtime.start(partial(self._put, table, batch.prepared), partial(self._was_put, line, batch))
 
-    def _put(self, table: OwnedTable, prepared: Prepared) -> bool:
+    def _put(self, table: TableWriter, prepared: Prepared) -> bool:
         """A task. What the group came to counts only where the log is still the one that is followed."""
         started = self._runtime.now()
         stands = table.put(prepared, self._reader.prove)
@@ -278,7 +282,7 @@ class Advancer:
                 self._traces.published(prepared.group, publication.version, seconds)
         return stands
 
-    def _was_put(self, line: Line, batch: Batch, result: Stands | BaseException) -> None:
+    def _was_put(self, line: TableQueue, batch: Batch, result: Stands | BaseException) -> None:
         line.is_put_running, result = False, _allocating(result)
         if isinstance(result, RetryError):
             # The same is put again: where it did arrive, that is found out.
@@ -298,7 +302,7 @@ class Advancer:
             self._confirmed(line, batch, line.table, batch.prepared)
         self.advance(line)
 
-    def _confirmed(self, line: Line, batch: Batch, table: OwnedTable, prepared: Prepared) -> None:
+    def _confirmed(self, line: TableQueue, batch: Batch, table: TableWriter, prepared: Prepared) -> None:
         step = table.confirm(prepared)
         self._metrics.group_size.observe(len(batch.group))
         ahead, publication = prepared.folded.ahead, step.publication
@@ -332,7 +336,7 @@ class Advancer:
             )
         self._answer(line, batch.group, step.outcomes)
 
-    def _fall_back(self, line: Line) -> None:
+    def _fall_back(self, line: TableQueue) -> None:
         """Everything that was prepared is prepared again, on what others have published."""
         line.give_back(line.batches)
         line.putting = line.ready = line.folding = None
@@ -343,7 +347,7 @@ class Advancer:
             line.spill()
             self._forget_if_broken(line, line.parked.error)
 
-    def _begin_reading(self, line: Line) -> bool:
+    def _begin_reading(self, line: TableQueue) -> bool:
         if not self._may_begin(line) or not self._lacks_entries(line):
             return False
         line.is_reading = True
@@ -352,7 +356,7 @@ class Advancer:
         self._runtime.start(read, partial(self._was_read, line, offsets[0]))
         return True
 
-    def _was_read(self, line: Line, first: int, result: Sequence[Reread] | BaseException) -> None:
+    def _was_read(self, line: TableQueue, first: int, result: Sequence[Reread] | BaseException) -> None:
         line.is_reading, result = False, _allocating(result)
         self.reading.release()
         if isinstance(result, BaseException):
@@ -371,7 +375,7 @@ class Advancer:
             self._unpark(line, READ)
         self.advance(line)
 
-    def _failed(self, line: Line, step: str, error: BaseException) -> None:
+    def _failed(self, line: TableQueue, step: str, error: BaseException) -> None:
         """What a step's error means: for this line, or for all of them."""
         if (
             not isinstance(error, LakefoldError)
@@ -388,12 +392,12 @@ class Advancer:
                 self._give_up_fold(line)
             self._park(line, step, _passing(line, error))
 
-    def _give_up_fold(self, line: Line) -> None:
+    def _give_up_fold(self, line: TableQueue) -> None:
         if line.folding is not None:
             line.give_back([line.folding])
             line.folding = None
 
-    def _refuse(self, line: Line, step: str, error: PlaceError) -> None:
+    def _refuse(self, line: TableQueue, step: str, error: PlaceError) -> None:
         """No table can lie there: an answer to the group, and nobody else's trouble."""
         refusal = Invalid(f"{line.uri}: {error.message}", error.hint)
         if step == OPEN and line.unknown is not None:
@@ -410,7 +414,7 @@ class Advancer:
         entries = [one.entry for one in group if isinstance(one.entry, Entry)]
         self._answer(line, group, [outcome_of(entry, refusal) for entry in entries])
 
-    def _judge_unknown(self, line: Line, unknown: UnknownKind) -> None:
+    def _judge_unknown(self, line: TableQueue, unknown: UnknownKind) -> None:
         """Parks the line, unless the table follows another log by now: then any proposal is refused alike."""
         if line.batches:
             return
@@ -424,11 +428,11 @@ class Advancer:
             self._refuse_unknown(line, unknown, refusal)
             self.advance(line)
 
-    def _refuse_unknown(self, line: Line, unknown: UnknownKind, refusal: Invalid) -> None:
+    def _refuse_unknown(self, line: TableQueue, unknown: UnknownKind, refusal: Invalid) -> None:
         one = line.take_head()
         self._answer(line, (one,), [Outcome(unknown.position, unknown.table, refusal)])
 
-    def _park(self, line: Line, step: str, error: LakefoldError) -> None:
+    def _park(self, line: TableQueue, step: str, error: LakefoldError) -> None:
         transient = isinstance(error, RetryError)
         if transient:
             self._metrics.retries.labels(MEMORY if isinstance(error, NoMemoryError) else STORE).inc()
@@ -448,16 +452,16 @@ class Advancer:
             pause_s=pause,
         )
 
-    def _forget_if_broken(self, line: Line, error: LakefoldError) -> None:
+    def _forget_if_broken(self, line: TableQueue, error: LakefoldError) -> None:
         """A table that can't be gone on with is opened anew the next time: what is there may be another."""
         if not isinstance(error, RetryError) and not line.batches:
             line.table = None
 
-    def _unpark(self, line: Line, step: str) -> None:
+    def _unpark(self, line: TableQueue, step: str) -> None:
         if line.succeeded(step):
             LOG.info("unparked", table=line.uri, branch=line.branch or None, position=self._position(line))
 
-    def _position(self, line: Line) -> str | None:
+    def _position(self, line: TableQueue) -> str | None:
         """Where the line's first entry stands that has no outcome, for the log."""
         offset = line.first_offset
         return None if offset is None else str(Position(self._reader.log, offset, self._reader.topic))
@@ -473,14 +477,14 @@ def _allocating(result: T | BaseException) -> T | BaseException:
     )
 
 
-def _is_large(line: Line) -> bool:
+def _is_large(line: TableQueue) -> bool:
     """Whether what is folded next holds much: a large message, or what a claim stands for."""
     entry = line.queue[0].entry
     is_claim = isinstance(entry, Entry) and entry.envelope.HasField("claim")
     return is_claim or entry.size > LARGE_BYTES
 
 
-def _passing(line: Line, error: LakefoldError) -> LakefoldError:
+def _passing(line: TableQueue, error: LakefoldError) -> LakefoldError:
     """The error as one that may pass by itself, where others do something to a table that is known."""
     if isinstance(error, VersionExpiredError):
         return RetryError(f"versions are being removed: {error.message}", where=error.where)

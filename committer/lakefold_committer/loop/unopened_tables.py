@@ -34,7 +34,7 @@ def bucket_of(place: Place) -> int:
     return hash(place) % BUCKETS
 
 
-class Strangers:
+class UnopenedTables:
     """A queue of offsets that knows for which names there may be some in it.
 
     Those of some names may be put first. So there are two queues, each in the order of the log.

@@ -54,7 +54,7 @@ class Tracing(Protocol):
         ...
 
 
-class Untold:
+class NoTraces:
     """Tells nothing: what a process has where nobody asked for traces."""
 
     def partition(self, log: LogId, topic: str) -> Traces:
@@ -75,4 +75,4 @@ class Untold:
         """Nothing is told."""
 
 
-UNTOLD: Final = Untold()
+UNTOLD: Final = NoTraces()

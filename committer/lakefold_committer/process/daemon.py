@@ -25,7 +25,7 @@ from lakefold_committer.process.group_assignment import Sharing
 from lakefold_committer.process.open_transactions_watch import EVERY_SECONDS as HELD_BACK_EVERY_SECONDS
 from lakefold_committer.process.open_transactions_watch import OpenTransactionsWatch
 from lakefold_committer.process.ordinals import Turn
-from lakefold_committer.process.partition_thread import STARTING, Holding
+from lakefold_committer.process.partition_thread import STARTING, PartitionThread
 from lakefold_committer.process.store_check import Roots
 from lakefold_committer.process.topic_settings_watch import EVERY_SECONDS, PolicyWatch
 from lakefold_committer.recovery.outcome_index import OutcomesWitness
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
     from lakefold_committer.observability.metrics import Metrics
     from lakefold_committer.observability.traces import Tracing
-    from lakefold_committer.recovery.recovery_context import Proofs
-    from lakefold_committer.tables.table_writer import OwnedTable
+    from lakefold_committer.recovery.recovery_context import RecoveryContext
+    from lakefold_committer.tables.table_writer import TableWriter
     from lakefold_log.client.topic_names import Topics
     from lakefold_log.client.topics import TopicDescription
 
@@ -126,7 +126,7 @@ class Committer:
         self._tracing = tracing
         self._metrics = metrics
         self._stop = threading.Event()
-        self._holdings: list[Holding] = []
+        self._holdings: list[PartitionThread] = []
         self._sharing: Sharing | None = None
         self._roots: Roots | None = None
         self._open_transactions: OpenTransactionsWatch | None = None
@@ -217,10 +217,10 @@ class Committer:
         return wanted
 
     def _run_fixed(
-        self, numbers: Sequence[int], work: Callable[[Holding], None], *, until_caught_up: bool
+        self, numbers: Sequence[int], work: Callable[[PartitionThread], None], *, until_caught_up: bool
     ) -> None:
         """Folds these; what ends one early ends the process: no partition may lie idle unseen."""
-        self._holdings = [Holding(number, work, self._stop) for number in numbers]
+        self._holdings = [PartitionThread(number, work, self._stop) for number in numbers]
         self._starting = ""
         if not numbers and not until_caught_up:
             LOG.info("no partition is this process's", turn=str(self._options.partitions))
@@ -240,7 +240,7 @@ class Committer:
     def _error(self) -> BaseException | None:
         return next((one.error for one in self._holdings if one.error is not None), None)
 
-    def _run_shared(self, topic: TopicDescription, work: Callable[[Holding], None]) -> None:
+    def _run_shared(self, topic: TopicDescription, work: Callable[[PartitionThread], None]) -> None:
         """Folds what the group gives, for as long as it gives it."""
         options = self._options
         self._sharing = sharing = Sharing(work, PATIENT_SESSIONS * session_seconds(options.kafka))
@@ -283,7 +283,7 @@ class Committer:
         admin: Admin,
         topic: TopicDescription,
         until_caught_up: bool,  # noqa: FBT001 - a thread's argument
-        holding: Holding,
+        holding: PartitionThread,
     ) -> None:
         """Folds one partition; counts and tells what ends it."""
         try:
@@ -303,7 +303,7 @@ class Committer:
             raise
 
     def _fold(
-        self, admin: Admin, topic: TopicDescription, holding: Holding, *, until_caught_up: bool
+        self, admin: Admin, topic: TopicDescription, holding: PartitionThread, *, until_caught_up: bool
     ) -> None:
         """One partition, from the takeover to its end."""
         # Not the description's own: a topic may have got more partitions since.
@@ -325,7 +325,7 @@ class Committer:
             return
 
     def _fold_on(
-        self, admin: Admin, log: LogId, holding: Holding, reporter: Reporter, *, until_caught_up: bool
+        self, admin: Admin, log: LogId, holding: PartitionThread, reporter: Reporter, *, until_caught_up: bool
     ) -> None:
         """One partition, from what is proven to its end."""
         options, partition = self._options, log.partition
@@ -357,7 +357,7 @@ class Committer:
             finally:
                 self._metrics.forget(partition)
 
-    def _reporter(self, admin: Admin, log: LogId, holding: Holding, above: int) -> Reporter:
+    def _reporter(self, admin: Admin, log: LogId, holding: PartitionThread, above: int) -> Reporter:
         options = self._options
         outcomes = describe(admin, options.topics.outcomes)
         if outcomes.partitions <= log.partition:
@@ -381,7 +381,7 @@ class Committer:
 
     def _begin(
         self, admin: Admin, log: LogId, reporter: Reporter
-    ) -> tuple[RepeatingReader, Proofs, Sequence[int], LogContent]:
+    ) -> tuple[RepeatingReader, RecoveryContext, Sequence[int], LogContent]:
         """A reader at the offset that is proven, what proves tables from there on, what is answered there.
 
         And what is asked for single entries of the log.
@@ -396,7 +396,7 @@ class Committer:
 
     def _proven(
         self, admin: Admin, log: LogId, reporter: Reporter, content: LogContent
-    ) -> tuple[RepeatingReader, Proofs, Sequence[int]]:
+    ) -> tuple[RepeatingReader, RecoveryContext, Sequence[int]]:
         options = self._options
         topic, accept = options.topics.transactions, options.accept_new_log
         proofs = prove(admin, options.group, topic, log, content, accept_new_log=accept)
@@ -412,7 +412,7 @@ class Committer:
         reader = RepeatingReader(options.kafka, topic, log, start, on_hole=on_hole)
         return reader, proofs, answered
 
-    def _tables(self, proofs: Proofs) -> Tables:
+    def _tables(self, proofs: RecoveryContext) -> Tables:
         claims = Claims(self._options.storage_options, most_bytes=self._options.claim_bytes)
         survey = Survey(LanceFormat(), self._refusal, proofs.witness, self._options.storage_options)
         return Tables(LanceFormat(), self._refusal, partial(self._open, proofs), claims, survey)
@@ -425,7 +425,7 @@ class Committer:
             "send it to another committer, or start this one with a --root that covers it",
         )
 
-    def _open(self, proofs: Proofs, uri: str, branch: str) -> OwnedTable:
+    def _open(self, proofs: RecoveryContext, uri: str, branch: str) -> TableWriter:
         options = self._options
         table = open_line(
             uri,
@@ -493,7 +493,7 @@ class Standstill:
         return self.error is not None
 
 
-def _holds(holding: Holding) -> Callable[[], bool]:
+def _holds(holding: PartitionThread) -> Callable[[], bool]:
     return lambda: not holding.lost.is_set()
 
 

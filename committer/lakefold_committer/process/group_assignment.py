@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from lakefold_committer.process.partition_thread import Holding
+from lakefold_committer.process.partition_thread import PartitionThread
 from lakefold_table.errors import FencedError
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ class Sharing:
     asked by others.
     """
 
-    def __init__(self, work: Callable[[Holding], None], again_s: float) -> None:
+    def __init__(self, work: Callable[[PartitionThread], None], again_s: float) -> None:
         self._work = work
         self._again_s = again_s
-        self._held: dict[int, Holding] = {}
-        self._leaving: dict[int, Holding] = {}
+        self._held: dict[int, PartitionThread] = {}
+        self._leaving: dict[int, PartitionThread] = {}
         self._fenced: dict[int, float] = {}
         self._changes = 0
 
@@ -104,9 +104,9 @@ class Sharing:
         before = self._held.get(number) or self._leaving.pop(number, None)
         if before is not None:
             before.stop.set()
-        self._held[number] = Holding(number, self._work, threading.Event(), after=before)
+        self._held[number] = PartitionThread(number, self._work, threading.Event(), after=before)
 
-    def _let_go(self, partitions: Sequence[int]) -> list[Holding]:
+    def _let_go(self, partitions: Sequence[int]) -> list[PartitionThread]:
         going = [one for number in partitions if (one := self._held.pop(number, None)) is not None]
         self._changes += bool(going)
         for one in going:

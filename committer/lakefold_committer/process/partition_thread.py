@@ -15,7 +15,7 @@ WAIT_SECONDS = 0.1
 STARTING = "starting"
 
 
-class Holding:
+class PartitionThread:
     """Folds `partition` by `work`, once `after` has ended, until `stop` is set.
 
     With `lost` set besides, it may report nothing more. `error` is what ended it, if anything did.
@@ -24,10 +24,10 @@ class Holding:
     def __init__(
         self,
         partition: int,
-        work: Callable[[Holding], None],
+        work: Callable[[PartitionThread], None],
         stop: threading.Event,
         *,
-        after: Holding | None = None,
+        after: PartitionThread | None = None,
     ) -> None:
         self.partition = partition
         self.stop = stop
@@ -56,7 +56,7 @@ class Holding:
         self._thread.join(max(0.0, seconds))
         return self.over
 
-    def _run(self, work: Callable[[Holding], None], after: Holding | None) -> None:
+    def _run(self, work: Callable[[PartitionThread], None], after: PartitionThread | None) -> None:
         """Two threads of one process must not take a partition from each other."""
         while after is not None and not after.ended(WAIT_SECONDS):
             if self.stop.is_set():

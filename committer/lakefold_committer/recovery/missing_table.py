@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakefold_committer.fold.fold import Table
-    from lakefold_committer.recovery.recovery_context import Proofs
+    from lakefold_committer.recovery.recovery_context import RecoveryContext
     from lakefold_table.entry import Entry
     from lakefold_table.format import AnyFormat
     from lakefold_table.marks.marks import Marks
@@ -33,7 +33,7 @@ def answerable(
     table_format: AnyFormat,
     uri: str,
     group: Sequence[Entry],
-    proofs: Proofs | None,
+    proofs: RecoveryContext | None,
     storage_options: Mapping[str, str] | None,
 ) -> Sequence[Entry]:
     """Those of the first entries of a group that can be answered where there is no table.
@@ -53,7 +53,7 @@ def check_absent(
     table_format: AnyFormat,
     uri: str,
     branch: str,
-    proofs: Proofs | None,
+    proofs: RecoveryContext | None,
     storage_options: Mapping[str, str] | None,
     *,
     seen: str = "there is no table",

@@ -15,12 +15,14 @@ from lakefold_table.marks.record import is_own
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakefold_committer.recovery.recovery_context import Proofs
+    from lakefold_committer.recovery.recovery_context import RecoveryContext
     from lakefold_table.format import AnyFormat, State
     from lakefold_table.versions.versions import Versions
 
 
-def open_table(table_format: AnyFormat, versions: Versions, uri: str, proofs: Proofs | None = None) -> Table:
+def open_table(
+    table_format: AnyFormat, versions: Versions, uri: str, proofs: RecoveryContext | None = None
+) -> Table:
     """The table as it is now, or `Table(uri)` where there is none.
 
     Raises `NotATableError` where there is something else, `DamagedError`, `InvalidError` for features we

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from lakefold_committer.recovery.recovery_context import Told
+from lakefold_committer.recovery.recovery_context import LastCommit
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.read.trust import EVERYBODY
@@ -43,13 +43,13 @@ class Reported:
     what it tells; offsets ascend and versions descend, so there is mostly one.
     """
 
-    heights: dict[tuple[str, str], list[tuple[int, Told]]] = field(default_factory=dict)
+    heights: dict[tuple[str, str], list[tuple[int, LastCommit]]] = field(default_factory=dict)
 
     def add(self, offset: int, outcome: Outcome) -> None:
         """Takes in the outcome at `offset`, which lies behind all others."""
         if not isinstance(outcome.result, Committed):
             return
-        told = Told(outcome.result.version, outcome.position, outcome.table_id)
+        told = LastCommit(outcome.result.version, outcome.position, outcome.table_id)
         for table_id in {outcome.table_id, ANYBODY}:
             heights = self.heights.setdefault((root_of(outcome.table, outcome.branch), table_id), [])
             while heights and heights[-1][1].version <= told.version:
@@ -63,7 +63,7 @@ class Reported:
             least = heights[0][1].version if heights else -1
             heights[:0] = [one for one in before if one[1].version > least]
 
-    def newest(self, uri: str, table_id: str, since: int) -> Told | None:
+    def newest(self, uri: str, table_id: str, since: int) -> LastCommit | None:
         """The highest version of the table that was told at or behind offset `since`."""
         heights = self.heights.get((uri, table_id), ())
         return next((told for offset, told in heights if offset >= since), None)
@@ -76,19 +76,19 @@ class LastCommitted:
     """
 
     def __init__(self) -> None:
-        self._last: dict[Place, Told] = {}
+        self._last: dict[Place, LastCommit] = {}
 
     def add(self, outcome: Outcome) -> None:
         """Takes in an outcome that lies behind all others."""
         if isinstance(outcome.result, Committed):
-            told = Told(outcome.result.version, outcome.position, outcome.table_id)
+            told = LastCommit(outcome.result.version, outcome.position, outcome.table_id)
             self._last[_line(outcome.table, outcome.branch)] = told
 
-    def hear(self, uri: str, told: Told) -> None:
+    def hear(self, uri: str, told: LastCommit) -> None:
         """Takes in what will be reported behind all others."""
         self._last[_line(uri, "")] = told
 
-    def of(self, uri: str) -> Told | None:
+    def of(self, uri: str) -> LastCommit | None:
         """What is known of the line at this root."""
         return self._last.get(_line(uri, ""))
 
@@ -100,7 +100,7 @@ def _line(table: str, branch: str) -> Place:
 
 
 class OutcomesWitness:
-    """The witness of one partition (`proofs.Witness`), for any thread. `trust`: whose outcomes count."""
+    """The witness of one partition (`ReportedVersions`), for any thread. `trust`: whose outcomes count."""
 
     def __init__(
         self,
@@ -121,16 +121,16 @@ class OutcomesWitness:
         self._told_below = 0
         self._all_told = False
 
-    def newest_committed(self, uri: str, table_id: str, since: int) -> Told | None:
-        """See `proofs.Witness`. Raises `RetryError` where no broker answers."""
+    def newest_committed(self, uri: str, table_id: str, since: int) -> LastCommit | None:
+        """See `ReportedVersions`. Raises `RetryError` where no broker answers."""
         if not table_id:
             return self._newest_of_any(uri, since)
         with self._lock:
             self._read(since)
             return self._reported.newest(uri, table_id, since)
 
-    def last_committed(self, uri: str) -> Told | None:
-        """See `proofs.Witness`. The first time all outcomes are read; where that is cut short, on from there.
+    def last_committed(self, uri: str) -> LastCommit | None:
+        """See `ReportedVersions`. Reads all outcomes first, and goes on from there if that is cut short.
 
         Nobody else reports in this partition any more, so that what is heard is all that comes after them.
         """
@@ -148,8 +148,8 @@ class OutcomesWitness:
                 self._reading_all.release()
         return self._told.of(uri)
 
-    def heard(self, uri: str, told: Told) -> None:
-        """See `proofs.Witness`."""
+    def heard(self, uri: str, told: LastCommit) -> None:
+        """See `ReportedVersions`."""
         self._heard.hear(uri, told)
 
     def _read_all(self) -> None:
@@ -161,7 +161,7 @@ class OutcomesWitness:
             self._told_below = offset + 1
         self._all_told = True
 
-    def _newest_of_any(self, uri: str, since: int) -> Told | None:
+    def _newest_of_any(self, uri: str, since: int) -> LastCommit | None:
         """Of whatever lay there. Asked of tables without marks only, so nothing is kept for the next one."""
         start = watermarks(self._admin, self._topics.outcomes, self._partition).start
         reported = Reported()

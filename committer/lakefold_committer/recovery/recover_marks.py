@@ -39,14 +39,18 @@ from lakefold_table.versions.succession import Succession, succession
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakefold_committer.recovery.recovery_context import Proofs
-    from lakefold_table.format import AnyFormat, Deed, State
+    from lakefold_committer.recovery.recovery_context import RecoveryContext
+    from lakefold_table.format import AnyFormat, State, VersionSummary
     from lakefold_table.versions.succession import Link
     from lakefold_table.versions.versions import Versions
 
 
 def provable(
-    table_format: AnyFormat, versions: Versions, newest: State, uri: str, proofs: Proofs | None = None
+    table_format: AnyFormat,
+    versions: Versions,
+    newest: State,
+    uri: str,
+    proofs: RecoveryContext | None = None,
 ) -> Table:
     """The newest state with the marks that count. Raises `StopError` where none can be proven."""
     if is_own(newest.properties, newest.version):
@@ -55,7 +59,7 @@ def provable(
         return Table(uri, newest)
     carried = _marks_in(newest)
     claimed = newest.version if carried is None else max(carried.version, 1)
-    later: list[Deed] = []
+    later: list[VersionSummary] = []
     for version in range(newest.version - 1, claimed - 1, -1):
         try:
             older = read_deed(table_format, versions, version)
@@ -109,8 +113,8 @@ def _proven_otherwise(
     newest: State,
     carried: Marks | None,
     gone: int,
-    later: Sequence[Deed],
-    proofs: Proofs | None,
+    later: Sequence[VersionSummary],
+    proofs: RecoveryContext | None,
 ) -> Marks | None:
     """The marks where version `gone` is the first one missing on the way to the one that they name.
 
@@ -140,7 +144,9 @@ def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: s
     return Table(uri, newest)
 
 
-def _left_alone(table_format: AnyFormat, versions: Versions, newest: State, between: Sequence[Deed]) -> bool:
+def _left_alone(
+    table_format: AnyFormat, versions: Versions, newest: State, between: Sequence[VersionSummary]
+) -> bool:
     """Whether these versions and the newest one, which follows them, can't have touched the metadata."""
     behind = [*between, read_deed(table_format, versions, newest.version)]
     return all(deed.keeps_metadata for deed in behind)
@@ -150,7 +156,7 @@ def _carried(
     table_format: AnyFormat,
     versions: Versions,
     own: int,
-    between: Sequence[Deed],
+    between: Sequence[VersionSummary],
     newest: State,
     uri: str,
 ) -> Table:
@@ -166,7 +172,7 @@ def _carried(
     return Table(uri, table_format.following(state, newest, between), marks)
 
 
-def _older(table_format: AnyFormat, versions: Versions, version: int, uri: str) -> Deed:
+def _older(table_format: AnyFormat, versions: Versions, version: int, uri: str) -> VersionSummary:
     try:
         return read_deed(table_format, versions, version)
     except VersionExpiredError as error:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LastCommit:
     """What the outcomes tell of a table: a proposal that was reported committed, and into which version."""
 
     version: int
@@ -30,10 +30,10 @@ class Told:
     table_id: str
 
 
-class Witness(Protocol):
+class ReportedVersions(Protocol):
     """The outcomes of one partition."""
 
-    def newest_committed(self, uri: str, table_id: str, since: int) -> Told | None:
+    def newest_committed(self, uri: str, table_id: str, since: int) -> LastCommit | None:
         """Of those reported at or behind offset `since` of the outcomes, the one with the highest version.
 
         `uri`: the table, by the name that its entries bear, or the root of one of its branches. `table_id`:
@@ -41,7 +41,7 @@ class Witness(Protocol):
         """
         ...
 
-    def last_committed(self, uri: str) -> Told | None:
+    def last_committed(self, uri: str) -> LastCommit | None:
         """Of all that was ever reported of the line at root `uri`, the last one that was committed.
 
         Whatever table lay there then; also what was `heard`. Asked where nothing is there, which anybody may
@@ -50,13 +50,13 @@ class Witness(Protocol):
         """
         ...
 
-    def heard(self, uri: str, told: Told) -> None:
+    def heard(self, uri: str, told: LastCommit) -> None:
         """Takes in what this committer has put itself: all that is reported from now on."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Proofs:
+class RecoveryContext:
     """For the tables of one partition, `log`.
 
     `content`: what the log holds now (None: it can't have lost anything). Every entry below `unchanged_below`
@@ -73,7 +73,7 @@ class Proofs:
     end: Callable[[], int]
     answered: int = 0
     accept: Acceptance | None = None
-    witness: Witness | None = None
+    witness: ReportedVersions | None = None
     outcomes_offset: Callable[[], int] | None = None
     read_back_from: int | None = None
     owner: Owner | None = None
@@ -89,5 +89,5 @@ class Proofs:
             return
         for one in reversed(outcomes):
             if isinstance(one.result, Committed):
-                self.witness.heard(uri, Told(one.result.version, one.position, one.table_id))
+                self.witness.heard(uri, LastCommit(one.result.version, one.position, one.table_id))
                 return

@@ -15,7 +15,7 @@ from lakefold_committer.recovery.stored_versions import own_properties
 from lakefold_log.read.anchor import Anchor, contradiction
 from lakefold_table.errors import GapError, StopError, VersionExpiredError
 from lakefold_table.lance.refs.names import branch_root
-from lakefold_table.marks.marks import Move, Why
+from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.marks.record import MOVE, OUTCOMES, PARENT, decode_record
 from lakefold_table.position import Fingerprint
 from lakefold_table.roots import above
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lakefold_committer.fold.fold import Table
-    from lakefold_committer.recovery.recovery_context import Proofs
+    from lakefold_committer.recovery.recovery_context import RecoveryContext
     from lakefold_table.marks.marks import Marks
     from lakefold_table.marks.record import Record
     from lakefold_table.versions.versions import Versions
 
 
-def on_its_log(versions: Versions, table: Table, proofs: Proofs) -> Table:
+def on_its_log(versions: Versions, table: Table, proofs: RecoveryContext) -> Table:
     """The table if its log is the proven one and still holds the entry of its marks; else as was accepted.
 
     The log is asked only if the stamp doesn't tell that it holds what it held up to there. Raises `GapError`.
@@ -46,17 +46,19 @@ def on_its_log(versions: Versions, table: Table, proofs: Proofs) -> Table:
             raise _other_entry(marks, now, table.uri)
         return table
     move = accepted(marks, proofs.accept, end, main_uri(table))
-    if bound is not None and (now or (move is not None and move.why is Why.LOST and bound.offset >= end)):
+    if bound is not None and (
+        now or (move is not None and move.why is RebindReason.LOST and bound.offset >= end)
+    ):
         last = last_unchanged(versions, marks, proofs)
         if last is None and now:
             raise _other_entry(marks, now, table.uri)
         if last is not None:
             fingerprint = _fingerprint_at(proofs, last)
-            move = Move(Why.LOST, bound, replace(bound, offset=last), fingerprint=fingerprint)
+            move = Rebinding(RebindReason.LOST, bound, replace(bound, offset=last), fingerprint=fingerprint)
     return table if move is None else table.moving(move)
 
 
-def last_unchanged(versions: Versions, marks: Marks, proofs: Proofs) -> int | None:
+def last_unchanged(versions: Versions, marks: Marks, proofs: RecoveryContext) -> int | None:
     """The offset of the last entry that was folded into this table and that the log still holds.
 
     The versions' records tell, from the newest one back; -1 if even the first one's entry is another one.
@@ -90,20 +92,20 @@ def _brought_to(record: Record, properties: Mapping[str, str]) -> Iterator[tuple
             # An older release made it; else it has no digest only if no entry was folded into it.
             yield record.last_offset, None
     if MOVE in properties:
-        move = Move.decode(properties[MOVE])
+        move = Rebinding.decode(properties[MOVE])
         if move.after is None or move.after.log != record.log:
             yield sys.maxsize, None
         else:
             yield move.after.offset, move.fingerprint
 
 
-def _fingerprint_at(proofs: Proofs, offset: int) -> Fingerprint | None:
+def _fingerprint_at(proofs: RecoveryContext, offset: int) -> Fingerprint | None:
     """That of the entry there now, so that a later loss is noticed, too. Returns None if there is none."""
     found = None if proofs.content is None or offset < 0 else proofs.content.first(offset, offset + 1)
     return None if found is None else found.fingerprint
 
 
-def _contradiction(marks: Marks, proofs: Proofs, uri: str) -> str:
+def _contradiction(marks: Marks, proofs: RecoveryContext, uri: str) -> str:
     """What stands at the position of the marks instead of the entry that was folded; "" if that one does.
 
     What this committer folded itself it has read from this log.
@@ -126,7 +128,7 @@ def _other_entry(marks: Marks, now: str, uri: str) -> GapError:
     )
 
 
-def check_reported(table: Table, properties: Mapping[str, str], proofs: Proofs) -> None:
+def check_reported(table: Table, properties: Mapping[str, str], proofs: RecoveryContext) -> None:
     """Raises `StopError` where later versions were reported than the table has: a backup, or wiped marks.
 
     `properties`: those of the version that its marks were made for; they tell since when to look.

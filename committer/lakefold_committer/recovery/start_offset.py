@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lakefold_committer.fold.binding import ACCEPT, Acceptance, told
-from lakefold_committer.recovery.recovery_context import Proofs
+from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import home_of
 from lakefold_log.read import offset_metadata as stamps
@@ -20,7 +20,7 @@ from lakefold_table.position import Position
 if TYPE_CHECKING:
     from lakefold_log.client.admin import Admin
     from lakefold_log.read.anchor import Anchor, Content
-    from lakefold_log.read.offset_metadata import Stamp
+    from lakefold_log.read.offset_metadata import OffsetMetadata
     from lakefold_table.position import LogId
 
 
@@ -29,7 +29,7 @@ LOG = structlog.get_logger("lakefold.committer")
 
 def prove(
     admin: Admin, group: str, topic: str, log: LogId, content: Content, *, accept_new_log: bool = False
-) -> Proofs:
+) -> RecoveryContext:
     """From which offset entries are not yet proven answered: the stamped one, else where the log starts.
 
     It is `answered` of what is returned. Raises `GapError` naming both positions if the stamp is for another
@@ -42,7 +42,7 @@ def prove(
     if accept_new_log:
         accept = Acceptance(log, topic, begin.lost, partial(_home, describe(admin, topic).partitions))
     end = partial(_end_of, admin, topic, log.partition)
-    return Proofs(
+    return RecoveryContext(
         log,
         end,
         begin.answered,
@@ -59,7 +59,7 @@ class Beginning:
     """Where a partition is begun: every entry below `answered` has its outcome, or is gone.
 
     `read_back_from`: where outcomes of later ones stand in their topic (None: nowhere). `lost`: below this
-    offset entries are gone that may have had none (0: none are). `unchanged_below`: as in `Proofs`.
+    offset entries are gone that may have had none (0: none are). `unchanged_below`: as in `RecoveryContext`.
     `anchor`: the last entry that was read, if the log still holds it.
     """
 
@@ -71,7 +71,7 @@ class Beginning:
 
 
 def beginning(
-    found: tuple[int, Stamp] | None,
+    found: tuple[int, OffsetMetadata] | None,
     content: Content,
     group: str,
     log: LogId,
@@ -129,7 +129,9 @@ def _end_of(admin: Admin, topic: str, partition: int) -> int:
     return watermarks(admin, topic, partition, read_committed=False).end
 
 
-def _proven(found: tuple[int, Stamp] | None, start: int, end: int, group: str, log: LogId, where: str) -> int:
+def _proven(
+    found: tuple[int, OffsetMetadata] | None, start: int, end: int, group: str, log: LogId, where: str
+) -> int:
     this = f"this log is cluster {log.cluster_id}, topic id {log.topic_id}"
     if found is None:
         if start > 0:
@@ -158,5 +160,5 @@ def _proven(found: tuple[int, Stamp] | None, start: int, end: int, group: str, l
     return offset
 
 
-def _is_for(stamp: Stamp, log: LogId) -> bool:
+def _is_for(stamp: OffsetMetadata, log: LogId) -> bool:
     return (stamp.cluster_id, stamp.topic_id) == (log.cluster_id, log.topic_id)

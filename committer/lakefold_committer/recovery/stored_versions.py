@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.format import AnyFormat, Deed, State
+    from lakefold_table.format import AnyFormat, State, VersionSummary
     from lakefold_table.versions.versions import Versions
 
 
@@ -28,7 +28,7 @@ def read_state(table_format: AnyFormat, versions: Versions, version: int) -> Sta
     return state
 
 
-def read_deed(table_format: AnyFormat, versions: Versions, version: int) -> Deed:
+def read_deed(table_format: AnyFormat, versions: Versions, version: int) -> VersionSummary:
     """What one version did."""
     path, data, uri = versions.path(version), versions.read(version), versions.storage.uri
     deed = table_format.deed(path, data, uri)
@@ -92,7 +92,7 @@ def link_of(state: State) -> Link:
     )
 
 
-def link_of_deed(deed: Deed) -> Link:
+def link_of_deed(deed: VersionSummary) -> Link:
     """As `link_of`, to be compared with that of another deed: a digest stands for the marks."""
     made_here = is_own(deed.properties, deed.version)
     return Link(

@@ -11,7 +11,7 @@ from lakefold_committer.claims.claim_check import Claims
 from lakefold_committer.fold.fold import outcome_of
 from lakefold_committer.fold.grouping import first_group
 from lakefold_committer.tables.branches import line_of
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import UnknownKind
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import InvalidError, StopError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakefold_log.codec.envelope import Decoded
     from lakefold_table.format import AnyFormat
 
-Lines = Callable[[str], OwnedTable]
+Lines = Callable[[str], TableWriter]
 
 
 def fold_file(
@@ -71,7 +71,7 @@ def _is_on(branch: str, entry: Entry) -> bool:
     return entry.envelope.branch == branch
 
 
-def _unbound(table: OwnedTable, *, dry_run: bool) -> OwnedTable:
+def _unbound(table: TableWriter, *, dry_run: bool) -> TableWriter:
     """The line, where no log of Kafka's is bound to it; a dry run may look at any. Raises `InvalidError`."""
     bound = table.table.marks.position
     if bound is not None and not dry_run:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from lakefold_committer.fold.fold import cut
 from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
-from lakefold_table.format import Accepted, Observed
+from lakefold_table.format import Accepted, Fetched
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.format import LanceFormat
 
@@ -74,16 +74,14 @@ class Recalling(LanceFormat):
         indices = () if state is None else IndexSection.FromString(state.index_section).indices
         return {one.uuid.uuid: one for one in indices}
 
-    def draft(
-        self, state: LanceState | None, observed: Observed, entries: Sequence[Entry] = ()
-    ) -> LanceDraft:
+    def draft(self, state: LanceState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
         """Begins the version after `state`."""
         del entries
         sizes: dict[str, int | None] = {}
         outside: set[str] = set()
         neighbours: set[str] = set()
         listed: dict[Position, array[int]] = {}
-        seen = Observed(
+        seen = Fetched(
             sizes,
             observed.contents,
             observed.schemas,
@@ -112,7 +110,7 @@ class _Draft(LanceDraft):
         self,
         recalling: Recalling,
         state: LanceState | None,
-        observed: Observed,
+        observed: Fetched,
         seen: _Seen,
     ) -> None:
         super().__init__(state, observed, transaction_file=recalling.transaction_files)

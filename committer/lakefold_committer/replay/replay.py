@@ -25,7 +25,7 @@ from lakefold_committer.replay.log_reader import EntriesGoneError, proven, redee
 from lakefold_committer.replay.recorded_draft import Recalling
 from lakefold_committer.replay.version_replay import Case, Replayed, Verdict, gone_of, group_of, judged
 from lakefold_committer.tables.branches import line_of
-from lakefold_committer.tables.prefetcher import Bringer, Look
+from lakefold_committer.tables.prefetcher import Look, Prefetcher
 from lakefold_committer.tables.requirements import informed, observe
 from lakefold_table.errors import (
     DamagedError,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.replay.log_reader import Entries
     from lakefold_table.entry import Entry
-    from lakefold_table.format import AnyFormat, Observed, Publication, State
+    from lakefold_table.format import AnyFormat, Fetched, Publication, State
     from lakefold_table.lance.state import LanceState
     from lakefold_table.versions.versions import Versions
 
@@ -95,8 +95,8 @@ class _Replay:
     ) -> None:
         self._versions, self._entries, self._uri = versions, entries, uri
         self._format: AnyFormat = LanceFormat()
-        self._bringer = Bringer(self._format, versions, look=Look.NONE, options=options)
-        self._sizes = Bringer(self._format, versions).sizes
+        self._bringer = Prefetcher(self._format, versions, look=Look.NONE, options=options)
+        self._sizes = Prefetcher(self._format, versions).sizes
         # Whether a claim was refused for its memory stands in the record: no limit of now decides it.
         self._claims = Claims(options, most_bytes=None)
         self._bases: tuple[Table, ...] = ()
@@ -247,7 +247,7 @@ class _Replay:
         return judged(case, found, gone, notes), folded.table.reported()
 
     def _fold(
-        self, case: Case, table: Table, group: Sequence[Entry], observed: Observed
+        self, case: Case, table: Table, group: Sequence[Entry], observed: Fetched
     ) -> tuple[Folded, Recalling]:
         """Folded once; once more without what it takes in and the record says was refused."""
         terms = Terms(

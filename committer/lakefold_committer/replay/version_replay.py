@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.codec import decode_head
-from lakefold_table.marks.marks import Move, decode_marks, table_id_of
+from lakefold_table.marks.marks import Rebinding, decode_marks, table_id_of
 from lakefold_table.marks.owner import Owner
 from lakefold_table.marks.record import CLOCK, MOVE, OUTCOMES, OWNER, PARENT, TABLE_ID
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakefold_committer.fold.fold import Table
     from lakefold_committer.replay.differences import Difference
     from lakefold_table.entry import Entry, Outcome, Result
-    from lakefold_table.format import Needs, Observed, State
+    from lakefold_table.format import Fetched, Requirements, State
     from lakefold_table.marks.record import Record
 
 
@@ -66,7 +66,7 @@ class Case:
     stored: bytes
     record: Record
     table_id: str
-    move: Move | None = None
+    move: Rebinding | None = None
     outcomes_offset: int | None = None
     owner: Owner | None = None
     names_parent: bool = True
@@ -76,7 +76,7 @@ class Case:
     def of(cls, version: int, stored: bytes, record: Record, properties: Mapping[str, str]) -> Case:
         """By the properties of the version's transaction. Raises `DamagedError`."""
         try:
-            move = Move.decode(properties[MOVE]) if MOVE in properties else None
+            move = Rebinding.decode(properties[MOVE]) if MOVE in properties else None
             owner = Owner.decode(properties[OWNER]) if OWNER in properties else None
             offset = int(properties[OUTCOMES].partition("@")[2]) if OUTCOMES in properties else None
             clock = int(properties[CLOCK]) if CLOCK in properties else None
@@ -153,7 +153,7 @@ def _may_begin(case: Case, base: Table, entry: Entry) -> bool:
     return bool(base.marks.table_id) or table_id_of(entry.position) == case.table_id
 
 
-def gone_of(needs: Needs, state: State | None, observed: Observed) -> list[str]:
+def gone_of(needs: Requirements, state: State | None, observed: Fetched) -> list[str]:
     """What the fold asked for and the shell couldn't bring any more."""
     gone = [f"the file {path} is gone" for path, data in observed.contents.items() if data is None]
     versions = {number for number, schema in observed.schemas.items() if schema is None}

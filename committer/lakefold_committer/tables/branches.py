@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_committer.tables.table_writer import OwnedTable
+from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.format import LanceFormat
@@ -20,7 +20,7 @@ from lakefold_table.versions.versions import Versions
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakefold_committer.recovery.recovery_context import Proofs
+    from lakefold_committer.recovery.recovery_context import RecoveryContext
     from lakefold_table.uri import Place
 
 
@@ -43,13 +43,13 @@ def open_line(
     branch: str,
     storage_options: Mapping[str, str] | None,
     roots: Sequence[str] | None = None,
-    proofs: Proofs | None = None,
+    proofs: RecoveryContext | None = None,
     *,
     transaction_files: bool = True,
-) -> OwnedTable:
-    """One line of the table at `uri`; the main line where `branch` is empty. Raises as `OwnedTable` does."""
+) -> TableWriter:
+    """One line of the table at `uri`; the main line where `branch` is empty. Raises as `TableWriter` does."""
     versions = versions_of(uri, branch, storage_options)
-    return OwnedTable(
+    return TableWriter(
         LanceFormat(transaction_files=transaction_files),
         versions,
         root_of(uri, branch),

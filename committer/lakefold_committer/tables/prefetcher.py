@@ -40,7 +40,7 @@ class Look(Enum):
     NONE = "none"
 
 
-class Bringer:
+class Prefetcher:
     """What may be read for one table: its own files, and those of tables under `roots` (None: anywhere).
 
     `options`: how other tables are reached, as pylance's storage options.

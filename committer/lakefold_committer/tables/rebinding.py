@@ -17,7 +17,7 @@ from lakefold_committer.recovery.recover_marks import carried_marks, provable
 from lakefold_committer.recovery.stored_versions import read_newest
 from lakefold_committer.tables.stray_files import is_followed, remove_stray
 from lakefold_table.errors import NotATableError, RetryError, StopError
-from lakefold_table.format import Observed, Stamps
+from lakefold_table.format import Fetched, Stamps
 from lakefold_table.marks import record as names
 from lakefold_table.marks.marks import RULES, Marks
 from lakefold_table.marks.record import Record, encode_record
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.fold.fold import Table
     from lakefold_table.format import AnyFormat, Draft, Publication, State
-    from lakefold_table.marks.marks import Move
+    from lakefold_table.marks.marks import Rebinding
     from lakefold_table.versions.versions import Versions
 
 ATTEMPTS = 20
@@ -43,14 +43,14 @@ class Moved:
 
     version: int
     table_id: str
-    move: Move
+    move: Rebinding
 
 
 def publish_move(
     table_format: AnyFormat,
     versions: Versions,
     uri: str,
-    decide: Callable[[Table], Move],
+    decide: Callable[[Table], Rebinding],
     *,
     outcomes: str = "",
     unproven: bool = False,
@@ -70,7 +70,7 @@ def publish_move(
             raise NotATableError("there is no table here", where=uri, hint="name the table's root")
         table = _opened(table_format, versions, newest, uri, unproven=unproven)
         move = _never_back(decide(table), table.marks)
-        draft = table_format.draft(table.state, Observed())
+        draft = table_format.draft(table.state, Fetched())
         marks, state, publication = _version(draft, table, move, outcomes)
         follows = partial(is_followed, table_format, versions, state)
         try:
@@ -83,7 +83,7 @@ def publish_move(
     raise RetryError(f"others were quicker {ATTEMPTS} times", where=uri, hint="call it again")
 
 
-def _never_back(move: Move, marks: Marks) -> Move:
+def _never_back(move: Rebinding, marks: Marks) -> Rebinding:
     """Returns the move with its new position at or behind the last one that was folded from that log.
 
     The group's stamped offset may lie before it: a committer that died between a version and its report has
@@ -109,7 +109,7 @@ def _opened(table_format: AnyFormat, versions: Versions, newest: int, uri: str, 
     return table
 
 
-def _version(draft: Draft, table: Table, move: Move, outcomes: str) -> tuple[Marks, State, Publication]:
+def _version(draft: Draft, table: Table, move: Rebinding, outcomes: str) -> tuple[Marks, State, Publication]:
     """The next version, which is as the one before but for the marks."""
     base_us = 0 if table.state is None else table.state.time_us
     time_us = max(move.time_us, base_us + 1)
@@ -145,13 +145,13 @@ def _version(draft: Draft, table: Table, move: Move, outcomes: str) -> tuple[Mar
     return marks, state, publication
 
 
-def _table_id(table: Table, move: Move) -> str:
+def _table_id(table: Table, move: Rebinding) -> str:
     """Of a table whose first fold is still to come."""
     made_of = f"adopted {table.uri} {table.version} {move.encode()}"
     return uuid_form(hashlib.sha256(made_of.encode()).hexdigest())
 
 
-def _record(table: Table, move: Move, epoch: int) -> Record:
+def _record(table: Table, move: Rebinding, epoch: int) -> Record:
     """A record of no entry at all."""
     place = move.after or move.before
     log = LogId("", "", 0) if place is None else place.log

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.recovery.stored_versions import link_of_deed, own_transaction, read_deed
 from lakefold_table.errors import DamagedError, NotATableError, VersionExpiredError
-from lakefold_table.format import Observed
+from lakefold_table.format import Fetched
 from lakefold_table.marks.record import PARENT, decode_record
 from lakefold_table.roots import is_whole
 from lakefold_table.versions.succession import Link, Succession, succession
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakefold_committer.fold.fold import Table
-    from lakefold_committer.tables.prefetcher import Bringer
+    from lakefold_committer.tables.prefetcher import Prefetcher
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Entry, Result
-    from lakefold_table.format import AnyFormat, Deed, Needs
+    from lakefold_table.format import AnyFormat, Requirements, VersionSummary
     from lakefold_table.position import LogId
     from lakefold_table.versions.versions import Versions
 
 NOT_THERE = -1
-"""The size of a listed file that isn't there (`Observed`)."""
+"""The size of a listed file that isn't there (`Fetched`)."""
 
 
 def observe(
-    table_format: AnyFormat, versions: Versions, bringer: Bringer, table: Table, group: Sequence[Entry]
-) -> tuple[Table, Observed]:
+    table_format: AnyFormat, versions: Versions, bringer: Prefetcher, table: Table, group: Sequence[Entry]
+) -> tuple[Table, Fetched]:
     """What the format needs to fold this group, and the table knowing what older versions did."""
     group = [entry for entry in group if entry.fault is None]
     needs = table_format.needs(table.state, group)
@@ -55,8 +55,8 @@ def informed(table_format: AnyFormat, versions: Versions, table: Table, since: i
     return replace(table, state=table_format.informed(table.state, deeds))
 
 
-def _brought(bringer: Bringer, needs: Needs) -> Observed:
-    return Observed(
+def _brought(bringer: Prefetcher, needs: Requirements) -> Fetched:
+    return Fetched(
         bringer.sizes(needs.sizes, needs.unsaid),
         bringer.contents(needs.contents),
         bringer.schemas(needs.schemas),
@@ -69,7 +69,7 @@ def _brought(bringer: Bringer, needs: Needs) -> Observed:
     )
 
 
-def files_in(observed: Observed) -> list[str]:
+def files_in(observed: Fetched) -> list[str]:
     """The files of the table that were looked at and are there, but for those that are listed in portions."""
     found = [path for path, size in observed.sizes.items() if size is not None]
     found += [path for path, data in observed.contents.items() if data is not None and not is_whole(path)]
@@ -77,7 +77,7 @@ def files_in(observed: Observed) -> list[str]:
     return found
 
 
-def _lacks_anything(observed: Observed) -> bool:
+def _lacks_anything(observed: Fetched) -> bool:
     brought = (observed.sizes, observed.contents, observed.schemas, observed.states, observed.tails)
     if any(None in found.values() for found in brought) or not all(observed.folders.values()):
         return True
@@ -132,8 +132,8 @@ def _arrived_late(
 
 
 def _deeds(
-    table_format: AnyFormat, versions: Versions, newest: int, since: int, behind: Deed | None
-) -> Iterator[Deed]:
+    table_format: AnyFormat, versions: Versions, newest: int, since: int, behind: VersionSummary | None
+) -> Iterator[VersionSummary]:
     """What the versions up to `newest` and after `since` did, newest first, back to the first gap.
 
     `behind`: what the version behind the newest of them did, None if there is none or it is gone.
@@ -151,7 +151,7 @@ def _deeds(
         behind = deed
 
 
-def _deed(table_format: AnyFormat, versions: Versions, version: int) -> Deed | None:
+def _deed(table_format: AnyFormat, versions: Versions, version: int) -> VersionSummary | None:
     """What a version did. Returns None if it is gone or its file is damaged."""
     try:
         return read_deed(table_format, versions, version)

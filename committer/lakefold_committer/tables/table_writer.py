@@ -19,7 +19,7 @@ from lakefold_committer.recovery.open_table import check_rules, open_table
 from lakefold_committer.recovery.recover_marks import check_follows
 from lakefold_committer.recovery.stored_versions import own_marks, read_newest
 from lakefold_committer.tables.branch_origin import record_branch
-from lakefold_committer.tables.prefetcher import Bringer, Look
+from lakefold_committer.tables.prefetcher import Look, Prefetcher
 from lakefold_committer.tables.requirements import answers_before, files_in, observe
 from lakefold_committer.tables.stray_files import is_followed, remove_stray
 from lakefold_table.entry import Invalid
@@ -31,7 +31,7 @@ from lakefold_table.versions.versions import Published
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from lakefold_committer.recovery.recovery_context import Proofs
+    from lakefold_committer.recovery.recovery_context import RecoveryContext
     from lakefold_table.entry import Entry, Outcome, Result
     from lakefold_table.format import AnyFormat, Publication
     from lakefold_table.marks.marks import Marks
@@ -68,7 +68,7 @@ class Prepared:
         return Step(self.folded.outcomes, self.folded.publication)
 
 
-class OwnedTable:
+class TableWriter:
     """One table, opened.
 
     `prepare` folds a group in memory, `put` publishes what was prepared; the next group may be prepared while
@@ -88,14 +88,14 @@ class OwnedTable:
         *,
         check_sizes: bool | None = None,
         roots: Sequence[str] | None = None,
-        proofs: Proofs | None = None,
+        proofs: RecoveryContext | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self._format = table_format
         self._versions = versions
         looks = versions.storage.cheap_size if check_sizes is None else check_sizes
         look = Look.ALL if looks else Look.UNSAID
-        self._bringer = Bringer(table_format, versions, roots, look=look, options=storage_options)
+        self._bringer = Prefetcher(table_format, versions, roots, look=look, options=storage_options)
         self._options = storage_options
         self._proofs = proofs
         self._stands = self._opened(uri)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from lakefold_log.client.admin_client import KeptClient
-from lakefold_log.client.connecting import Connecting
+from lakefold_log.client.connecting import ConnectionProbe
 from lakefold_log.client.error_codes import Local
 from lakefold_log.client.rights import REFUSALS, hint, lacking
 from lakefold_table.errors import FencedError, InvalidError, LakefoldError, RetryError, StopError
@@ -226,10 +226,10 @@ class Admin:
         none ever will: they let nobody in by this name, or their certificates aren't known here.
         """
         deadline = time.monotonic() + self.timeout_s + 1
-        connecting: Connecting | None = None
+        connecting: ConnectionProbe | None = None
         while not wait([future], _LISTEN_S).done:
             if not self._was_answered:
-                connecting = connecting or Connecting(
+                connecting = connecting or ConnectionProbe(
                     self.config.bootstrap_servers, self.config.client(fixed={})
                 )
                 connecting.check(doing)
@@ -270,7 +270,7 @@ class Admin:
         finally:
             consumer.close()
 
-    def no_answer(self, doing: str, connecting: Connecting | None = None) -> RetryError:
+    def no_answer(self, doing: str, connecting: ConnectionProbe | None = None) -> RetryError:
         """The error where no broker answered in time."""
         message = f"{doing}: no answer within {self.timeout_s:g} s"
         if connecting is not None and connecting.last:

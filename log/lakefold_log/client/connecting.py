@@ -27,7 +27,7 @@ _NOT_KNOWN: Final = (
 _UNVERIFIED: Final = "certificate verify failed"
 
 
-class Connecting:
+class ConnectionProbe:
     """A client that does nothing but try to connect, and notes what becomes of it. Drop it once that is told.
 
     `last` is the newest of what it met. It is a client of its own because what one is told in this way piles

@@ -20,8 +20,8 @@ from lakefold_log.codec.partitioner import partition_of
 from lakefold_log.read.anchor import LogContent
 from lakefold_log.read.answered import answered_offsets
 from lakefold_log.read.consumer import PartitionReader
-from lakefold_log.read.offset_metadata import Stamp
-from lakefold_log.read.trust import EVERYBODY, Strangers, Trust
+from lakefold_log.read.offset_metadata import OffsetMetadata
+from lakefold_log.read.trust import EVERYBODY, ForeignOutcomes, Trust
 from lakefold_table.entry import Duplicate, Entry
 from lakefold_table.errors import RetryError
 from lakefold_table.position import Position
@@ -102,7 +102,7 @@ class Lookup:
         start, end = watermarks(self._admin, topic, self.log.partition)
         found = settled(self._admin, group, [TopicPartition(topic, self.log.partition)])[0]
         answered = found.offset if found.offset >= 0 else None
-        stamp = None if answered is None else Stamp.of(found.metadata, found.offset)
+        stamp = None if answered is None else OffsetMetadata.of(found.metadata, found.offset)
         if stamp is None:
             return Standing(self.log, topic, start, end, answered)
         trust = Trust(stamp.outcomes_key)
@@ -152,7 +152,7 @@ class Lookup:
         look at all of them, `DamagedError` if a signed one is of a newer release's kind.
         """
         log = describe(self._admin, self._topics.outcomes).log_id(self.log.partition)
-        strangers = Strangers(self.outcomes_place, trust)
+        strangers = ForeignOutcomes(self.outcomes_place, trust)
         found: list[tuple[int, Outcome]] = []
         for message in self._back(self._topics.outcomes, log, 0):
             outcome = strangers.parse(message) if message.key == self.table.encode() else None

@@ -30,7 +30,7 @@ _KEY: Final = "outcomes_key"
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class OffsetMetadata:
     """What a committed offset relies on.
 
     `cluster_id` and `topic_id` name the log. Every entry below `low_watermark` is folded or answered.
@@ -63,7 +63,7 @@ class Stamp:
         return compact(said)
 
     @classmethod
-    def of(cls, metadata: str | None, offset: int) -> Stamp | None:
+    def of(cls, metadata: str | None, offset: int) -> OffsetMetadata | None:
         """The stamp in the metadata of a committed `offset`; None where there is none for this offset."""
         found = {_OWNER: "", **_told(metadata)}
         if found.keys() - {_ANCHOR, _KEY} != _KINDS.keys():
@@ -100,7 +100,7 @@ _PLAIN: Final = {"cluster_id": str, "topic_id": str, "low_watermark": int, "outc
 _KINDS: Final = {_OFFSET: int, **_PLAIN, _OWNER: str, _REPORT: str}
 
 
-def read(admin: Admin, group: str, topic: str, partition: int) -> tuple[int, Stamp] | None:
+def read(admin: Admin, group: str, topic: str, partition: int) -> tuple[int, OffsetMetadata] | None:
     """The group's committed offset for the partition with its stamp; None where either is missing.
 
     Waits for a report that is being committed. To be sure that no other committer reports any more, make the
@@ -108,5 +108,5 @@ def read(admin: Admin, group: str, topic: str, partition: int) -> tuple[int, Sta
     Raises `RetryError` where no broker answers.
     """
     found = settled(admin, group, [TopicPartition(topic, partition)])[0]
-    stamp = Stamp.of(found.metadata, found.offset)
+    stamp = OffsetMetadata.of(found.metadata, found.offset)
     return None if stamp is None else (found.offset, stamp)

@@ -16,7 +16,7 @@ from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import home_of
 from lakefold_log.read.consumer import PartitionReader
-from lakefold_log.read.trust import EVERYBODY, Strangers
+from lakefold_log.read.trust import EVERYBODY, ForeignOutcomes
 from lakefold_table.errors import GapError, RetryError
 from lakefold_table.marks.outcome_messages import is_answer_to
 
@@ -126,7 +126,7 @@ class OutcomeWaiter:
         self.close()
 
     def _keep(self, messages: list[Message]) -> None:
-        strangers = Strangers(self._where)
+        strangers = ForeignOutcomes(self._where)
         for message in messages:
             # Other tables of the partition cost no decoding.
             outcome = strangers.parse(message) if message.key == self._key else None
@@ -169,7 +169,7 @@ def read_outcomes(
     Raises `StopError` if the topic doesn't reach back to `from_offset`, `RetryError` if the brokers give
     nothing for `timeout_s` seconds, `DamagedError` if a signed one is of a newer release's kind.
     """
-    strangers = Strangers(f"{topics.outcomes}/{partition}", trust, since)
+    strangers = ForeignOutcomes(f"{topics.outcomes}/{partition}", trust, since)
     try:
         yield from _read(config, topics, partition, from_offset, timeout_s, tables, strangers)
     finally:
@@ -183,7 +183,7 @@ def _read(
     from_offset: int,
     timeout_s: float,
     tables: Collection[str] | None,
-    strangers: Strangers,
+    strangers: ForeignOutcomes,
 ) -> Iterator[tuple[int, Outcome]]:
     log = describe(Admin(config), topics.outcomes).log_id(partition)
     keys = None if tables is None else {table.encode() for table in tables}

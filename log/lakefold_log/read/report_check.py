@@ -38,10 +38,10 @@ _SPACING: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReportPlace:
     """A group's offset without its proof: what a stamp said of it.
 
-    `outcomes_offset` and `low_watermark` as in `Stamp`.
+    `outcomes_offset` and `low_watermark` as in `OffsetMetadata`.
     """
 
     offset: int
@@ -49,7 +49,7 @@ class Place:
     outcomes_offset: int
 
 
-Earlier = tuple[int, Place]
+Earlier = tuple[int, ReportPlace]
 """Where the outcomes partition ended before a report, and where the group stood then."""
 
 
@@ -65,7 +65,7 @@ class LastReport:
     name: str
     begin: int
     count: int
-    before: Place | None
+    before: ReportPlace | None
     earlier: tuple[Earlier, ...] = ()
 
     @property
@@ -93,8 +93,8 @@ class LastReport:
         try:
             begin, count, *rest = map(int, numbers)
             place, *parts = [rest[at : at + _NUMBERS] for at in range(0, len(rest), _NUMBERS)] or [[]]
-            earlier = tuple((ended, Place(low, low, since)) for ended, low, since in parts)
-            return cls(name, begin, count, Place(*place) if place else None, earlier)
+            earlier = tuple((ended, ReportPlace(low, low, since)) for ended, low, since in parts)
+            return cls(name, begin, count, ReportPlace(*place) if place else None, earlier)
         except (TypeError, ValueError):
             return None
 

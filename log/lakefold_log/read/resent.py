@@ -16,7 +16,7 @@ from lakefold_log.codec.envelope import decode
 from lakefold_log.codec.partitioner import home_of
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.lookup import Lookup
-from lakefold_log.read.trust import Strangers
+from lakefold_log.read.trust import ForeignOutcomes
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected
 from lakefold_table.errors import RetryError
 from lakefold_table.position import Position
@@ -129,7 +129,7 @@ class _Search:
             self._copies[position] = name
 
     def _look_at_outcomes(self, log: LogId, trust: Trust) -> None:
-        strangers = Strangers(f"{self._topics.outcomes}/{log.partition}", trust)
+        strangers = ForeignOutcomes(f"{self._topics.outcomes}/{log.partition}", trust)
         for message in self._messages(self._topics.outcomes, log, 0):
             outcome = strangers.parse(message) if message.key == self._table else None
             if outcome is None:

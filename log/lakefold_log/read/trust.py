@@ -41,7 +41,7 @@ class Trust:
 EVERYBODY: Final = Trust()
 
 
-class Strangers:
+class ForeignOutcomes:
     """What others than committers wrote among the outcomes: counted, and told in one line."""
 
     def __init__(self, where: str, trust: Trust = EVERYBODY, since: int = 0) -> None:

@@ -27,10 +27,10 @@ from lakefold_log.client.committed_offsets import committed
 from lakefold_log.client.questions import max_message_bytes
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.signing import OutcomesKey
-from lakefold_log.read.offset_metadata import Stamp
+from lakefold_log.read.offset_metadata import OffsetMetadata
 from lakefold_log.read.report_check import (
     LastReport,
-    Place,
+    ReportPlace,
     answered_since,
     is_whole,
     last_whole,
@@ -72,7 +72,7 @@ class _Report:
     outcomes: tuple[Outcome, ...]
     dead_letters: tuple[DeadLetter, ...]
     next_offset: int
-    stamp: Stamp
+    stamp: OffsetMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Reporter:
         self._key = self._known_key()
         self.trust = Trust(self._key, passed_over)
         # Where the group stood with all below it answered for sure, and before the reports that led there.
-        self._whole: Place | None = self._place_before(self._mark)
+        self._whole: ReportPlace | None = self._place_before(self._mark)
         self._earlier: tuple[Earlier, ...] = ()
         try:
             self._take_back(self._deadline())
@@ -145,7 +145,7 @@ class Reporter:
             self._session.close()
             raise
         # Of one row only if whoever comes next finds it: the first report must be there before any fold.
-        before = Stamp.of(self._mark[1], self._mark[0])
+        before = OffsetMetadata.of(self._mark[1], self._mark[0])
         last = before.owner if before is not None and before.owner is not None else Owner(self._instance, 0)
         self.owner = Owner(last.chain, max(last.generation, above) + 1)
 
@@ -154,7 +154,7 @@ class Reporter:
         outcomes: Sequence[Outcome],
         dead_letters: Sequence[DeadLetter],
         next_offset: int,
-        stamp: Stamp,
+        stamp: OffsetMetadata,
     ) -> int:
         """Report in one Kafka transaction; returns the offset after the last outcome ever reported here.
 
@@ -242,7 +242,7 @@ class Reporter:
 
     def _known_key(self) -> OutcomesKey:
         """The key that the reporter before this one signed by, else a new one."""
-        stamp = Stamp.of(self._mark[1], self._mark[0])
+        stamp = OffsetMetadata.of(self._mark[1], self._mark[0])
         if stamp is None or stamp.outcomes_key is None:
             return OutcomesKey.make(self.outcomes_offset)
         return stamp.outcomes_key.not_after(self.outcomes_offset)
@@ -301,7 +301,7 @@ class Reporter:
         again, but for those whose outcomes can be seen.
         """
         stamp = self._own_stamp(self._mark)
-        last = Stamp.report_of(self._mark[1])
+        last = OffsetMetadata.report_of(self._mark[1])
         if stamp is None or last is None:
             return
         end = self._end(read_committed=False)
@@ -335,7 +335,7 @@ class Reporter:
         )
         self._lost(last.end - end)
 
-    def _within_log(self, place: Place) -> Place:
+    def _within_log(self, place: ReportPlace) -> ReportPlace:
         """The place, or where the log begins by now: what is gone there can't be answered again."""
         start = watermarks(self._admin, self.topics.transactions, self.log.partition).start
         if place.offset >= start:
@@ -343,16 +343,16 @@ class Reporter:
         LOG.warning("outcomes lost for good", where=self._where, entries_from=place.offset, up_to=start - 1)
         return replace(place, offset=start, low_watermark=start)
 
-    def _own_stamp(self, mark: _Mark) -> Stamp | None:
+    def _own_stamp(self, mark: _Mark) -> OffsetMetadata | None:
         """The stamp of the group's offset, if it is for this log."""
-        stamp = Stamp.of(mark[1], mark[0])
+        stamp = OffsetMetadata.of(mark[1], mark[0])
         ours = (self.log.cluster_id, self.log.topic_id)
         return stamp if stamp is not None and (stamp.cluster_id, stamp.topic_id) == ours else None
 
-    def _place_before(self, mark: _Mark) -> Place:
+    def _place_before(self, mark: _Mark) -> ReportPlace:
         """Where the group stands; nothing is answered if its offset isn't one for this log."""
         place = None if self._own_stamp(mark) is None else _place_of(mark)
-        return Place(0, 0, self.outcomes_offset) if place is None else place
+        return ReportPlace(0, 0, self.outcomes_offset) if place is None else place
 
     def _take_over(self, deadline: float) -> _Mark:
         """A new session; returns the group's offset as it stands when nobody else reports any more."""
@@ -455,9 +455,9 @@ class Reporter:
         return time.monotonic() + self._timeout_s
 
 
-def _place_of(mark: _Mark) -> Place | None:
-    stamp = Stamp.of(mark[1], mark[0])
-    return None if stamp is None else Place(mark[0], stamp.low_watermark, stamp.outcomes_offset)
+def _place_of(mark: _Mark) -> ReportPlace | None:
+    stamp = OffsetMetadata.of(mark[1], mark[0])
+    return None if stamp is None else ReportPlace(mark[0], stamp.low_watermark, stamp.outcomes_offset)
 
 
 def _missing(report: _Report, seen: frozenset[Position]) -> list[Outcome]:

@@ -17,7 +17,7 @@ from lakefold_reader.versions.stray_files import is_stray, missing
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.lance.operations import Kind
-from lakefold_table.marks.marks import Move
+from lakefold_table.marks.marks import Rebinding
 from lakefold_table.marks.record import MOVE, decode_record
 from lakefold_table.whole import within
 
@@ -74,7 +74,7 @@ class HistoryRow:
     refused: int | None = None
     apps: tuple[Batches, ...] = ()
     seconds_to_visible: float | None = None
-    move: Move | None = None
+    move: Rebinding | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _row(source: Source, step: Step) -> HistoryRow:
     )
     if record is None:
         return plain
-    move = Move.decode(step.properties[MOVE]) if MOVE in step.properties else None
+    move = Rebinding.decode(step.properties[MOVE]) if MOVE in step.properties else None
     return replace(_with_record(plain, record, _seconds(source, step, record)), move=move)
 
 

@@ -20,7 +20,7 @@ from lakefold_table.whole import integer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakefold_table.marks.marks import Marks, Move
+    from lakefold_table.marks.marks import Marks, Rebinding
 
 _PRINTED: Final = re.compile(
     r"(?:(?P<cluster>[^/@\s]+)/)?(?P<topic>[^/@\s]+)/(?P<partition>[0-9]{1,10})"
@@ -146,7 +146,7 @@ def _check_single(offset: int, log: LogId, marks: Marks, uri: str) -> None:
             )
 
 
-def _set_back(move: Move, log: LogId) -> range | None:
+def _set_back(move: Rebinding, log: LogId) -> range | None:
     """The offsets of this log that a move made free again."""
     before, after = move.before, move.after
     if before is None or after is None or not before.log == after.log == log:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFragment
-    from lakefold_table.format import Observed
+    from lakefold_table.format import Fetched
     from lakefold_table.lance.schemas.data_files import FileVersion
 
 MAX_DEPTH = 64
@@ -32,7 +32,7 @@ MAX_DEPTH = 64
 DEFAULT_STORAGE_VERSION = "2.2"
 
 
-def creation_fault(envelope: Envelope, observed: Observed) -> Invalid | None:
+def creation_fault(envelope: Envelope, observed: Fetched) -> Invalid | None:
     """What is wrong with a proposal to create a table, apart from its fragments."""
     transaction, version = envelope.lance, envelope.create.data_storage_version
     overwrite = transaction.overwrite

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Invalid, Rejected
-from lakefold_table.format import ALONE, Accepted, CopyFile, Observed, Publication, Stamps
+from lakefold_table.format import ALONE, Accepted, CopyFile, Fetched, Publication, Stamps
 from lakefold_table.lance.carrying import restored_by
 from lakefold_table.lance.combine_transactions import APPEND, did, merged, sharing_beside
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
@@ -39,7 +39,7 @@ from lakefold_table.lance.proposal_footprint import (
 from lakefold_table.lance.schemas.identity import NONE, Meanings
 from lakefold_table.lance.state import MICROS, LanceState
 from lakefold_table.lance.validity import envelope_fault, named_fragments_fault, read_version_fault
-from lakefold_table.lance.version_builder import Working
+from lakefold_table.lance.version_builder import VersionBuilder
 from lakefold_table.marks.marks import PREFIX
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class LanceDraft:
     def __init__(
         self,
         state: LanceState | None,
-        observed: Observed,
+        observed: Fetched,
         entries: Sequence[Entry] = (),
         *,
         transaction_file: bool = True,
@@ -71,7 +71,7 @@ class LanceDraft:
         self._transaction_file = transaction_file
         self._state = state
         self._scheme = Scheme.V2 if state is None else state.scheme
-        self._table = Working(state, observed)
+        self._table = VersionBuilder(state, observed)
         self._table.look_up([place for one in entries for place in new_places(one)])
         self._meanings = None if state is None else Meanings(state, observed)
         self._transactions: list[Transaction] = []
@@ -299,7 +299,7 @@ class LanceDraft:
         fault = creation_fault(envelope, self._table.observed)
         if fault is not None:
             return fault
-        empty = Working(None, self._table.observed)
+        empty = VersionBuilder(None, self._table.observed)
         empty.create(first_head(envelope), version_to_create(envelope))
         change = overwrite.create(empty, Proposal(envelope))
         if isinstance(change, Change):
@@ -312,7 +312,7 @@ class LanceDraft:
         cloned = clone.begin(envelope, self._table.observed)
         if isinstance(cloned, Invalid):
             return cloned
-        self._table = Working(cloned, self._table.observed)
+        self._table = VersionBuilder(cloned, self._table.observed)
         self._table.version = cloned.version
         self._begins_clone = True
         return Change(envelope.lance, rows_added=cloned.rows)

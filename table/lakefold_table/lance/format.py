@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from lakefold_table.entry import Conflict, Invalid
 from lakefold_table.errors import DamagedError
-from lakefold_table.format import Deed, Needs
+from lakefold_table.format import Requirements, VersionSummary
 from lakefold_table.lance.carrying import keeps_metadata, restored_by, transaction_uuid
 from lakefold_table.lance.combine_transactions import sharing_beside
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakefold_table.entry import Entry
-    from lakefold_table.format import Observed, Sharing
+    from lakefold_table.format import Fetched, Sharing
     from lakefold_table.lance.conflicts import Footprint
     from lakefold_table.lance.manifests.plain import Plain
 
@@ -87,7 +87,7 @@ class LanceFormat:
             file = replace(file, transaction=transaction_of(told))
         return state_of(file, _scheme(path, file.head.version, where), where)
 
-    def deed(self, path: str, data: bytes, uri: str = "", told: bytes | None = None) -> Deed:
+    def deed(self, path: str, data: bytes, uri: str = "", told: bytes | None = None) -> VersionSummary:
         """What the version in the manifest file at `path` did. Raises `DamagedError` as `decode` does."""
         where = below(uri, path)
         head, transaction = decode_head(data, where)
@@ -97,7 +97,7 @@ class LanceFormat:
         footprint = published_footprint(transaction, index_section(data, head, where))
         properties = {} if transaction is None else dict(transaction.transaction_properties)
         kind = footprint.kind
-        return Deed(
+        return VersionSummary(
             head.version,
             kind.value,
             properties,
@@ -118,19 +118,19 @@ class LanceFormat:
         check_writable(state.head, where)
         check_up_to_date(state, where)
 
-    def needs(self, state: LanceState | None, entries: Sequence[Entry]) -> Needs:
+    def needs(self, state: LanceState | None, entries: Sequence[Entry]) -> Requirements:
         """What the operations of these entries ask for, and what is needed to judge old read versions."""
         plain = [entry.plain for entry in entries if entry.plain is not None]
         usual = _needs_of_plain(state, plain)
         if state is not None and state.history.latest.get(Kind.REWRITE):
-            usual = Needs.all_of([usual, _needs_of_repeats(state, entries)])
+            usual = Requirements.all_of([usual, _needs_of_repeats(state, entries)])
         if len(plain) == len(entries):
             return usual
         if state is not None:
             state = replace(state, fragments=state.fragments.opened())
         others = [entry for entry in entries if entry.plain is None]
         listed = {entry.position: entry.packed.paths() for entry in others if entry.packed is not None}
-        asked = Needs.all_of(
+        asked = Requirements.all_of(
             RULES[kind].needs(state, entry.envelope)
             for entry in others
             if (kind := kind_of(entry.envelope.lance)) in RULES
@@ -138,9 +138,9 @@ class LanceFormat:
         needs = [usual, replace(asked, listed=listed)]
         if state is not None:
             needs += [_needs_to_judge(state, others), _needs_of_indices(state, others)]
-        return Needs.all_of(needs)
+        return Requirements.all_of(needs)
 
-    def informed(self, state: LanceState, older: Iterable[Deed]) -> LanceState:
+    def informed(self, state: LanceState, older: Iterable[VersionSummary]) -> LanceState:
         """The state with what older versions did: those right before its history began, newest first.
 
         A clone has no versions before the one that it begins with, whatever that one's number.
@@ -149,7 +149,9 @@ class LanceFormat:
         steps = ((one.version, cast("Footprint", one.footprint)) for one in known)
         return replace(state, history=state.history.detailed(steps))
 
-    def following(self, state: LanceState, foreign: LanceState, between: Sequence[Deed] = ()) -> LanceState:
+    def following(
+        self, state: LanceState, foreign: LanceState, between: Sequence[VersionSummary] = ()
+    ) -> LanceState:
         """The foreign version that came after `state`, with the history of operations carried on."""
         history, newest = state.history, state.version
         steps = [(one.version, cast("Footprint", one.footprint)) for one in between]
@@ -168,9 +170,7 @@ class LanceFormat:
         """With which others an entry may share a version: with any where it is refused anyway."""
         return sharing_beside(state)
 
-    def draft(
-        self, state: LanceState | None, observed: Observed, entries: Sequence[Entry] = ()
-    ) -> LanceDraft:
+    def draft(self, state: LanceState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
         """Begins the version after `state`."""
         return LanceDraft(state, observed, entries, transaction_file=self.transaction_files)
 
@@ -184,17 +184,17 @@ def _scheme(path: str, version: int, where: str) -> Scheme:
     return scheme
 
 
-def _needs_of_indices(state: LanceState, entries: Sequence[Entry]) -> Needs:
+def _needs_of_indices(state: LanceState, entries: Sequence[Entry]) -> Requirements:
     """What the table's indices can't be read without, where an operation must read them."""
     kinds = {kind_of(entry.envelope.lance) for entry in entries}
-    return needs_of_section(state.head, state.index_section) if kinds - LEAVING_INDICES else Needs()
+    return needs_of_section(state.head, state.index_section) if kinds - LEAVING_INDICES else Requirements()
 
 
-def _needs_of_plain(state: LanceState | None, plain: Sequence[Plain]) -> Needs:
+def _needs_of_plain(state: LanceState | None, plain: Sequence[Plain]) -> Requirements:
     """The sizes of the files of usual Appends, and what `_needs_to_judge` says of others."""
     sizes, unsaid = frozenset(one.path for one in plain), frozenset(one.path for one in plain if not one.size)
     if state is None:
-        return Needs(sizes, unsaid=unsaid)
+        return Requirements(sizes, unsaid=unsaid)
     reads = {one.read_version for one in plain}
     history, oldest = state.history, max(1, state.version - OLDEST_READ_VERSION)
     old, ours = [read for read in reads if oldest <= read < state.version], PLAIN[Kind.APPEND]
@@ -203,18 +203,18 @@ def _needs_of_plain(state: LanceState | None, plain: Sequence[Plain]) -> Needs:
     ]
     before = [read for read in old if read < history.schema_since]
     schemas = frozenset(read for read in before if not isinstance(history.verdict(ours, read), Conflict))
-    return Needs(sizes, schemas=schemas, operations_since=min(since, default=None), unsaid=unsaid)
+    return Requirements(sizes, schemas=schemas, operations_since=min(since, default=None), unsaid=unsaid)
 
 
-def _needs_of_repeats(state: LanceState, entries: Sequence[Entry]) -> Needs:
+def _needs_of_repeats(state: LanceState, entries: Sequence[Entry]) -> Requirements:
     """Which files Rewrites replaced since entries without app ids were built, by which repeats are known."""
     oldest = max(1, state.version - OLDEST_READ_VERSION)
     reads = {read_of(entry) for entry in entries if may_be_known_by_files(entry)}
     since = [read for read in reads if read >= oldest and state.history.needs_rewrites(read)]
-    return Needs(operations_since=min(since, default=None))
+    return Requirements(operations_since=min(since, default=None))
 
 
-def _needs_to_judge(state: LanceState, entries: Sequence[Entry]) -> Needs:
+def _needs_to_judge(state: LanceState, entries: Sequence[Entry]) -> Requirements:
     """What older versions did, and their schemas, where proposals are so old that it is asked for."""
     history, oldest = state.history, max(1, state.version - OLDEST_READ_VERSION)
     schemas: set[int] = set()
@@ -236,4 +236,4 @@ def _needs_to_judge(state: LanceState, entries: Sequence[Entry]) -> Needs:
             )
             if not isinstance(history.verdict(footprint, read), Conflict):
                 schemas.add(read)
-    return Needs(schemas=frozenset(schemas), operations_since=min(since, default=None))
+    return Requirements(schemas=frozenset(schemas), operations_since=min(since, default=None))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.entry import Invalid
-from lakefold_table.format import Needs
+from lakefold_table.format import Requirements
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.roots import above, below, parents
 
@@ -24,16 +24,16 @@ DATA: Final = "data"
 """The folder of data files, which may lie there before the table: a name that a table could bear."""
 
 
-def needs_around(root: str, branch: str = "") -> Needs:
+def needs_around(root: str, branch: str = "") -> Requirements:
     """What must be known of the places around a root before a table begins there, or that branch of one."""
     if not branch:
-        return Needs(neighbours=frozenset([*parents(root), below(root, DATA)]))
+        return Requirements(neighbours=frozenset([*parents(root), below(root, DATA)]))
     main = _main(root, branch)
-    return Needs(neighbours=frozenset([main, *parents(main)]))
+    return Requirements(neighbours=frozenset([main, *parents(main)]))
 
 
 def neighbour_fault(root: str, neighbours: Collection[str], branch: str = "") -> Invalid | None:
-    """Why no table can begin at this root, with other tables at `neighbours` (as of `Observed`)."""
+    """Why no table can begin at this root, with other tables at `neighbours` (as of `Fetched`)."""
     if branch:
         main = _main(root, branch)
         if main in neighbours:

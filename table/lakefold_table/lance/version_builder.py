@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import IndexMetadata
-    from lakefold_table.format import NewFile, Observed
+    from lakefold_table.format import Fetched, NewFile
     from lakefold_table.lance.manifests.chunks import Chunk
     from lakefold_table.lance.manifests.live_files import Places
     from lakefold_table.lance.manifests.packed import Packed
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.state import LanceState
 
 
-class Working:
+class VersionBuilder:
     """The table as the next entry finds it. Only `take` and `create` change it.
 
     `head` is the manifest without fragments, `version` the number of the version in the making. `new` are the
@@ -50,7 +50,7 @@ class Working:
     version is put, by path. `keeps_files_apart`: whether a data file that a fragment has is a fault.
     """
 
-    def __init__(self, state: LanceState | None, observed: Observed) -> None:
+    def __init__(self, state: LanceState | None, observed: Fetched) -> None:
         self.observed = observed
         self.head = Manifest() if state is None else state.head
         self.version = 1 if state is None else state.version + 1

@@ -56,7 +56,7 @@ MAX_MOVES = 16
 SILENT_APP_US = 90 * 24 * 3600 * 1_000_000
 
 
-class Why(StrEnum):
+class RebindReason(StrEnum):
     """Why a table follows its log from another position on than the one after the last that was folded.
 
     The first two come about while folding, where `--accept-new-log` says so; the others by verbs.
@@ -73,11 +73,11 @@ class Why(StrEnum):
     @property
     def by_verb(self) -> bool:
         """Whether a verb of an operator's made the version that says so, and no entry."""
-        return self not in {Why.NEW_LOG, Why.LOST}
+        return self not in {RebindReason.NEW_LOG, RebindReason.LOST}
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Rebinding:
     """A table's move from one position to another, of the same log or not, that no entry made.
 
     `before`: the last position that was folded (None: none was). `after`: the position that counts as the
@@ -86,7 +86,7 @@ class Move:
     `after`, if the log was asked for it.
     """
 
-    why: Why
+    why: RebindReason
     before: Position | None
     after: Position | None
     time_us: int = 0
@@ -100,7 +100,7 @@ class Move:
         return compact(_move_json(self))
 
     @classmethod
-    def decode(cls, text: str) -> Move:
+    def decode(cls, text: str) -> Rebinding:
         """The move whose `encode` this is. Raises `ValueError`, `KeyError` or `TypeError` otherwise."""
         return _move_of(json.loads(text))
 
@@ -124,7 +124,7 @@ class Marks:
     epoch: int = 0
     rules: int = RULES
     position: Position | None = None
-    moves: tuple[Move, ...] = ()
+    moves: tuple[Rebinding, ...] = ()
     operations_since: int = 0
     operations: Mapping[str, int] = field(default_factory=dict)
     file_logs: tuple[tuple[str, int], ...] = ()
@@ -157,9 +157,9 @@ class Marks:
     @property
     def dropped(self) -> bool:
         """Whether `lakefold drop` has begun to delete the table, so that nothing may be bound or folded."""
-        return self.detached and self.moves[-1].why is Why.DROPPED
+        return self.detached and self.moves[-1].why is RebindReason.DROPPED
 
-    def moved(self, move: Move) -> Marks:
+    def moved(self, move: Rebinding) -> Marks:
         """After a move."""
         moves = (*self.moves, move)[-MAX_MOVES:]
         return replace(self, position=move.after, moves=moves, fingerprint=move.fingerprint)
@@ -294,7 +294,7 @@ def _pairs(text: str) -> tuple[tuple[str, int], ...]:
     return tuple((text_of(name), whole(number)) for name, number in json.loads(text))
 
 
-def _move_json(move: Move) -> dict[str, Any]:
+def _move_json(move: Rebinding) -> dict[str, Any]:
     told = {
         "why": move.why,
         "before": position_json(move.before),
@@ -304,10 +304,10 @@ def _move_json(move: Move) -> dict[str, Any]:
     return told if move.fingerprint is None else {**told, "entry": _fingerprint_json(move.fingerprint)}
 
 
-def _move_of(value: Mapping[str, Any]) -> Move:
+def _move_of(value: Mapping[str, Any]) -> Rebinding:
     before, after = position_from(value["before"]), position_from(value["after"])
     fingerprint = _fingerprint_of(value.get("entry"))
-    return Move(Why(value["why"]), before, after, whole(value["time_us"]), fingerprint)
+    return Rebinding(RebindReason(value["why"]), before, after, whole(value["time_us"]), fingerprint)
 
 
 def position_json(position: Position | None) -> dict[str, Any] | None:

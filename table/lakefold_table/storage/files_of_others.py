@@ -31,7 +31,7 @@ _SYNCED_BY_ONE: Final = 16
 _SYNCING: Final = 8
 """How many files are synced at one time: 200 took 60 to 90 ms so on ext4, one after the other 1.7 s."""
 
-Stamp = tuple[int, int, int, int]
+FileStamp = tuple[int, int, int, int]
 """Number, size, and when a file's bytes and its names were changed: with another one it has changed."""
 
 
@@ -57,7 +57,7 @@ class FilesOfOthers:
         make_durable: Callable[[Iterable[str]], None],
         *,
         calls: SyncCalls,
-        synced: dict[str, Stamp],
+        synced: dict[str, FileStamp],
     ) -> None:
         self._folders = folders
         self._sync_content = sync_content
@@ -116,9 +116,9 @@ class FilesOfOthers:
         with suppress(FileNotFoundError, PlaceError):
             self._make_durable([path])
 
-    def _not_synced(self, folder: str, names: Iterable[str]) -> tuple[dict[str, Stamp], Sequence[str]]:
+    def _not_synced(self, folder: str, names: Iterable[str]) -> tuple[dict[str, FileStamp], Sequence[str]]:
         """The files in a folder that weren't synced as they are now; and the links among the names."""
-        fresh: dict[str, Stamp] = {}
+        fresh: dict[str, FileStamp] = {}
         links = []
         with self._folders.passed(folder) as at:
             for name in names:

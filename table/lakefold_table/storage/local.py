@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from lakefold_table.storage.base import Buffer
-    from lakefold_table.storage.files_of_others import Stamp
+    from lakefold_table.storage.files_of_others import FileStamp
     from lakefold_table.storage.syncs import Calls, Doubts, SyncCalls
 
 # Without following a link (it may leave the root) and without waiting for a pipe's other end.
@@ -88,7 +88,7 @@ class LocalStorage:
         # What a failed sync has left in doubt: it is written anew before it counts as durable.
         self._doubts = DOUBTS if doubts is None else doubts
         self._newest_large: dict[str, str] = {}
-        self._synced: dict[str, Stamp] = {}
+        self._synced: dict[str, FileStamp] = {}
         self._sync_calls: SyncCalls = calls or WrittenOutCalls()
 
     @property

@@ -35,7 +35,7 @@ MOST_LOGS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DroppedBranch:
     """Of a main line (`branch` is empty) or a branch: the last position folded from each log.
 
     `table_id` and `version` are for people.
@@ -61,11 +61,11 @@ class Dropped:
     """
 
     time_us: int
-    lines: tuple[Line, ...] = ()
+    lines: tuple[DroppedBranch, ...] = ()
     removing: bool = field(default=False, kw_only=True)
     aside: str = field(default="", kw_only=True)
     condemned: bool = field(default=False, kw_only=True)
-    inside: Mapping[str, tuple[Line, ...]] = field(default_factory=dict, kw_only=True)
+    inside: Mapping[str, tuple[DroppedBranch, ...]] = field(default_factory=dict, kw_only=True)
 
     @property
     def version(self) -> int:
@@ -183,12 +183,12 @@ def note_place(uri: str) -> tuple[str, str]:
     return "file:///" if folder == "file://" else folder, f"{FOLDER}/{name}"
 
 
-def noted_inside(notes: Iterable[tuple[str, bytes]]) -> dict[str, tuple[Line, ...]]:
+def noted_inside(notes: Iterable[tuple[str, bytes]]) -> dict[str, tuple[DroppedBranch, ...]]:
     """What notes tell of tables that lay in a table's folder, as `Dropped.inside`.
 
     `notes`: paths relative to the table's root, each with the file's bytes. A damaged one tells nothing.
     """
-    inside: dict[str, tuple[Line, ...]] = {}
+    inside: dict[str, tuple[DroppedBranch, ...]] = {}
     for path, data in notes:
         folder, name = path.rpartition("/")[0], path.rpartition("/")[2]
         name = f".{name.removeprefix(_DOT)}" if name.startswith(_DOT) else name
@@ -217,7 +217,7 @@ def lines_at(uri: str) -> Iterator[tuple[str, str]]:
         yield f"{main}{mark}{query}", f"/{TREE}/".join(parts[number:])
 
 
-def _lines_json(lines: Iterable[Line]) -> list[dict[str, Any]]:
+def _lines_json(lines: Iterable[DroppedBranch]) -> list[dict[str, Any]]:
     return [
         {
             "branch": one.branch,
@@ -229,12 +229,14 @@ def _lines_json(lines: Iterable[Line]) -> list[dict[str, Any]]:
     ]
 
 
-def _all_joined(older: tuple[Line, ...], newer: tuple[Line, ...]) -> tuple[Line, ...]:
+def _all_joined(
+    older: tuple[DroppedBranch, ...], newer: tuple[DroppedBranch, ...]
+) -> tuple[DroppedBranch, ...]:
     names = dict.fromkeys(one.branch for one in (*older, *newer))
     return tuple(_joined(name, [*older, *newer]) for name in names)
 
 
-def _joined(branch: str, lines: Iterable[Line]) -> Line:
+def _joined(branch: str, lines: Iterable[DroppedBranch]) -> DroppedBranch:
     """What all notes of one line say, the older ones first."""
     own = [one for one in lines if one.branch == branch]
     last: dict[LogId, Position] = {}
@@ -251,7 +253,7 @@ def _folder_name(text: str) -> str:
     return text
 
 
-def _line_of(told: Mapping[str, Any]) -> Line:
+def _line_of(told: Mapping[str, Any]) -> DroppedBranch:
     positions = tuple(position_from(one) for one in told["positions"])
     known = tuple(one for one in positions if one is not None)
-    return Line(str(told["branch"]), str(told["table_id"]), int(told["version"]), known)
+    return DroppedBranch(str(told["branch"]), str(told["table_id"]), int(told["version"]), known)

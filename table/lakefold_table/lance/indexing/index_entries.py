@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import IndexFile, IndexMetadata
     from lakefold_table.lance.rows.bitmaps import Bitmap
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 UUID_BYTES = 16
 RESERVED = "__lance_"
@@ -59,7 +59,7 @@ def files_of(uuid: bytes, files: Iterable[IndexFile], kind: str) -> Iterator[str
     yield from (index_path(uuid, path) for path in listed if is_inside(path))
 
 
-def entry_fault(table: Working, index: IndexMetadata, read_version: int) -> Invalid | None:
+def entry_fault(table: VersionBuilder, index: IndexMetadata, read_version: int) -> Invalid | None:
     """Why the entry can't be one of the table's; the fields it is on are not looked at."""
     late = time_fault(index)
     if late is not None:
@@ -177,7 +177,7 @@ def _kind_fault(index: IndexMetadata) -> Invalid | None:
     return None
 
 
-def _coverage_fault(table: Working, index: IndexMetadata) -> Invalid | None:
+def _coverage_fault(table: VersionBuilder, index: IndexMetadata) -> Invalid | None:
     try:
         covered = coverage(index)
     except DamagedError as error:

@@ -18,7 +18,7 @@ from lakefold_protos.lance.file_pb2 import FileDescriptor
 from lakefold_protos.lance.index_pb2 import VectorIndexDetails
 from lakefold_protos.lance.table_pb2 import IndexMetadata
 from lakefold_table.entry import Invalid
-from lakefold_table.format import Needs
+from lakefold_table.format import Requirements
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL, type_of
 from lakefold_table.lance.manifests.expansion import check_expansion
 from lakefold_table.lance.manifests.naming import index_path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakefold_protos.lance.file_pb2 import Field
-    from lakefold_table.format import Observed, Tail
+    from lakefold_table.format import Fetched, Tail
 
 VECTOR: Final = "VectorIndexDetails"
 TYPE_URL: Final = "/lance.index.pb.VectorIndexDetails"
@@ -51,18 +51,18 @@ METRICS: Final = MappingProxyType(
 )
 
 
-def needs_of(fields: Sequence[Field], index: IndexMetadata) -> Needs:
+def needs_of(fields: Sequence[Field], index: IndexMetadata) -> Requirements:
     """What must be seen to complete an entry; `fields`: the table's schema."""
     if not _is_in_table(index):
-        return Needs()
+        return Requirements()
     folders = frozenset() if index.files else frozenset({_folder(index)})
     tails = (
         {_path(index, name): TAIL_BYTES for name in (MAIN, QUANTIZED)} if lacks_kind(fields, index) else {}
     )
-    return Needs(folders=folders, tails=tails)
+    return Requirements(folders=folders, tails=tails)
 
 
-def completed(fields: Sequence[Field], index: IndexMetadata, observed: Observed) -> IndexMetadata | Invalid:
+def completed(fields: Sequence[Field], index: IndexMetadata, observed: Fetched) -> IndexMetadata | Invalid:
     """The entry with its files and details, as far as the shell looked; the same if nothing is left out."""
     if not _is_in_table(index):
         return index

@@ -23,7 +23,7 @@ from lakefold_protos.lance.table_pb2 import (
 )
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
-from lakefold_table.format import Needs
+from lakefold_table.format import Requirements
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, Indices, coverage, covering
 from lakefold_table.lance.manifests.allocation import check_allocated
 from lakefold_table.lance.manifests.naming import index_path, is_inside
@@ -46,23 +46,23 @@ def reuse_index(indices: Iterable[IndexMetadata]) -> IndexMetadata | None:
     return next((index for index in indices if index.name == FRAGMENT_REUSE), None)
 
 
-def needs_of_section(head: Manifest, index_section: bytes) -> Needs:
+def needs_of_section(head: Manifest, index_section: bytes) -> Requirements:
     """The file of details that the table's own indices can't be read without."""
     if FRAGMENT_REUSE.encode() not in index_section:
-        return Needs()
+        return Requirements()
     reuse = reuse_index(IndexSection.FromString(index_section).indices)
-    return Needs() if reuse is None else needs_of(head, reuse)
+    return Requirements() if reuse is None else needs_of(head, reuse)
 
 
-def needs_of(head: Manifest, index: IndexMetadata) -> Needs:
+def needs_of(head: Manifest, index: IndexMetadata) -> Requirements:
     """The file in which the details of a fragment-reuse index lie, if they lie in one."""
     try:
         details = _details(index)
     except DamagedError:
-        return Needs()
+        return Requirements()
     place = _place(head, index, details)
     size = details.external.offset + details.external.size
-    return Needs(contents={place: size} if place and size <= MOST_BYTES else {})
+    return Requirements(contents={place: size} if place and size <= MOST_BYTES else {})
 
 
 def versions_of(head: Manifest, index: IndexMetadata, content: Content) -> Sequence[Version]:

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails, IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.indexing.indices import Indices
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 TELL = "tell of the fragments of the same transaction, old and new, with their reserved ids"
 
 
 def with_reuse(
-    table: Working,
+    table: VersionBuilder,
     indices: Indices,
     proposed: IndexMetadata,
     groups: Sequence[Transaction.Rewrite.RewriteGroup],
@@ -86,7 +86,7 @@ def _ids(
 
 
 def _version_fault(
-    table: Working,
+    table: VersionBuilder,
     version: FragmentReuseIndexDetails.Version,
     groups: Sequence[Transaction.Rewrite.RewriteGroup],
 ) -> Invalid | None:

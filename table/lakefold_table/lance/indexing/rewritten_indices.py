@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.indexing.indices import Indices
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 Moves = list[tuple[Bitmap, Bitmap]]
 
@@ -36,7 +36,7 @@ def paths_of_rewritten(told: Iterable[Transaction.Rewrite.RewrittenIndex]) -> It
 
 
 def rewritten(
-    table: Working,
+    table: VersionBuilder,
     groups: Sequence[Transaction.Rewrite.RewriteGroup],
     told: Sequence[Transaction.Rewrite.RewrittenIndex],
 ) -> Indices | Invalid:
@@ -63,7 +63,7 @@ def rewritten(
 
 
 def _told_fault(
-    table: Working,
+    table: VersionBuilder,
     told: Sequence[Transaction.Rewrite.RewrittenIndex],
     by_uuid: Mapping[bytes, Transaction.Rewrite.RewrittenIndex],
 ) -> Invalid | None:

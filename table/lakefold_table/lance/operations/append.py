@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
-from lakefold_table.format import Needs
+from lakefold_table.format import Requirements
 from lakefold_table.lance.manifests.naming import data_path, is_inside
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.schemas.fragment_files import of_fields_left, without_dropped
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 
-def needs(_state: LanceState | None, envelope: Envelope) -> Needs:
+def needs(_state: LanceState | None, envelope: Envelope) -> Requirements:
     """The sizes of the new fragments' files."""
     return sizes_of(file for one in envelope.lance.append.fragments for file in one.files)
 
 
-def change(table: Working, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     """The fragments, which get the next free ids."""
     packed = proposal.packed
     if packed is not None:
@@ -45,16 +45,16 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
     return Change(proposal.transaction, added=of_fields_left(fragments, proposal.dropped))
 
 
-def sizes_of(files: Iterable[DataFile]) -> Needs:
+def sizes_of(files: Iterable[DataFile]) -> Requirements:
     """The sizes of new data files in the table itself: not under another base, nor what is no plain path."""
     own = [file for file in files if not file.HasField("base_id") and is_inside(file.path)]
-    return Needs(
+    return Requirements(
         sizes=frozenset(data_path(file.path) for file in own),
         unsaid=frozenset(data_path(file.path) for file in own if not file.file_size_bytes),
     )
 
 
-def _packed_fault(table: Working, proposal: Proposal, packed: Packed) -> Invalid | None:
+def _packed_fault(table: VersionBuilder, proposal: Proposal, packed: Packed) -> Invalid | None:
     """What is wrong with fragments that are sound in themselves, on this table: the same as one by one.
 
     Where nothing is, none of them is decoded; else the first faulty one is looked for.
@@ -92,7 +92,7 @@ def _as_said(packed: Packed, sizes: array[int]) -> bool:
     return bool((there & ((said == 0) | (said == found.astype(np.uint64)))).all())
 
 
-def _first_fault(table: Working, proposal: Proposal, packed: Packed) -> Invalid | None:
+def _first_fault(table: VersionBuilder, proposal: Proposal, packed: Packed) -> Invalid | None:
     at, sizes = 0, proposal.sizes
     for fragments in packed.fragments():
         for one in fragments:

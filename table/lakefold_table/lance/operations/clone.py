@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from lakefold_protos.lance.table_pb2 import BasePath, DataFragment, IndexSection, Manifest
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import InvalidError
-from lakefold_table.format import Needs
+from lakefold_table.format import Requirements
 from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFile, DeletionFile, IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.format import Observed
+    from lakefold_table.format import Fetched
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 
-def needs(state: LanceState | None, envelope: Envelope) -> Needs:
+def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     """The source's version and what lies around, where there is no table yet."""
     clone = envelope.lance.clone
     if state is not None or _request_fault(envelope) is not None:
-        return Needs()
-    source = Needs(states=frozenset({(clone.ref_path, clone.ref_version)}))
-    return Needs.all_of([source, needs_around(_place_of(envelope), clone.branch_name)])
+        return Requirements()
+    source = Requirements(states=frozenset({(clone.ref_path, clone.ref_version)}))
+    return Requirements.all_of([source, needs_around(_place_of(envelope), clone.branch_name)])
 
 
-def change(table: Working, _proposal: Proposal) -> Rejected:
+def change(table: VersionBuilder, _proposal: Proposal) -> Rejected:
     """Refused: a clone begins a table, and there is one."""
     version = table.version - 1
     return Rejected(
@@ -55,7 +55,7 @@ def change(table: Working, _proposal: Proposal) -> Rejected:
     )
 
 
-def begin(envelope: Envelope, observed: Observed) -> LanceState | Invalid:
+def begin(envelope: Envelope, observed: Fetched) -> LanceState | Invalid:
     """The first version of the clone but for its time, its marks and its transaction.
 
     Takes a pass over all fragments of the source: each file has to say where it lies.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
-from lakefold_table.format import Needs
+from lakefold_table.format import Requirements
 from lakefold_table.lance.indexing import left_out, reuse
 from lakefold_table.lance.indexing.index_entries import entry_fault, overlap_fault, paths_of, time_fault
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL, coverage, covering
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 OWN = frozenset({FRAGMENT_REUSE, MEM_WAL})
 
@@ -41,18 +41,20 @@ class _Fitted:
     replaces: IndexMetadata | None = None
 
 
-def needs(state: LanceState | None, envelope: Envelope) -> Needs:
+def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     """The sizes of the new indices' files, and the details of fragment-reuse indices that lie in files."""
     if state is None:
-        return Needs()
+        return Requirements()
     create = envelope.lance.create_index
     sizes = frozenset(path for index in create.new_indices for path in paths_of(index))
     told = [one for one in (*create.new_indices, *create.removed_indices) if one.name == FRAGMENT_REUSE]
     unsaid = (left_out.needs_of(state.schema, index) for index in create.new_indices)
-    return Needs.all_of([Needs(sizes=sizes), *unsaid, *(reuse.needs_of(state.head, one) for one in told)])
+    return Requirements.all_of(
+        [Requirements(sizes=sizes), *unsaid, *(reuse.needs_of(state.head, one) for one in told)]
+    )
 
 
-def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Invalid:
     """The indices without those removed, and with the new ones last.
 
     Raises `DamagedError` where the table's own can't be read.
@@ -79,7 +81,7 @@ def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
         )
 
 
-def _made(table: Working, proposal: Proposal, fitted: list[_Fitted]) -> Change | Invalid:
+def _made(table: VersionBuilder, proposal: Proposal, fitted: list[_Fitted]) -> Change | Invalid:
     create = proposal.transaction.create_index
     gone = {one.uuid.uuid for one in (*create.removed_indices, *create.new_indices)}
     gone.update(one.replaces.uuid.uuid for one in fitted if one.replaces is not None)
@@ -90,7 +92,9 @@ def _made(table: Working, proposal: Proposal, fitted: list[_Fitted]) -> Change |
     return fault or Change(_rebased(proposal.transaction, fitted), indices=indices)
 
 
-def _fields_fault(table: Working, proposal: Proposal, index: IndexMetadata) -> Rejected | Invalid | None:
+def _fields_fault(
+    table: VersionBuilder, proposal: Proposal, index: IndexMetadata
+) -> Rejected | Invalid | None:
     """Where the index is on fields that the table doesn't have, or not any more."""
     missing = sorted(set(index.fields) - {field.id for field in table.head.fields})
     if not missing:
@@ -101,7 +105,7 @@ def _fields_fault(table: Working, proposal: Proposal, index: IndexMetadata) -> R
     return Invalid(message, "open the table and take its field ids")
 
 
-def _fit(table: Working, proposal: Proposal, index: IndexMetadata) -> _Fitted | Invalid:
+def _fit(table: VersionBuilder, proposal: Proposal, index: IndexMetadata) -> _Fitted | Invalid:
     """The entry fitted to what came after its read version."""
     if index.name == FRAGMENT_REUSE:
         return _trimmed(table, proposal, index)
@@ -116,7 +120,7 @@ def _fit(table: Working, proposal: Proposal, index: IndexMetadata) -> _Fitted | 
     return _Fitted(covering(index, (coverage(followed) or Bitmap()) - stale))
 
 
-def _trimmed(table: Working, proposal: Proposal, index: IndexMetadata) -> _Fitted | Invalid:
+def _trimmed(table: VersionBuilder, proposal: Proposal, index: IndexMetadata) -> _Fitted | Invalid:
     """The table's fragment-reuse index without what the proposal drops of it; what was added since stays."""
     current = reuse.reuse_index(table.indices)
     before = reuse.reuse_index(proposal.transaction.create_index.removed_indices)
@@ -132,7 +136,7 @@ def _trimmed(table: Working, proposal: Proposal, index: IndexMetadata) -> _Fitte
     return _Fitted(entry, current)
 
 
-def _initialized(table: Working, proposal: Proposal, index: IndexMetadata) -> _Fitted | Invalid:
+def _initialized(table: VersionBuilder, proposal: Proposal, index: IndexMetadata) -> _Fitted | Invalid:
     """The index of the write-ahead log; what was merged since its read version is taken in."""
     details = details_of(index)
     if isinstance(details, Invalid):
@@ -151,7 +155,9 @@ def _initialized(table: Working, proposal: Proposal, index: IndexMetadata) -> _F
     return _Fitted(with_generations(index, details, merged.compacted_sstables), current)
 
 
-def _removed_fault(table: Working, proposal: Proposal, fitted: list[_Fitted]) -> Rejected | Invalid | None:
+def _removed_fault(
+    table: VersionBuilder, proposal: Proposal, fitted: list[_Fitted]
+) -> Rejected | Invalid | None:
     """Where an index that is to go isn't there.
 
     Somebody else may have dropped it since, which is as good for a proposal that does nothing but drop; one
@@ -201,5 +207,5 @@ def _again(message: str, field_ids: tuple[int, ...] = (), keys: tuple[str, ...] 
     )
 
 
-def _is_stale(table: Working, proposal: Proposal) -> bool:
+def _is_stale(table: VersionBuilder, proposal: Proposal) -> bool:
     return proposal.transaction.read_version < table.version - 1

@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.format import Needs
+    from lakefold_table.format import Requirements
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 
-def needs(_state: LanceState | None, envelope: Envelope) -> Needs:
+def needs(_state: LanceState | None, envelope: Envelope) -> Requirements:
     """The sizes of the new files."""
     return sizes_of(one.new_file for one in envelope.lance.data_replacement.replacements)
 
 
-def change(table: Working, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     """The fragments with their new files; no index on these fields covers them any more."""
     groups = proposal.transaction.data_replacement.replacements
     if not groups:
@@ -69,7 +69,7 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
 
 
 def _fault(
-    table: Working, groups: Sequence[Transaction.DataReplacementGroup], there: AbstractSet[int]
+    table: VersionBuilder, groups: Sequence[Transaction.DataReplacementGroup], there: AbstractSet[int]
 ) -> Invalid | None:
     """What is wrong with the replacements, whatever their fragments hold."""
     counts = Counter(one.fragment_id for one in groups)

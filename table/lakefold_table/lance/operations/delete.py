@@ -14,20 +14,20 @@ from lakefold_table.lance.schemas.fragment_files import of_columns
 
 if TYPE_CHECKING:
     from lakefold_table.entry import Invalid, Rejected
-    from lakefold_table.format import Needs
+    from lakefold_table.format import Requirements
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 
-def needs(state: LanceState | None, envelope: Envelope) -> Needs:
+def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     """The deletion files proposed, and those of the same fragments in the table."""
     delete = envelope.lance.delete
     says_rows = bool(envelope.affected_rows)
     return needs_of(state, delete.updated_fragments, delete.deleted_fragment_ids, all_rows=says_rows)
 
 
-def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Invalid:
     """The fragments with their new deletion files. Bitmaps of indices stay as they are."""
     proposal = _without_dropped(table, proposal)
     delete = proposal.transaction.delete
@@ -50,7 +50,7 @@ def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
     )
 
 
-def _without_dropped(table: Working, proposal: Proposal) -> Proposal:
+def _without_dropped(table: VersionBuilder, proposal: Proposal) -> Proposal:
     """A stale proposal without the files of columns that were dropped since.
 
     A Project takes them off the list, and neither conflicts with the other: what they held is in no column.

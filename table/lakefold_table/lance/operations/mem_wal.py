@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.table_pb2 import IndexMetadata, MemWalIndexDetails
 from lakefold_table.entry import Invalid
-from lakefold_table.format import Needs
+from lakefold_table.format import Requirements
 from lakefold_table.lance.indexing.indices import MEM_WAL
 from lakefold_table.lance.manifests.allocation import check_allocated
 from lakefold_table.lance.operations.change import Change
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from lakefold_table.lance.indexing.indices import Indices
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 UUID_BYTES = 16
 KIND = "MemWalIndexDetails"
 
 
-def needs(_state: LanceState | None, _envelope: Envelope) -> Needs:
+def needs(_state: LanceState | None, _envelope: Envelope) -> Requirements:
     """Nothing."""
-    return Needs()
+    return Requirements()
 
 
-def change(table: Working, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     """The shards, moved forward."""
     sstables = proposal.transaction.update_mem_wal_state.compacted_sstables
     indices = advanced(table.indices, sstables, table.version)

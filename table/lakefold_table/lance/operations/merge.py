@@ -39,23 +39,23 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFragment, IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.format import Needs
+    from lakefold_table.format import Requirements
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 Pair = tuple["DataFragment", "DataFragment"]
 """A fragment as the table has it, and as the proposal lists it."""
 
 
-def needs(state: LanceState | None, envelope: Envelope) -> Needs:
+def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     """The sizes of the files that no fragment of the table has yet."""
     known = {file_key(file) for one in state.fragments for file in one.files} if state else set()
     files = (file for one in envelope.lance.merge.fragments for file in one.files)
     return sizes_of(file for file in files if file_key(file) not in known)
 
 
-def change(table: Working, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     """The fragments with their new files, behind them the new ones, and the schema that goes with them."""
     merge = proposal.transaction.merge
     fault = _schema_fault(merge) or _nullability_fault(table, merge)
@@ -95,13 +95,13 @@ def _schema_fault(merge: Transaction.Merge) -> Invalid | None:
     )
 
 
-def _nullability_fault(table: Working, merge: Transaction.Merge) -> Invalid | None:
+def _nullability_fault(table: VersionBuilder, merge: Transaction.Merge) -> Invalid | None:
     forbidden = forbids_nulls(table.head.fields, merge.schema) if merge.preserves_nullability else []
     return nullability_fault(forbidden)
 
 
 def _paired(
-    table: Working, listed: Sequence[DataFragment]
+    table: VersionBuilder, listed: Sequence[DataFragment]
 ) -> tuple[list[Pair], Sequence[DataFragment] | None]:
     """Each fragment of the table with what is listed for it, and the new ones.
 
@@ -115,7 +115,7 @@ def _paired(
     return [(there[one.id], one) for one in first], new
 
 
-def _list_fault(table: Working, listed: Sequence[DataFragment]) -> Invalid:
+def _list_fault(table: VersionBuilder, listed: Sequence[DataFragment]) -> Invalid:
     there = {one.id for one in table.all()}
     missing = there - {one.id for one in listed[: len(there)]}
     return Invalid(
@@ -125,7 +125,7 @@ def _list_fault(table: Working, listed: Sequence[DataFragment]) -> Invalid:
 
 
 def _columns_fault(
-    table: Working, schema: Sequence[Field], columns: Columns, pairs: Sequence[Pair]
+    table: VersionBuilder, schema: Sequence[Field], columns: Columns, pairs: Sequence[Pair]
 ) -> Invalid | None:
     """What is wrong with the files of the fragments that stay, and with fields that stay in the schema."""
     known = by_id(table.head.fields)
@@ -179,7 +179,7 @@ def _required_fault(after: DataFragment, columns: Columns, required: AbstractSet
     )
 
 
-def _head(table: Working, merge: Transaction.Merge) -> Manifest:
+def _head(table: VersionBuilder, merge: Transaction.Merge) -> Manifest:
     """The manifest with the new schema; metadata left empty stays: pylance fills none in (Lance fact 3.6)."""
     head = Manifest()
     head.CopyFrom(table.head)
@@ -191,7 +191,9 @@ def _head(table: Working, merge: Transaction.Merge) -> Manifest:
     return head
 
 
-def _indices(table: Working, schema: Sequence[Field], pairs: Sequence[Pair]) -> Sequence[IndexMetadata]:
+def _indices(
+    table: VersionBuilder, schema: Sequence[Field], pairs: Sequence[Pair]
+) -> Sequence[IndexMetadata]:
     """The indices without those on dropped fields, none covering a fragment where its field was rewritten."""
     indices = without_fields(table.indices, {one.id for one in schema})
     indexed = related(schema, {number for index in indices for number in index.fields})

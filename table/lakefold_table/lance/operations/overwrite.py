@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid
-from lakefold_table.format import Needs
+from lakefold_table.format import Requirements
 from lakefold_table.lance.creation import schema_fault, version_of_all
 from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.lance.manifests.fragments import Fragments
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.schemas.data_files import FileVersion
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 
-def needs(state: LanceState | None, envelope: Envelope) -> Needs:
+def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     """The sizes of the new fragments' files; of a creation, what lies around it and where its bases do."""
     overwrite = envelope.lance.overwrite
     sizes = sizes_of(file for one in overwrite.fragments for file in one.files)
     if state is not None:
         return sizes
-    return Needs.all_of([sizes, needs_of(overwrite.initial_bases), needs_around(envelope.table)])
+    return Requirements.all_of([sizes, needs_of(overwrite.initial_bases), needs_around(envelope.table)])
 
 
-def create(table: Working, proposal: Proposal) -> Change | Invalid:
+def create(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     """The first rows of a table that has just been given its schema."""
     fragments = unnumbered(proposal.transaction.overwrite.fragments)
     return table.new_fragments_fault(fragments) or Change(proposal.transaction, added=fragments)
 
 
-def change(table: Working, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     """All rows, the schema and the indices give way to the proposal's; ids go on where they were."""
     overwrite = proposal.transaction.overwrite
     fault = _fault(overwrite)
@@ -101,7 +101,7 @@ def _keys(overwrite: Transaction.Overwrite) -> Sequence[str]:
     return [*overwrite.config_upsert_values, *overwrite.schema_metadata]
 
 
-def _head(table: Working, overwrite: Transaction.Overwrite, version: FileVersion | None) -> Manifest:
+def _head(table: VersionBuilder, overwrite: Transaction.Overwrite, version: FileVersion | None) -> Manifest:
     """The manifest with the proposal's schema; its metadata too, none if it brings none (Lance fact 3.6)."""
     head = Manifest()
     head.CopyFrom(table.head)

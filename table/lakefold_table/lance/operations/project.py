@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
-from lakefold_table.format import Needs
+from lakefold_table.format import Requirements
 from lakefold_table.lance.creation import nullability_fault, schema_fault
 from lakefold_table.lance.indexing.indices import without_fields
 from lakefold_table.lance.operations.change import Change
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 
-def needs(_state: LanceState | None, _envelope: Envelope) -> Needs:
+def needs(_state: LanceState | None, _envelope: Envelope) -> Requirements:
     """Nothing."""
-    return Needs()
+    return Requirements()
 
 
-def change(table: Working, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     """The schema, without the files and indices of columns that are no more in it."""
     project = proposal.transaction.project
     schema = project.schema
@@ -61,7 +61,7 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
     )
 
 
-def _fault(table: Working, project: Transaction.Project) -> Invalid | None:
+def _fault(table: VersionBuilder, project: Transaction.Project) -> Invalid | None:
     """A schema that isn't a part of the table's."""
     schema = project.schema
     fault = schema_fault(schema)
@@ -95,7 +95,7 @@ def _parents(fields: Sequence[Field]) -> set[int]:
     return {one.parent_id for one in fields}
 
 
-def _without_dropped(table: Working, kept: AbstractSet[int]) -> Mapping[int, DataFragment]:
+def _without_dropped(table: VersionBuilder, kept: AbstractSet[int]) -> Mapping[int, DataFragment]:
     """The fragments that have a file without any column that is kept, without it."""
     found = {}
     for fragment in table.all():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_table.entry import Invalid
-from lakefold_table.format import Needs
+from lakefold_table.format import Requirements
 from lakefold_table.lance.manifests.features import Flag, has_stable_row_ids, set_flag
 from lakefold_table.lance.operations.change import Change
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 
-def needs(state: LanceState | None, envelope: Envelope) -> Needs:
+def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     """The version to go back to, whole; nothing where there can't be such a version."""
     number = envelope.lance.restore.version
     if state is None or not 0 < number <= state.version:
-        return Needs()
-    return Needs(states=frozenset({("", number)}))
+        return Requirements()
+    return Requirements(states=frozenset({("", number)}))
 
 
-def change(table: Working, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     """The table of the older version, with the ids of now."""
     number, newest = proposal.transaction.restore.version, table.version - 1
     if not 0 < number <= newest:
@@ -59,12 +59,12 @@ def change(table: Working, proposal: Proposal) -> Change | Invalid:
     )
 
 
-def _state(table: Working, number: int) -> LanceState | None:
+def _state(table: VersionBuilder, number: int) -> LanceState | None:
     """The version as the shell found it, None where it didn't."""
     return table.observed.states.get(("", number))  # type: ignore[return-value]  # what this format decoded
 
 
-def _head(table: Working, then: LanceState) -> Manifest:
+def _head(table: VersionBuilder, then: LanceState) -> Manifest:
     """The manifest of then; files that once were of several versions may be so again."""
     head = Manifest()
     head.CopyFrom(then.head)

@@ -15,7 +15,7 @@ from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
-from lakefold_table.format import Needs
+from lakefold_table.format import Requirements
 from lakefold_table.lance.indexing import reuse
 from lakefold_table.lance.indexing.reuse_added import with_reuse
 from lakefold_table.lance.indexing.rewritten_indices import paths_of_rewritten, rewritten
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
     from lakefold_table.lance.indexing.indices import Indices
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 Group: TypeAlias = Transaction.Rewrite.RewriteGroup
 READ_ANEW = "take the fragments from the version that was read"
 
 
-def needs(state: LanceState | None, envelope: Envelope) -> Needs:
+def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     """Sizes of new files, deletion files where rows must be told apart, details of a fragment-reuse index."""
     if state is None:
-        return Needs()
+        return Requirements()
     rewrite = envelope.lance.rewrite
     groups = groups_of(rewrite)
     sizes = frozenset(paths_of_rewritten(rewrite.rewritten_indices))
     carried = envelope.HasField("fragment_reuse_index")
     all_rows = carried or has_stable_row_ids(state.head)
-    asked = [Needs(sizes=sizes), sizes_of(file for one in _new(groups) for file in one.files)]
+    asked = [Requirements(sizes=sizes), sizes_of(file for one in _new(groups) for file in one.files)]
     asked.append(needs_of(state, (), _old_ids(groups), all_rows=all_rows))
     if carried:
         asked.append(reuse.needs_of(state.head, envelope.fragment_reuse_index))
-    return Needs.all_of(asked)
+    return Requirements.all_of(asked)
 
 
-def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Invalid:
     """The new fragments in place of the old ones, and the indices with them."""
     groups = groups_of(proposal.transaction.rewrite)
     there = table.get(_old_ids(groups))
@@ -95,7 +95,7 @@ def groups_of(rewrite: Transaction.Rewrite) -> Sequence[Group]:
 
 
 def _old_fault(
-    table: Working, proposal: Proposal, groups: Sequence[Group], there: Mapping[int, DataFragment]
+    table: VersionBuilder, proposal: Proposal, groups: Sequence[Group], there: Mapping[int, DataFragment]
 ) -> Invalid | None:
     """Why the fragments can't be rewritten: not there, named twice, or not as the proposal knows them."""
     if not all(group.old_fragments for group in groups):
@@ -134,7 +134,7 @@ def _plain(file: DataFile) -> DataFile:
     return plain
 
 
-def _new_fault(table: Working, groups: Sequence[Group], *, told: bool) -> Invalid | None:
+def _new_fault(table: VersionBuilder, groups: Sequence[Group], *, told: bool) -> Invalid | None:
     """What is wrong with the new fragments, rows aside. `told`: indices know addresses in them already."""
     if told and not all(one.id for one in _new(groups)):
         return Invalid(
@@ -161,7 +161,7 @@ def _has_lineage(fragment: DataFragment) -> bool:
     )
 
 
-def _lost_fault(table: Working, groups: Sequence[Group]) -> Invalid | None:
+def _lost_fault(table: VersionBuilder, groups: Sequence[Group]) -> Invalid | None:
     """Why the files of the new fragments can't be those: a column is in none, or rows are in an old one's."""
     for group in groups:
         old = table.get([one.id for one in group.old_fragments]).values()
@@ -203,7 +203,7 @@ def _bare(fragment: DataFragment, dropped: set[int]) -> DataFragment:
 
 
 def _with_rows(
-    table: Working, groups: Sequence[Group], there: Mapping[int, DataFragment]
+    table: VersionBuilder, groups: Sequence[Group], there: Mapping[int, DataFragment]
 ) -> list[Group] | Invalid:
     """The groups with their new fragments complete, if the rows of the old ones are in them."""
     ids = iter(table.numbering.ids_for(list(_new(groups))))
@@ -231,7 +231,7 @@ def _numbered(fragment: DataFragment, number: int) -> DataFragment:
     return numbered
 
 
-def _indices(table: Working, proposal: Proposal, groups: Sequence[Group]) -> Indices | Invalid:
+def _indices(table: VersionBuilder, proposal: Proposal, groups: Sequence[Group]) -> Indices | Invalid:
     indices = rewritten(table, groups, proposal.transaction.rewrite.rewritten_indices)
     if isinstance(indices, Invalid) or not proposal.envelope.HasField("fragment_reuse_index"):
         return indices

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Invalid, Rejected
-    from lakefold_table.format import Needs
+    from lakefold_table.format import Requirements
     from lakefold_table.lance.operations.change import Change, Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
-NeedsOf = Callable[["LanceState | None", "Envelope"], "Needs"]
-ChangeOf = Callable[["Working", "Proposal"], "Change | Rejected | Invalid"]
+NeedsOf = Callable[["LanceState | None", "Envelope"], "Requirements"]
+ChangeOf = Callable[["VersionBuilder", "Proposal"], "Change | Rejected | Invalid"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.format import Needs
+from lakefold_table.format import Requirements
 from lakefold_table.lance.indexing.indices import with_fragments, without_fragments
 from lakefold_table.lance.operations.append import sizes_of
 from lakefold_table.lance.operations.change import Change
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from lakefold_table.lance.indexing.indices import Indices
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 
-def needs(state: LanceState | None, envelope: Envelope) -> Needs:
+def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     """The sizes of new files, the deletion files proposed and those of the same fragments in the table."""
     update = envelope.lance.update
     fresh = list(update.new_fragments)
@@ -59,10 +59,10 @@ def needs(state: LanceState | None, envelope: Envelope) -> Needs:
         ]
     sizes = sizes_of(file for one in fresh for file in one.files)
     removed = update.removed_fragment_ids
-    return Needs.all_of((sizes, needs_of(state, update.updated_fragments, removed, all_rows=True)))
+    return Requirements.all_of((sizes, needs_of(state, update.updated_fragments, removed, all_rows=True)))
 
 
-def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Invalid:
     """The fragments as they are afterwards, with what that does to indices."""
     update = proposal.transaction.update
     fault = _plain_fault(table, update, proposal.dropped)
@@ -93,7 +93,9 @@ def change(table: Working, proposal: Proposal) -> Change | Rejected | Invalid:
     )
 
 
-def _plain_fault(table: Working, update: Transaction.Update, dropped: frozenset[int]) -> Invalid | None:
+def _plain_fault(
+    table: VersionBuilder, update: Transaction.Update, dropped: frozenset[int]
+) -> Invalid | None:
     """What is wrong with the message before anything is read for it."""
     known = table.columns.roots.keys() | dropped
     unknown = {*update.fields_modified, *update.fields_for_preserving_frag_bitmap} - known
@@ -112,7 +114,9 @@ def _plain_fault(table: Working, update: Transaction.Update, dropped: frozenset[
     return table.new_fragments_fault(bare, dropped=dropped) or twice_fault(bare, touched.values())
 
 
-def _rewritten(table: Working, proposal: Proposal, found: Deletions) -> dict[int, DataFragment] | Invalid:
+def _rewritten(
+    table: VersionBuilder, proposal: Proposal, found: Deletions
+) -> dict[int, DataFragment] | Invalid:
     """The fragments that stay, with their new files and the versions of their rows."""
     update = proposal.transaction.update
     proposed = {one.id: one for one in update.updated_fragments}
@@ -136,7 +140,7 @@ def _rewritten(table: Working, proposal: Proposal, found: Deletions) -> dict[int
     return replaced
 
 
-def _added(table: Working, proposal: Proposal, found: Deletions) -> Moved | Invalid:
+def _added(table: VersionBuilder, proposal: Proposal, found: Deletions) -> Moved | Invalid:
     """The new fragments, complete where rows have ids for life."""
     fragments = of_fields_left(proposal.transaction.update.new_fragments, proposal.dropped)
     if not table.stable_row_ids:
@@ -149,7 +153,7 @@ def _added(table: Working, proposal: Proposal, found: Deletions) -> Moved | Inva
     return moved(fragments, origin, table.numbering.next_row_id, table.version)
 
 
-def _indices(table: Working, update: Transaction.Update, added: Moved) -> Indices | Invalid:
+def _indices(table: VersionBuilder, update: Transaction.Update, added: Moved) -> Indices | Invalid:
     """The index section's entries afterwards."""
     updated = [one.id for one in update.updated_fragments]
     changed = related(table.head.fields, update.fields_modified)

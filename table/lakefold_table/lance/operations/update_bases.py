@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import BasePath, Manifest
 from lakefold_table.entry import Invalid
-from lakefold_table.format import Needs
+from lakefold_table.format import Requirements
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.roots import is_whole
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 MOST_BASES = 10_000
 """So many bases a proposal may bring: where each lies has to be looked at."""
 
 
-def needs(_state: LanceState | None, envelope: Envelope) -> Needs:
+def needs(_state: LanceState | None, envelope: Envelope) -> Requirements:
     """Whether tables may lie where the bases do."""
     return needs_of(envelope.lance.update_bases.new_bases)
 
 
-def needs_of(bases: Sequence[BasePath]) -> Needs:
+def needs_of(bases: Sequence[BasePath]) -> Requirements:
     """What must be known of bases that a proposal brings; nothing of too many."""
     if not _are_few(bases):
-        return Needs()
-    return Needs(bases=frozenset(base.path for base in bases if is_whole(base.path)))
+        return Requirements()
+    return Requirements(bases=frozenset(base.path for base in bases if is_whole(base.path)))
 
 
-def change(table: Working, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     """The bases beside those that are there; one without an id gets the lowest that is free, from 1."""
     proposed = proposal.transaction.update_bases.new_bases
     misplaced = place_fault(proposed, table.observed.outside)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
-from lakefold_table.format import Needs
+from lakefold_table.format import Requirements
 from lakefold_table.lance.creation import primary_key_fault
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.operations.key_values import updates_of
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.operations.key_values import ConfigUpdates, MapUpdate
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 EXTENSION_NAME = "ARROW:extension:name"
 PRIMARY_KEYS = frozenset({PRIMARY_KEY, f"{PRIMARY_KEY}:position"})
 CLUSTERING_KEYS = frozenset({f"{CLUSTERING_KEY}:position"})
 
 
-def needs(_state: LanceState | None, _envelope: Envelope) -> Needs:
+def needs(_state: LanceState | None, _envelope: Envelope) -> Requirements:
     """Nothing."""
-    return Needs()
+    return Requirements()
 
 
-def change(table: Working, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     """The maps with what the proposal sets, deletes or replaces in them."""
     updates = updates_of(proposal.transaction.update_config)
     if isinstance(updates, Invalid):
@@ -70,7 +70,7 @@ def _schema_metadata_fault(update: MapUpdate | None) -> Invalid | None:
     return None if update is None else managed_blobs_fault(update.sets.get(MANAGED_BLOBS))
 
 
-def _unknown_field(table: Working, updates: ConfigUpdates) -> Invalid | None:
+def _unknown_field(table: VersionBuilder, updates: ConfigUpdates) -> Invalid | None:
     unknown = sorted(set(updates.field_metadata) - {field.id for field in table.head.fields})
     if not unknown:
         return None

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.format import Needs
+from lakefold_table.format import Requirements
 from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deletions import BITMAP, decode_deletions, deletion_path
 from lakefold_table.roots import below
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile, Manifest
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 CONTAINER_ROWS, CONTAINER_BYTES = 2**16, 2**13 + 64
 ARRAY_ROW_BYTES, SPARE_BYTES = 5, 2**16
@@ -29,13 +29,13 @@ ARRAY_ROW_BYTES, SPARE_BYTES = 5, 2**16
 
 def needs_of(
     state: LanceState | None, updated: Sequence[DataFragment], removed: Collection[int], *, all_rows: bool
-) -> Needs:
+) -> Requirements:
     """The deletion files that are proposed, and those that the fragments have in the table.
 
     `all_rows`: it must be known which rows of a removed fragment were there, not only how many.
     """
     if state is None:
-        return Needs()
+        return Requirements()
     there = state.fragments.get({one.id for one in updated})
     contents: dict[str, int] = {}
     for number, file, rows in chain(
@@ -54,7 +54,7 @@ def needs_of(
         place = place_of(state.head, number, file)
         if place:
             contents[place] = max(contents.get(place, 0), most_bytes(file, rows))
-    return Needs(contents=contents)
+    return Requirements(contents=contents)
 
 
 def most_bytes(file: DeletionFile, rows: int) -> int:
@@ -82,7 +82,7 @@ def place_of(head: Manifest, fragment_id: int, file: DeletionFile) -> str:
     return below(roots[0], path) if roots else ""
 
 
-def deleted_rows(table: Working, fragment: DataFragment) -> Bitmap:
+def deleted_rows(table: VersionBuilder, fragment: DataFragment) -> Bitmap:
     """The rows that a fragment's deletion file marks. Raises `DamagedError` where it can't be told."""
     if not fragment.HasField("deletion_file"):
         return Bitmap()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lakefold_table.lance.operations.change import Proposal
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 MAX_EVIDENCE = 1000
 """How many rows an outcome lists."""
@@ -81,7 +81,7 @@ class _Found:
 
 
 def deletions_of(
-    table: Working,
+    table: VersionBuilder,
     proposal: Proposal,
     updated: Sequence[DataFragment],
     removed: Collection[int],
@@ -120,7 +120,7 @@ def deletions_of(
 
 
 def _touched_fault(
-    table: Working,
+    table: VersionBuilder,
     updated: Iterable[DataFragment],
     removed: Collection[int],
     affected: Mapping[int, Bitmap] | None,
@@ -151,7 +151,7 @@ def _touched_fault(
     return None
 
 
-def same_files_fault(table: Working, updated: Iterable[DataFragment]) -> Invalid | None:
+def same_files_fault(table: VersionBuilder, updated: Iterable[DataFragment]) -> Invalid | None:
     """Why the proposal's idea of its fragments' data files isn't the table's; None where it is."""
     proposed = {one.id: one for one in updated}
     for number, there in table.get(proposed).items():
@@ -185,7 +185,7 @@ class _Joining:
 
     def __init__(
         self,
-        table: Working,
+        table: VersionBuilder,
         merges: Collection[int],
         affected: Mapping[int, Bitmap] | None,
         *,
@@ -330,7 +330,7 @@ def _with_file(fragment: DataFragment, file: DeletionFile | None) -> DataFragmen
     return changed
 
 
-def _present(table: Working, there: DataFragment) -> Bitmap | Rejected:
+def _present(table: VersionBuilder, there: DataFragment) -> Bitmap | Rejected:
     """The rows deleted in the table now. What can't be read there is not the proposal's fault."""
     try:
         return deleted_rows(table, there)

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 
 def columns_fault(
-    table: Working,
+    table: VersionBuilder,
     there: DataFragment,
     proposed: DataFragment,
     fields_modified: Collection[int],

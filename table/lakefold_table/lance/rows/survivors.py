@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lakefold_table.lance.version_builder import Working
+    from lakefold_table.lance.version_builder import VersionBuilder
 
 FIRST_VERSION = 1
 """The version that counts as having made a row if its fragment doesn't say (Lance fact 7.5)."""
@@ -52,7 +52,7 @@ class Lineage:
         return cls(ids[order], created[order], changed[order])
 
 
-def live_rows(table: Working, fragment: DataFragment) -> int:
+def live_rows(table: VersionBuilder, fragment: DataFragment) -> int:
     """How many rows of a fragment of the table are not deleted; raises `DamagedError` if nobody can tell."""
     file = fragment.deletion_file
     deleted = file.num_deleted_rows or (
@@ -62,7 +62,7 @@ def live_rows(table: Working, fragment: DataFragment) -> int:
 
 
 def carried_over(
-    table: Working, old: Sequence[DataFragment], new: Sequence[DataFragment]
+    table: VersionBuilder, old: Sequence[DataFragment], new: Sequence[DataFragment]
 ) -> list[DataFragment] | Invalid:
     """The new fragments of a table with stable row ids, if the rows of the old ones are in them, each once.
 

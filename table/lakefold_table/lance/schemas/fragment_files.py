@@ -21,7 +21,7 @@ from lakefold_table.lance.validity import path_fault, size_fault
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakefold_table.format import Observed
+    from lakefold_table.format import Fetched
     from lakefold_table.lance.schemas.columns import Columns
 
 STRUCK = -2
@@ -31,7 +31,7 @@ STRUCK = -2
 class TableOfFragments(Protocol):
     """What the rules for files need to know of the table that the fragments belong to."""
 
-    observed: Observed
+    observed: Fetched
     version: int
 
     @property
@@ -45,7 +45,7 @@ class TableOfFragments(Protocol):
         ...
 
 
-class Place(NamedTuple):
+class FieldPlace(NamedTuple):
     """Where the values of a field lie: a file, the base it lies under (None: the table), a column in it."""
 
     path: str
@@ -147,21 +147,21 @@ def without_dropped(fragment: DataFragment, dropped: frozenset[int]) -> DataFrag
     return left
 
 
-def places(fragment: DataFragment) -> dict[int, Place]:
+def places(fragment: DataFragment) -> dict[int, FieldPlace]:
     """Where each field of the fragment lies, by its id; a field in no file reads as null."""
-    found: dict[int, Place] = {}
+    found: dict[int, FieldPlace] = {}
     for file in fragment.files:
         key, columns = file_key(file), [*file.column_indices]
         columns += [STRUCK] * (len(file.fields) - len(columns))
         found.update(
-            (number, Place(*key, column))
+            (number, FieldPlace(*key, column))
             for number, column in zip(file.fields, columns, strict=False)
             if number >= 0
         )
     return found
 
 
-def changed_fields(before: Mapping[int, Place], after: Mapping[int, Place]) -> frozenset[int]:
+def changed_fields(before: Mapping[int, FieldPlace], after: Mapping[int, FieldPlace]) -> frozenset[int]:
     """The fields whose values lie elsewhere than before, or are there for the first time."""
     return frozenset(number for number, place in after.items() if before.get(number) != place)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.format import Observed
+    from lakefold_table.format import Fetched
     from lakefold_table.lance.schemas.schema import Identity
     from lakefold_table.lance.state import LanceState
 
@@ -32,7 +32,7 @@ NONE: frozenset[int] = frozenset()
 class Meanings:
     """What field ids mean now and meant before, for the entries of one version: found once a version."""
 
-    def __init__(self, state: LanceState, observed: Observed) -> None:
+    def __init__(self, state: LanceState, observed: Fetched) -> None:
         self._state = state
         self._observed = observed
         self._known: dict[int, Mapping[int, Identity] | None] = {}

@@ -47,7 +47,7 @@ class Answer:
     outcome: Outcome | None
 
 
-class Line:
+class LogClient:
     """Sends envelopes and waits for their outcomes; for any number of threads."""
 
     def __init__(self, config: KafkaConfig, topics: Topics) -> None:
@@ -194,7 +194,7 @@ def _named(envelope: Envelope) -> Envelope:
     return named
 
 
-_lines: dict[tuple[object, ...], Line] = {}
+_lines: dict[tuple[object, ...], LogClient] = {}
 _lines_lock = threading.Lock()
 
 
@@ -202,7 +202,7 @@ def _address(config: KafkaConfig, topics: Topics) -> tuple[object, ...]:
     return (config.bootstrap_servers, *sorted(config.options.items()), topics)
 
 
-def open_line(config: KafkaConfig, topics: Topics, wait_s: float = 0.0) -> Line:
+def open_line(config: KafkaConfig, topics: Topics, wait_s: float = 0.0) -> LogClient:
     """The line of this process to these topics.
 
     Committers make the topics, and may be started after the query: they are waited for, for `wait_s` seconds.
@@ -221,11 +221,11 @@ def open_line(config: KafkaConfig, topics: Topics, wait_s: float = 0.0) -> Line:
             raise RetryError("the process lets go of all lines to the log", where=config.bootstrap_servers)
 
 
-def _line(config: KafkaConfig, topics: Topics) -> Line:
+def _line(config: KafkaConfig, topics: Topics) -> LogClient:
     key = _address(config, topics)
     with _lines_lock:
         if key not in _lines:
-            _lines[key] = Line(config, topics)
+            _lines[key] = LogClient(config, topics)
         return _lines[key]
 
 
