@@ -263,7 +263,7 @@ def _silence_stdout() -> None:
 
 def _tell_json(error: LakefoldError, code: int) -> None:
     told = {"message": error.message, "where": error.where, "hint": error.hint, "exit_code": code}
-    print_json({"error": {"kind": type(error).__name__, **told}})
+    print_json({"error": {"kind": _kind_of(error), **told}})
 
 
 def _leave(_: int, __: object) -> NoReturn:
@@ -294,3 +294,9 @@ def main() -> NoReturn:
     finally:
         end_at_once()
     sys.exit(code)
+
+
+def _kind_of(error: LakefoldError) -> str:
+    """The name of the error's class, or of the nearest class above it that is public."""
+    names = (each.__name__ for each in type(error).__mro__)
+    return next(name for name in names if not name.startswith("_"))

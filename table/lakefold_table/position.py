@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
+from typing import Final
 
 from lakefold_table.values import value
 
 _DIGITS, _UUID_LENGTH = 16, 64
+_OFFSET: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+
+def offset_of(text: str) -> int | None:
+    """Returns the offset that a text of decimal digits names, None if it names none.
+
+    Kafka's offsets have 63 bits. Texts from messages may be of any length, and `int` raises for long ones.
+    """
+    return int(text) if _OFFSET.fullmatch(text) else None
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -15,7 +15,7 @@ import pytest
 from lakefold import cli
 from lakefold.console.options import KAFKA, TOPICS, examples, json_option, settings_options
 from lakefold.console.output import print_columns, print_json
-from lakefold_table.errors import DamagedError, InvalidError, RetryError, StopError
+from lakefold_table.errors import DamagedError, InvalidError, PreconditionError, RetryError, StopError
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -97,6 +97,17 @@ def test_an_error_gives_its_exit_code_and_is_told_twice(
     assert json.loads(told.out) == {"error": fields}
     assert cli.run(["try"]) == code
     assert capsys.readouterr().out == ""
+
+
+def test_an_error_of_a_private_class_is_named_by_the_public_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class _BoundError(PreconditionError):
+        pass
+
+    with_verb(monkeypatch, raising(_BoundError("no")))
+    assert cli.run(["try", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "PreconditionError"
 
 
 def test_a_missing_library_names_the_extra_that_brings_it(

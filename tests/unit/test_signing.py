@@ -68,3 +68,9 @@ def test_the_signature_is_an_hmac_that_other_languages_know(length: int) -> None
     for value in (b"", b"outcome", b"x" * 5_000):
         digest = hmac.digest(key.secret, b"7/" + value, "sha256")
         assert key.sign(value, 7) == (SIGNATURE, b"7/" + digest[:16].hex().encode())
+
+
+def test_a_number_of_any_length_or_script_is_only_wrong() -> None:
+    key = OutcomesKey.make(0)
+    for number in (b"9" * 5_000, "²".encode(), b"\xff", b"", b"-1", b" 1"):
+        assert not key.proves(5, b"outcome", [(SIGNATURE, number + b"/x")])

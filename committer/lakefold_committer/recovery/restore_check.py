@@ -17,7 +17,7 @@ from lakefold_table.errors import GapError, StopError, VersionExpiredError
 from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.marks.record import MOVE, OUTCOMES, PARENT, decode_record
-from lakefold_table.position import Fingerprint
+from lakefold_table.position import Fingerprint, offset_of
 from lakefold_table.roots import above
 
 if TYPE_CHECKING:
@@ -168,4 +168,4 @@ def main_uri(table: Table) -> str:
 def _since(properties: Mapping[str, str], partition: int) -> int:
     """Where outcomes of later versions begin; from the topic's start where the version doesn't tell."""
     number, _, offset = properties.get(OUTCOMES, "").partition("@")
-    return int(offset) if number == str(partition) and offset.isdigit() else 0
+    return (offset_of(offset) or 0) if number == str(partition) else 0

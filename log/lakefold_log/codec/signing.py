@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.marks.compact_json import text_of, whole
+from lakefold_table.position import offset_of
 
 if TYPE_CHECKING:
     from _hashlib import HASH
@@ -60,10 +61,11 @@ class OutcomesKey:
         if offset < self.since:
             return True
         told = dict(headers).get(SIGNATURE)
-        begin, _, signature = (told or b"").partition(b"/")
-        if not begin.isdigit() or not since <= int(begin) <= offset:
+        number, _, signature = (told or b"").partition(b"/")
+        begin = offset_of(number.decode(errors="replace"))
+        if begin is None or not since <= begin <= offset:
             return False
-        return hmac.compare_digest(signature, self._signature(value, int(begin)))
+        return hmac.compare_digest(signature, self._signature(value, begin))
 
     def encode(self) -> list[str | int]:
         """As a list of plain values, for JSON."""

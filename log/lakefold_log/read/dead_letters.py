@@ -17,7 +17,7 @@ from lakefold_log.read.consumer import PartitionReader
 from lakefold_table.entry import Entry
 from lakefold_table.errors import RetryError
 from lakefold_table.marks.outcome_messages import MAX_TEXT
-from lakefold_table.position import LogId, Position
+from lakefold_table.position import LogId, Position, offset_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,10 +50,12 @@ class DeadLetter:
         """Key, value and headers of a message of at most `largest` bytes, as the broker counts them.
 
         What is too large is left out, its size told: it must not block the partition, and the log keeps the
-        message itself.
+        message itself. Headers that bear our prefix and came with the message are left out: whoever reads
+        dead letters takes them for the committer's.
         """
         why = _why(self)
-        key, value, headers = self.key, self.value, (*self.headers, *why)
+        kept = (header for header in self.headers if not header[0].startswith(_OURS))
+        key, value, headers = self.key, self.value, (*kept, *why)
         if _size(key, value, headers) > largest:
             value, headers = b"", (*why, ("lakefold.left-out", str(len(value)).encode()))
             if _size(key, value, headers) > largest:
@@ -147,7 +149,6 @@ def letter_of(message: Message, place: Position) -> Letter:
     """The letter that a message of the dead letters is. One that no committer wrote stands for itself."""
     told = {name: (value or b"").decode(errors="replace") for name, value in message.headers}
     position = _position(told) or place
-    left_out = told.get("lakefold.left-out", "")
     headers = tuple(one for one in message.headers if not one[0].startswith(_OURS))
     proposal = decode(message.value, message.key, position, message.time_us)
     reason = told.get("lakefold.reason") or _fault(proposal)
@@ -158,7 +159,7 @@ def letter_of(message: Message, place: Position) -> Letter:
         reason,
         told.get("lakefold.hint", ""),
         proposal,
-        int(left_out) if left_out.isdecimal() else 0,
+        offset_of(told.get("lakefold.left-out", "")) or 0,
         headers,
     )
 
@@ -168,11 +169,11 @@ def _fault(proposal: Decoded) -> str:
 
 
 def _position(told: Mapping[str, str]) -> Position | None:
-    partition, offset = told.get("lakefold.partition", ""), told.get("lakefold.offset", "")
-    if not partition.isdecimal() or not offset.isdecimal():
+    partition, offset = (offset_of(told.get(f"lakefold.{name}", "")) for name in ("partition", "offset"))
+    if partition is None or offset is None:
         return None
-    log = LogId(told.get("lakefold.cluster-id", ""), told.get("lakefold.topic-id", ""), int(partition))
-    return Position(log, int(offset), told.get("lakefold.topic", ""))
+    log = LogId(told.get("lakefold.cluster-id", ""), told.get("lakefold.topic-id", ""), partition)
+    return Position(log, offset, told.get("lakefold.topic", ""))
 
 
 def _size(key: bytes | None, value: bytes, headers: Headers) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -39,6 +40,13 @@ if TYPE_CHECKING:
     from lakefold_reader.scan.columns import Source, TableSchema
     from lakefold_table.lance.state import LanceState
 
+_ONE_AT_A_TIME = threading.Lock()
+"""Held while pylance opens a data file or begins a scan.
+
+`LanceFileReader` waits for pylance's worker threads without releasing the interpreter's lock, and a worker
+that begins a scan waits for that lock. There is one worker for each core: as many scans as cores, and one
+file that is opened, stopped the process for good (pylance 14.0.2).
+"""
 BATCH_ROWS = 8192
 """Rows of a batch: pylance's own default for scans."""
 ADDRESS, ROW_ID = "_rowaddr", "_rowid"
@@ -177,7 +185,9 @@ class Dataset:
             asked = [ROW_ID] if is_stand_in else _asked_for(columns, opened.schema)
             if is_legacy and isinstance(where, str):
                 where = for_legacy_files(where)
-            rows = opened.scanner(fragments=only, columns=asked, filter=where, **options).to_reader()
+            scanner = opened.scanner(fragments=only, columns=asked, filter=where, **options)
+            with _ONE_AT_A_TIME:
+                rows = scanner.to_reader()
             return _without_columns(rows) if is_stand_in else rows
 
     def with_blobs(
@@ -371,7 +381,8 @@ class _OpenFile:
             _check_size(self.path, file)
         self._all = self._open(None)
         with told(self.path):
-            descriptor = self._all.read_global_buffer(0)
+            with _ONE_AT_A_TIME:
+                descriptor = self._all.read_global_buffer(0)
             self.rows: int = self._all.num_rows()
         try:
             self.fields = list(FileDescriptor.FromString(descriptor).schema.fields)
@@ -387,7 +398,7 @@ class _OpenFile:
     def _open(self, columns: list[str] | None) -> Any:  # noqa: ANN401 - pylance is published without types
         from lance.file import LanceFileReader
 
-        with told(self.path):
+        with told(self.path), _ONE_AT_A_TIME:
             return LanceFileReader(self.path, storage_options=self._options, columns=columns)
 
 
