@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.loop.threads import Threads
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import encode
@@ -203,3 +204,54 @@ def test_a_branch_is_not_begun_by_an_overwrite(tmp_path: Path) -> None:
     outcomes, _ = folded(messages([at(main, creation()), begun, on("b", at(main, append()))]))
     assert [type(one.result) for one in outcomes] == [Committed, Invalid, Invalid]
     assert not (tmp_path / "table" / "tree").exists()
+
+
+class AheadThreads(Threads):
+    """Threads with a clock that can be put ahead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
+@pytest.mark.parametrize(("hours", "reports"), [(23.0, 0), (25.0, 1)])
+def test_a_quiet_partition_commits_its_offset_daily(hours: float, reports: int) -> None:
+    """So that the brokers don't forget it."""
+    runtime, stop, made = AheadThreads(), threading.Event(), []
+
+    class Quiet(Log):
+        polled = 0
+
+        def poll(self, max_messages: int, timeout_s: float) -> Sequence[Message]:
+            self.polled += 1
+            runtime.ahead = hours * 3600.0
+            if self.polled == 5:
+                stop.set()
+            return super().poll(max_messages, timeout_s)
+
+    class Counted(Reports):
+        def report(
+            self,
+            outcomes: Sequence[Outcome],
+            dead_letters: Sequence[DeadLetter],
+            next_offset: int,
+            stamp: OffsetMetadata,
+        ) -> int:
+            if not stop.is_set():
+                made.append((tuple(outcomes), next_offset))
+            return super().report(outcomes, dead_letters, next_offset, stamp)
+
+    tables = Tables(FORMAT, lambda _: None, opened)
+    committer = PartitionCommitter(
+        Quiet([], position=7),  # type: ignore[arg-type]
+        Counted(),
+        tables,
+        Pace(Limits(100, 1 << 20), 0.0),
+        Metrics(),
+        runtime=runtime,
+    )
+    committer.run(stop, None)
+    assert made == [((), 7)] * reports
