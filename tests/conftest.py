@@ -7,6 +7,7 @@ minute.
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,11 @@ settings.register_profile("usual", deadline=None)
 settings.load_profile("usual")
 # `pytest --hypothesis-profile=long`: tests that can play more than a test run has time for do so.
 settings.register_profile("long", deadline=None)
+
+
+def pytest_configure() -> None:
+    """Lets tests send Ctrl-C to processes: those of a runner in the background ignore it from the start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
