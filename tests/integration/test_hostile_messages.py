@@ -45,7 +45,7 @@ ANSWER_SECONDS = 120.0
 MANY = 1_500
 A_NAME = 2_400
 """So many characters has a table's name about."""
-KEPT = 8_000
+KEPT = 10_000
 """Bytes that a name may leave behind: the last some thousand names and what is wrong with them are kept."""
 AT_ONCE = 340
 """So many names are sent at once: what a busy machine folds together takes memory for a moment."""

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 _TRANSACTIONS: Final = uuid.UUID("397f73db-f49c-41fb-aa33-cdc708475542")
 _POLL_S: Final = 0.1
 _GRACE_S: Final = 5.0
+_ASK_AGAIN_S: Final = 0.2
 _ASK_S: Final = 10.0
 _CLIENT_LIMIT: Final = 1_000_000
 # What a message takes in a batch of its own besides key, value and headers: 61 bytes and some varints.
@@ -165,15 +166,23 @@ class Proposer:
         """Wait for the position of what `send` sent, and prove that it is a position of the proven topic.
 
         A topic's id never comes back: if it is the same after the broker took a message, the message is in
-        that topic. Asking takes about a millisecond. Raises as `send` does, `GapError` if the topic was made
-        again, `RetryError` if no broker says which topic it is: send the same again.
+        that topic. Asking takes about a millisecond, and goes on for as long as sending may take while the
+        brokers are away. Raises as `send` does, `GapError` if the topic was made again, `RetryError` if no
+        broker says which topic it is: send the same again.
         """
+        deadline = time.monotonic() + self._timeout_s + _GRACE_S
         try:
             position = sent.result(self._timeout_s + _GRACE_S)
         except FutureTimeoutError as caught:
             raise RetryError("the log took no answer", where=self.topic.name, hint=_AGAIN) from caught
-        self._guard.verify()
-        return position
+        while True:
+            try:
+                self._guard.verify()
+            except RetryError:
+                if time.monotonic() >= deadline or self._closing.wait(_ASK_AGAIN_S):
+                    raise
+            else:
+                return position
 
     def close(self) -> None:
         """Wait for what is on its way (no longer than its time-out) and let go."""
