@@ -8,19 +8,20 @@ get no more. A committer's own reports are open for some milliseconds.
 
 from __future__ import annotations
 
-import threading
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from lakefold_committer.process.watch_threads import watching
 from lakefold_log.client.topics import ends_of
 from lakefold_table.errors import LakefoldError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    import threading
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from lakefold_committer.observability.metrics import Metrics
     from lakefold_log.client.admin import Admin
@@ -78,16 +79,9 @@ class OpenTransactionsWatch:
             for (topic, partition), one in told
         )
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> AbstractContextManager[None]:
         """Meanwhile the topics are looked at every `every_s` seconds."""
-        over = threading.Event()
-        thread = threading.Thread(target=self._watch, args=(over,), name="open transactions", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
+        return watching("open transactions", [self._watch])
 
     def look(self) -> None:
         """Looks at all partitions once. Raises `LakefoldError` if the brokers don't answer or refuse."""

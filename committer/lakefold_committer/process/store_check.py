@@ -9,15 +9,15 @@ Settings of which no store can be made are another thing: no waiting mends them.
 from __future__ import annotations
 
 import os
-import threading
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
 from lakefold_committer.loop.backoff import Backoff
+from lakefold_committer.process.watch_threads import watching
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import ChecksConditions
@@ -25,7 +25,9 @@ from lakefold_table.storage.os_errors import failure
 from lakefold_table.uri import FILE, local_path, place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    import threading
+    from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from lakefold_table.storage.base import Storage
 
@@ -62,17 +64,9 @@ class Roots:
             look()
             del self._pending[root]
 
-    @contextmanager
-    def looked_after(self) -> Iterator[None]:
+    def looked_after(self) -> AbstractContextManager[None]:
         """Meanwhile, those that weren't found well yet are looked at again and again, side by side."""
-        over = threading.Event()
-        for root in list(self._pending):
-            # No store may keep the process alive.
-            threading.Thread(target=self._keep_looking, args=(root, over), name="root", daemon=True).start()
-        try:
-            yield
-        finally:
-            over.set()
+        return watching("root", [partial(self._keep_looking, root) for root in self._pending])
 
     def _keep_looking(self, root: str, over: threading.Event) -> None:
         backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)

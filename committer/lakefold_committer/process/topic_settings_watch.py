@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from lakefold_committer.process.watch_threads import watching
 from lakefold_log.client.topic_policies import check_policies
 from lakefold_table.errors import LakefoldError, RetryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import threading
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from lakefold_log.client.admin import Admin
     from lakefold_log.client.topic_names import Topics
@@ -36,16 +37,9 @@ class PolicyWatch:
         self._warned: tuple[PolicyWarning, ...] = ()
         self.failure: LakefoldError | None = None
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> AbstractContextManager[None]:
         """Meanwhile the settings are proven, at once and every `every_s` seconds."""
-        over = threading.Event()
-        thread = threading.Thread(target=self._watch, args=(over,), name="topic settings", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
+        return watching("topic settings", [self._watch])
 
     def _watch(self, over: threading.Event) -> None:
         while True:

@@ -1,0 +1,25 @@
+"""Threads that look at something again and again beside the committer's work: settings, stores, topics."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+
+@contextmanager
+def watching(name: str, watches: Iterable[Callable[[threading.Event], None]]) -> Iterator[None]:
+    """Runs each of these in a thread of its own while the block runs, and then sets their event.
+
+    None of the threads keeps the process alive: a store or a broker may not answer for minutes.
+    """
+    over = threading.Event()
+    for watch in watches:
+        threading.Thread(target=watch, args=(over,), name=name, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
