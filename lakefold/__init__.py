@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from lakefold_reader.consumers.consumers import Consumer as Consumer
     from lakefold_reader.consumers.consumers import consumers as consumers
     from lakefold_reader.feed.feed import changes as changes
-    from lakefold_reader.feed.parts import MisfitError as MisfitError
-    from lakefold_reader.feed.parts import RewrittenError as RewrittenError
-    from lakefold_reader.scan.take import RowsNotFoundError as RowsNotFoundError
+    from lakefold_reader.format.changes import MisfitError as MisfitError
+    from lakefold_reader.format.changes import RewrittenError as RewrittenError
+    from lakefold_reader.format.changes import UntoldChangeError as UntoldChangeError
+    from lakefold_reader.format.snapshots import RowsNotFoundError as RowsNotFoundError
     from lakefold_reader.snapshot.snapshot import Table as Table
     from lakefold_reader.snapshot.snapshot import open_table as open  # noqa: A004 - lakefold.open is the name users know
     from lakefold_reader.tail.change import Change as Change
-    from lakefold_reader.tail.change import UntoldChangeError as UntoldChangeError
-    from lakefold_reader.tail.tail import Pace as Pace
     from lakefold_reader.tail.tail import Tail as Tail
     from lakefold_reader.tail.tail import tail as tail
     from lakefold_reader.tail.wakeup import OutcomesTopic as OutcomesTopic
+    from lakefold_reader.tail.wakeup import Pace as Pace
     from lakefold_reader.versions.cursor import Cursor as Cursor
     from lakefold_reader.versions.start import MadeAnewError as MadeAnewError
     from lakefold_table.errors import DamagedError as DamagedError
@@ -75,16 +75,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "lakefold_reader.tail.change": ("Change", "UntoldChangeError"),
+    "lakefold_reader.tail.change": ("Change",),
     "lakefold_reader.consumers.consumers": ("Consumer", "consumers"),
     "lakefold_reader.versions.cursor": ("Cursor",),
     "lakefold_reader.feed.feed": ("changes",),
-    "lakefold_reader.feed.parts": ("MisfitError", "RewrittenError"),
+    "lakefold_reader.format.changes": ("MisfitError", "RewrittenError", "UntoldChangeError"),
     "lakefold_reader.snapshot.snapshot": ("Table",),
-    "lakefold_reader.scan.take": ("RowsNotFoundError",),
+    "lakefold_reader.format.snapshots": ("RowsNotFoundError",),
     "lakefold_reader.versions.start": ("MadeAnewError",),
-    "lakefold_reader.tail.tail": ("Pace", "Tail", "tail"),
-    "lakefold_reader.tail.wakeup": ("OutcomesTopic",),
+    "lakefold_reader.tail.tail": ("Tail", "tail"),
+    "lakefold_reader.tail.wakeup": ("OutcomesTopic", "Pace"),
     "lakefold_table.versions.refs": ("UnknownRefError",),
 }
 _HOME = {name: ("lakefold_table.errors", name) for name in __all__ if name.endswith("Error")}

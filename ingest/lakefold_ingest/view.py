@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefold_reader.versions.source import open_source, read_step
+from lakefold_reader.lance.versions import head_of
+from lakefold_reader.opening import open_source
 from lakefold_reader.versions.stray_files import missing
 from lakefold_table.entry import Duplicate
 from lakefold_table.lance.manifests.features import check_writable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_protos.lance.file_pb2 import Field
-    from lakefold_reader.versions.source import Source
+    from lakefold_reader.format.source import Source
     from lakefold_table.position import Position
     from lakefold_table.versions.versions import Versions
 
@@ -90,10 +91,10 @@ def look(uri: str, storage_options: Mapping[str, str], *, afresh: bool = False) 
     _seen[place] = source, version
     if not version:
         return None
-    step = read_step(source, version, whole=True)
-    if step is None or step.head is None:
+    summary = source.summary(version, whole=True)
+    head = None if summary is None else head_of(summary)
+    if summary is None or head is None:
         raise missing(source, version)
-    head = step.head
     check_writable(head, uri)
     marks = decode_marks(head.table_metadata, uri) or Marks()
     return View(
@@ -103,7 +104,7 @@ def look(uri: str, storage_options: Mapping[str, str], *, afresh: bool = False) 
         schema_to_arrow(head.fields, head.schema_metadata),
         head.data_format.version,
         # A foreign client's version may carry the marks of another table (a clone) or of an older version.
-        marks if step.own else Marks(),
+        marks if summary.own else Marks(),
         marks.position,
     )
 

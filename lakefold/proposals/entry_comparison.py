@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakefold.proposals.explanation import Explanation
     from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.lookup import Lookup
-    from lakefold_reader.versions.proposals import VersionTold
+    from lakefold_reader.versions.proposals import RecordingVersion
     from lakefold_table.entry import Outcome
     from lakefold_table.marks.marks import Marks
 
@@ -59,7 +59,7 @@ def compare(told: Explanation, lookup: Lookup, offset: int) -> None:
         )
 
 
-def _held_at(told: Explanation, position: Position) -> VersionTold | None:
+def _held_at(told: Explanation, position: Position) -> RecordingVersion | None:
     """The version that says what became of the entry at the position. Returns None if none is known."""
     held = None if told.finding is None else told.finding.version
     if held is None or held.log != position.log or not held.first <= position.offset <= held.last:
@@ -83,7 +83,7 @@ def _was_never_folded(entry: Decoded | None, marks: Marks | None) -> bool:
     return mark is not None and not mark.has(entry.batch_id)
 
 
-def _answered(told: Explanation, outcome: Outcome | None, held: VersionTold | None, offset: int) -> str:
+def _answered(told: Explanation, outcome: Outcome | None, held: RecordingVersion | None, offset: int) -> str:
     """The entry that was answered, by what is known of it."""
     known, marks = [], None if told.finding is None else told.finding.marks
     if outcome is not None and outcome.app_id:

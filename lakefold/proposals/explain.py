@@ -70,11 +70,11 @@ def command(
     `replaced`. Exit code 2 where nothing is known of it, 5 where a place that may know doesn't answer.
     """
     from lakefold.proposals.explain_proposal import explain
-    from lakefold_reader.versions.branches import open_line
+    from lakefold_reader.opening import open_branch
     from lakefold_reader.versions.proposals import sought_of
 
     sought = sought_of(proposal)
-    source = open_line(table, branch, settings.storage_options)
+    source = open_branch(table, branch, settings.storage_options)
     told = explain(source, sought, _brokers(settings, timeout), versions=versions)
     if as_json:
         print_json(_document(told))

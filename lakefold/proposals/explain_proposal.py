@@ -16,8 +16,8 @@ from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
     from lakefold.proposals.explanation import Brokers
+    from lakefold_reader.format.source import Source
     from lakefold_reader.versions.proposals import Sought
-    from lakefold_reader.versions.source import Source
 
 
 def explain(source: Source, sought: Sought, brokers: Brokers | None, *, versions: int) -> Explanation:

@@ -13,7 +13,8 @@ from lakefold.console.output import print_json, print_line
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
-    from lakefold_reader.consumers.expire_versions import Plan, Removed
+    from lakefold_reader.consumers.expire_versions import Plan
+    from lakefold_reader.format.snapshots import Cleaned
 
 _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _AGE: Final = re.compile(r"(\d{1,6})([dhms])")
@@ -72,9 +73,9 @@ def command(
     built on a version that is gone is refused and has to be built again.
     """
     from lakefold_reader.consumers.expire_versions import clean_up, plan
-    from lakefold_reader.versions.branches import open_line
+    from lakefold_reader.opening import open_branch
 
-    source = open_line(table, branch, settings.storage_options)
+    source = open_branch(table, branch, settings.storage_options)
     planned = plan(source, older_than, keep=keep)
     removed = clean_up(source, planned, dry_run=dry_run)
     if as_json:
@@ -83,7 +84,7 @@ def command(
         _print(planned, removed, dry_run=dry_run)
 
 
-def _plain(planned: Plan, removed: Removed) -> dict[str, object]:
+def _plain(planned: Plan, removed: Cleaned) -> dict[str, object]:
     return {
         "removed_versions": removed.versions,
         "removed_data_files": removed.data_files,
@@ -92,7 +93,7 @@ def _plain(planned: Plan, removed: Removed) -> dict[str, object]:
     }
 
 
-def _print(planned: Plan, removed: Removed, *, dry_run: bool) -> None:
+def _print(planned: Plan, removed: Cleaned, *, dry_run: bool) -> None:
     would = "would be removed" if dry_run else "removed"
     files = f"{removed.data_files:,} data files, {removed.bytes:,} bytes"
     print_line(f"{removed.versions:,} versions {would}, with {files}")

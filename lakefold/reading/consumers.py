@@ -12,7 +12,7 @@ from lakefold.console.output import print_json, print_line
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
     from lakefold_reader.consumers.consumers import Consumers, Lag
-    from lakefold_reader.versions.source import Source
+    from lakefold_reader.format.source import Source
 
 
 @click.command(
@@ -55,11 +55,11 @@ def command(
     those that nobody runs any more.
     """
     from lakefold_reader.consumers.consumers import Consumers, lags
-    from lakefold_reader.versions.branches import open_line
+    from lakefold_reader.opening import open_branch
 
     if moved and dropped:
         raise click.UsageError("--set and --drop are two commands")
-    source = open_line(table, branch, settings.storage_options)
+    source = open_branch(table, branch, settings.storage_options)
     if dropped:
         Consumers(source).drop(dropped)
     if moved:

@@ -12,7 +12,7 @@ from lakefold.console.output import print_columns, print_json
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
-    from lakefold_reader.versions.source import Source
+    from lakefold_reader.format.source import Source
     from lakefold_table.lance.refs.files import Branch, Tag
 
 
@@ -33,11 +33,12 @@ def command(settings: Settings, table: str, *, as_json: bool) -> None:
     A tag named lakefold-consumer-NAME keeps what that consumer hasn't read; `lakefold consumers` moves it.
     Tags and branches are made by any Lance client: ds.tags.create("release-3", 12) of pylance.
     """
-    from lakefold_reader.versions.branches import line_of, open_line
-    from lakefold_reader.versions.source import newest_of
+    from lakefold_reader.opening import open_branch
+    from lakefold_reader.versions.branches import main_and_branch
+    from lakefold_reader.versions.listing import newest_of
     from lakefold_table.versions.refs import Refs
 
-    main, _ = line_of(open_line(table, None, settings.storage_options))
+    main, _ = main_and_branch(open_branch(table, None, settings.storage_options))
     refs = Refs(main.storage)
     told = {
         "table": main.uri,
@@ -76,7 +77,7 @@ def _branch(main: Source, name: str, branch: Branch) -> dict[str, Any]:
 
 def _newest(main: Source, name: str) -> int | None:
     from lakefold_reader.versions.branches import branched
-    from lakefold_reader.versions.source import newest_of
+    from lakefold_reader.versions.listing import newest_of
     from lakefold_table.errors import NotATableError
     from lakefold_table.versions.refs import UnknownRefError
 

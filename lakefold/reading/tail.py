@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from lakefold.console.options import Point
     from lakefold.console.settings import Settings
+    from lakefold_reader.format.source import Source
     from lakefold_reader.tail.change import Change
     from lakefold_reader.tail.tail import Tail
     from lakefold_reader.tail.wakeup import OutcomesTopic
     from lakefold_reader.versions.cursor import Cursor
-    from lakefold_reader.versions.source import Source
 
 NEWEST = 10
 """How many versions are shown where nothing says where to start."""
@@ -137,7 +137,7 @@ def _outcomes(settings: Settings) -> OutcomesTopic:
 
 
 def _start(source: Source, text: str | None, *, follow: bool) -> Cursor | str | int:
-    from lakefold_reader.versions.source import numbers_of
+    from lakefold_reader.versions.listing import numbers_of
     from lakefold_reader.versions.start import start_in
     from lakefold_reader.versions.stray_files import oldest_of
 
@@ -176,7 +176,7 @@ def _print_rows(change: Change, *, as_json: bool) -> None:
 
 def _batches(change: Change) -> Iterable[pa.RecordBatch]:
     """The inserted rows, or those of them that can be told."""
-    from lakefold_reader.tail.change import UntoldChangeError
+    from lakefold_reader.format.changes import UntoldChangeError
 
     batches: Iterable[pa.RecordBatch] = ()
     try:

@@ -11,7 +11,7 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakefold_reader.versions.source import time_of
+from lakefold_reader.versions.times import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

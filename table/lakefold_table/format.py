@@ -198,6 +198,12 @@ class VersionSummary:
     as the format's conflict rules ask. `told_in`: as of `State`. `keeps_metadata`: the table's metadata after
     it are those of before, so far as can be told. `restored`, `uuid`: as of `State`. `marks`: a digest of the
     marks in the table's metadata, empty if there are none.
+
+    A reader knows in addition `time_us`, the version's time in microseconds since 1970; `table_id`, empty if
+    the version names none; `branch`, empty for the main branch and None if it was not read; `own`: a
+    committer published the version; `metadata`, those of the table, None if they were not read; `content`,
+    for the format alone; `size`: how many of the file's first bytes contain all this, or the file's size;
+    `requested_at`: when the file was requested, in seconds of `time.monotonic`.
     """
 
     version: int
@@ -210,6 +216,14 @@ class VersionSummary:
     restored: int = 0
     uuid: str = ""
     marks: str = ""
+    time_us: int = 0
+    table_id: str = ""
+    branch: str | None = None
+    own: bool = False
+    metadata: Mapping[str, str] | None = None
+    content: object = field(default=None, repr=False)
+    size: int = 0
+    requested_at: float = field(default=0.0, compare=False)
 
 
 class Naming(Protocol):

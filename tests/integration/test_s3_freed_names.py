@@ -18,7 +18,7 @@ import pytest
 
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.tables.branches import open_line
-from lakefold_reader.versions.source import open_source
+from lakefold_reader.opening import open_source
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import StopError
 from tests.folding import LOG, entries

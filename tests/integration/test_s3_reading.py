@@ -13,9 +13,9 @@ import pytest
 import lakefold
 from lakefold import cli
 from lakefold_committer.tables.table_writer import TableWriter
+from lakefold_reader.opening import source_on
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_reader.versions.at_position import version_at_position
-from lakefold_reader.versions.source import source_on
 from lakefold_table.entry import Committed
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.position import Position

@@ -10,7 +10,7 @@ import lance
 import pytest
 
 from lakefold_committer.tables.branches import open_line
-from lakefold_reader.versions.source import open_source
+from lakefold_reader.opening import open_source
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import RetryError, StopError
 from lakefold_table.marks.record import is_own

@@ -15,8 +15,9 @@ import pytest
 
 from lakefold_reader.consumers.consumers import consumers
 from lakefold_reader.consumers.expire_versions import clean_up, plan
-from lakefold_reader.tail.tail import Pace, tail
-from lakefold_reader.versions.source import open_source
+from lakefold_reader.opening import open_source
+from lakefold_reader.tail.tail import tail
+from lakefold_reader.tail.wakeup import Pace
 from lakefold_table.errors import RetryError
 from lakefold_table.storage import open_storage
 from tests.proposals import rows

@@ -16,8 +16,8 @@ import pytest
 
 from lakefold.cli import run
 from lakefold_log.read.news import VersionNews
-from lakefold_reader.tail.tail import Pace, tail
-from lakefold_reader.tail.wakeup import OutcomesTopic
+from lakefold_reader.tail.tail import tail
+from lakefold_reader.tail.wakeup import OutcomesTopic, Pace
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome
 from lakefold_table.position import Position
 from lakefold_table.storage import open_storage

@@ -14,11 +14,11 @@ from lakefold.cli import run
 from lakefold_reader.consumers.consumers import Consumers
 from lakefold_reader.consumers.expire_versions import Plan, clean_up, plan
 from lakefold_reader.feed.feed import changes
+from lakefold_reader.opening import open_source
 from lakefold_reader.spark.feed import Begin, begin
 from lakefold_reader.spark.options import Given
 from lakefold_reader.tail.tail import tail
 from lakefold_reader.versions.cursor import Cursor
-from lakefold_reader.versions.source import open_source
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.lance.manifests.codec import decode_head
 from lakefold_table.storage import open_storage

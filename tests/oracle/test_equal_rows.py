@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakefold
-from lakefold_reader.scan.scan import LEGACY
+from lakefold_reader.lance.scan.scan import LEGACY
 from lakefold_table.errors import DamagedError, InvalidError
 from tests.oracle.arrays import rows
 from tests.oracle.test_rows_of_files import COLUMNS, SIMPLEST

@@ -16,9 +16,10 @@ import lance
 import pytest
 
 import lakefold
-from lakefold_reader.scan.columns import schema_of
+from lakefold_reader.lance.scan.columns import schema_of
+from lakefold_reader.lance.versions import read_state
+from lakefold_reader.opening import open_source
 from lakefold_reader.spark.rows import VersionRows
-from lakefold_reader.versions.source import open_source, read_state
 from lakefold_table.errors import DamagedError, VersionExpiredError
 from tests.proposals import rows
 
@@ -111,8 +112,8 @@ def test_a_table_that_was_open_before(tmp_path: Path) -> None:
     reader = lakefold.changes(uri, 0, READ)
     source = open_source(uri)
     state = read_state(source, READ)
-    task = VersionRows(source.uri, READ, source.versions.path(READ), schema_of(state.head))
-    spark = task.read([one.SerializeToString() for one in state.fragments], table.schema)
+    task = VersionRows(source.uri, READ, schema_of(state.head))
+    spark = task.read(source.format.scan_units(source, READ), table.schema)
     for name in removed(uri)[:-1]:
         Path(uri, name).unlink()
     for read in (table.to_arrow, reader.read_all, lambda: table.take([1]), lambda: list(spark)):

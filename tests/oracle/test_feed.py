@@ -15,15 +15,15 @@ from pyroaring import BitMap
 
 import lakefold
 from lakefold import cli
-from lakefold_reader.feed.columns import last_of
-from lakefold_reader.feed.feed import changes, feed_of
-from lakefold_reader.feed.parts import RewrittenError
-from lakefold_reader.feed.plan import plan_changes, plan_version
-from lakefold_reader.feed.rows import read_part
-from lakefold_reader.scan.scan import Dataset
+from lakefold_reader.feed.feed import changes
+from lakefold_reader.format.changes import RewrittenError
+from lakefold_reader.lance.feed.columns import last_of
+from lakefold_reader.lance.feed.plan import plan_changes, plan_version
+from lakefold_reader.lance.feed.rows import feed_of, read_part
+from lakefold_reader.lance.scan.scan import Dataset
+from lakefold_reader.opening import open_source, source_on
 from lakefold_reader.tail.tail import tail
 from lakefold_reader.versions.cursor import Cursor
-from lakefold_reader.versions.source import open_source, source_on
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
 from lakefold_table.storage import open_storage
 from tests.feeds import applied, rows_by_key
@@ -36,7 +36,7 @@ from tests.tables import START_US, Folded, Recording
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold_reader.feed.parts import ChangePart
+    from lakefold_reader.lance.feed.parts import FragmentPart
 
 INSERT, BEFORE, AFTER, DELETE = "insert", "update_preimage", "update_postimage", "delete"
 
@@ -151,7 +151,7 @@ def test_parts_may_be_read_elsewhere_and_in_any_order(tmp_path: Path, *, stable:
     lance.dataset(uri).delete("id < 12")
     source = open_source(uri)
     schema = last_of(source, 3).schema
-    planned: list[ChangePart] = list(plan_changes(source, 0, 3))
+    planned: list[FragmentPart] = list(plan_changes(source, 0, 3))
     sent = pickle.dumps(planned)
     assert len(sent) < 8000
     elsewhere = open_source(uri)
@@ -290,7 +290,7 @@ def test_versions_that_are_gone_or_not_there_yet(tmp_path: Path) -> None:
     with pytest.raises(VersionExpiredError, match="version 7 is not there yet"):
         lakefold.changes(uri, 7, 7)
     for after, to in ((4, 3), (-1, 3), (6, None)):
-        with pytest.raises(InvalidError, match="no version lies behind"):
+        with pytest.raises(InvalidError, match="there is no version after"):
             lakefold.changes(uri, after, to)
     for wrong in (Cursor("", "", 2), "lf1:::2", 2.5):
         with pytest.raises(InvalidError, match="is no version's number"):
@@ -369,7 +369,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for number in (1, 2)
     ]
     assert cli.run(["changes", table.uri, "--from", "7"]) == 2
-    assert "no version lies behind 7" in capsys.readouterr().err
+    assert "there is no version after 7" in capsys.readouterr().err
 
 
 def test_the_change_feed_of_a_tail_s_first_change(tmp_path: Path) -> None:

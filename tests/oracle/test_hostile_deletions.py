@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import lakefold
-from lakefold_reader.scan import deletion_files as deletions
+from lakefold_reader.lance.scan import deletion_files as deletions
 from lakefold_reader.spark.data_source import LakefoldSource
 from lakefold_reader.tail.tail import tail
 from lakefold_table.errors import DamagedError

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakefold
-from lakefold_reader.versions.source import open_source
+from lakefold_reader.opening import open_source
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage import open_storage
 from lakefold_table.versions.refs import Refs

@@ -17,7 +17,7 @@ import pytest
 
 import lakefold
 from lakefold_protos.lance.table_pb2 import Manifest
-from lakefold_reader.tail.change import UntoldChangeError
+from lakefold_reader.format.changes import UntoldChangeError
 from lakefold_reader.tail.tail import tail
 from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError

@@ -11,10 +11,10 @@ import lance
 import pytest
 
 import lakefold
+from lakefold_reader.format.changes import UntoldChangeError
+from lakefold_reader.opening import open_source
 from lakefold_reader.snapshot.history import HistoryRow, history_of
-from lakefold_reader.tail.change import Change, UntoldChangeError
 from lakefold_reader.tail.tail import tail
-from lakefold_reader.versions.source import open_source, read_step
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError
 from tests.feeds import applied, rows_by_key
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakefold_reader.tail.change import Change
     from tests.oracle.operations import Act
 
 
@@ -127,9 +128,9 @@ def check_both(table: Path, done: Done) -> None:
         check_reading(uri, version)
     assert lakefold.open(ours).to_arrow().equals(lance.dataset(theirs).to_table(), check_metadata=True)
     inserted = [check_told(uri, version, done) for uri in (theirs, ours)]
-    step = read_step(open_source(ours), version)
+    step = open_source(ours).summary(version)
     assert step is not None
-    assert (step.head is None) == (done.operation not in SCHEMA_MAY_CHANGE)
+    assert (step.metadata is None) == (done.operation not in SCHEMA_MAY_CHANGE)
     if inserted[0] is not None:
         assert inserted[0].equals(inserted[1], check_metadata=True)
 

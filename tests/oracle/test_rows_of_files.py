@@ -10,10 +10,11 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lakefold_reader.scan.batches import side_by_side
-from lakefold_reader.scan.columns import schema_of
-from lakefold_reader.scan.scan import Dataset, rows_of_files, rows_of_fragments
-from lakefold_reader.versions.source import open_source, read_state
+from lakefold_reader.lance.scan.batches import side_by_side
+from lakefold_reader.lance.scan.columns import schema_of
+from lakefold_reader.lance.scan.scan import Dataset, rows_of_files, rows_of_fragments
+from lakefold_reader.lance.versions import read_state
+from lakefold_reader.opening import open_source
 from lakefold_table.errors import DamagedError
 from lakefold_table.uri import canonical
 from tests.oracle.arrays import rows
@@ -72,7 +73,7 @@ def opened(uri: str) -> LanceState:
 def ours(uri: str, columns: Sequence[str] | None = None, batch_rows: int = 7) -> pa.Table:
     """All fragments of the newest version, read as a tail reads new ones."""
     state = opened(uri)
-    dataset = Dataset(canonical(uri), state.version)
+    dataset = Dataset(open_source(uri), state.version)
     schema = schema_of(state.head).chosen(columns)
     reader = rows_of_fragments(dataset, list(state.fragments), schema, lambda one: one.id, batch_rows)
     return reader.read_all()

@@ -18,7 +18,7 @@ import pytest
 
 import lakefold
 from lakefold_protos.lance.table_pb2 import Manifest
-from lakefold_reader.snapshot.snapshot import micros_of
+from lakefold_reader.versions.times import micros_of
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, VersionExpiredError
 from lakefold_table.storage import open_storage
 from tests.oracle.arrays import rows as rows_of

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import GreaterThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from lakefold_reader.consumers.consumers import consumers
-from lakefold_reader.spark import feed as spark_feed
+from lakefold_reader.opening import source_on
 from lakefold_reader.spark import rows as spark_rows
 from lakefold_reader.spark.batch import pin
 from lakefold_reader.spark.changes import ChangedRowsError
@@ -28,7 +28,6 @@ from lakefold_reader.spark.offsets import Offset
 from lakefold_reader.spark.options import read_options
 from lakefold_reader.spark.partitions import Cut
 from lakefold_reader.spark.stream import Limit, Stream
-from lakefold_reader.versions.source import source_on
 from lakefold_reader.versions.start import MadeAnewError
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.storage import open_storage
@@ -323,8 +322,7 @@ def test_tasks_list_nothing(table: Folded, monkeypatch: pytest.MonkeyPatch) -> N
     start = query.reader.initialOffset()
     planned = query.reader.partitions(start, query.reader.latestOffset(start, ReadAllAvailable()))
     store = Recording(open_storage(table.uri))
-    for module in (spark_feed, spark_rows):
-        monkeypatch.setattr(module, "open_source", lambda *_: source_on(store))
+    monkeypatch.setattr(spark_rows, "open_source", lambda *_: source_on(store))
     rows = [row for task in planned for batch in query.reader.read(task) for row in batch.to_pylist()]
     assert [row["id"] for row in rows if row["_change_type"] == "delete"] == [10, 20]
     source = LakefoldSource({"path": table.uri})

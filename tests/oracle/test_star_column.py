@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import lakefold
+from lakefold_reader.opening import open_source
 from lakefold_reader.spark.rows import VersionRows
-from lakefold_reader.versions.source import open_source, read_state
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,13 +59,10 @@ def test_changes_show_it(uri: str, names: list[str]) -> None:
 @pytest.mark.parametrize("where", [None, "a >= 0"])
 def test_spark_gets_it(uri: str, where: str | None) -> None:
     source = open_source(uri)
-    state = read_state(source, 3)
     table = lakefold.open(uri)
-    fragments = [one.SerializeToString() for one in state.fragments]
-    manifest = source.versions.path(3)
-    reader = VersionRows(source.uri, 3, manifest, table._schema, where=where)
-    target = table.schema
-    found = pa.Table.from_batches(reader.read(fragments, target))
+    reader = VersionRows(source.uri, 3, table._snapshot.schema, where)
+    units = source.format.scan_units(source, 3)
+    found = pa.Table.from_batches(reader.read(units, table.schema))
     assert found.to_pylist() == pa.concat_tables([rows(0).slice(0, 1), rows(2)]).to_pylist()
 
 

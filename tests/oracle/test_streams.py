@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from lakefold_reader.scan.scan import Part
+    from lakefold_reader.format.snapshots import RowRange
 
 
 def extension(kind: pa.DataType, values: list[Any]) -> pa.Array:
@@ -117,7 +117,9 @@ class Endless:
     batches: int = 0
     asked: list[object] = field(default_factory=list)
 
-    def reader(self, columns: Sequence[str] | None, where: str | None, part: Part) -> pa.RecordBatchReader:
+    def reader(
+        self, columns: Sequence[str] | None, where: str | None, part: RowRange
+    ) -> pa.RecordBatchReader:
         """See `Dataset.reader`."""
         self.asked.append((columns, where, part))
         return pa.RecordBatchReader.from_batches(self.schema, self._rows())
@@ -134,7 +136,7 @@ def endless(tmp_path: Path) -> tuple[lakefold.Table, Endless]:
     lance.write_dataset(pa.table({"id": [1]}), uri)
     table = lakefold.open(uri)
     rows = Endless(table.schema)
-    table.__dict__["_dataset"] = rows
+    table._snapshot.__dict__["_dataset"] = rows
     return table, rows
 
 

@@ -244,7 +244,7 @@ def test_blobs_of_the_second_kind(tmp_path: Path, *, stable: bool) -> None:
 
 
 def test_very_many_rows_are_taken_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakefold_reader.scan.take.AT_ONCE", 7)
+    monkeypatch.setattr("lakefold_reader.lance.scan.take.AT_ONCE", 7)
     uri = written(tmp_path, stable=True)
     ids = live_ids(uri)[::-1]
     same(lakefold.open(uri), [*ids, *ids[:30]])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.scan.row_id_index import Addresses, RowIndex, StableIds
+from lakefold_reader.lance.scan.row_id_index import Addresses, RowIndex, StableIds
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.fragments import Fragments, fragments_of
 from lakefold_table.lance.rows.rowids import concat_row_ids, encode_row_ids, row_id_range

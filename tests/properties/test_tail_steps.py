@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakefold_reader.opening import source_on
 from lakefold_reader.tail.tail import tail_of
-from lakefold_reader.versions.source import source_on
 from lakefold_table.storage.memory import MemoryStorage
 from tests.tables import Folded, fragments_only
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakefold_reader.tail.tail import Pace, tail_of
-from lakefold_reader.versions.prefetch import MOST_AT_ONCE, FirstRead, Following
-from lakefold_reader.versions.source import Step, source_on
+from lakefold_reader.opening import source_on
+from lakefold_reader.tail.tail import tail_of
+from lakefold_reader.tail.wakeup import Pace
+from lakefold_reader.versions.prefetch import MOST_AT_ONCE, FirstRead, PrefetchedVersions
 from lakefold_table.errors import RetryError, VersionExpiredError
+from lakefold_table.format import VersionSummary
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.heads import HEAD_BYTES
 from tests.tables import Folded, fragments_only
@@ -115,7 +117,7 @@ def test_reads_are_under_way_together_up_to_a_bound(long_table: Folded) -> None:
 
 def test_who_does_not_know_how_far_behind_he_is_misses_little(long_table: Folded) -> None:
     store = far(long_table)
-    following = Following(source_on(store))
+    following = PrefetchedVersions(source_on(store))
     taken = list(itertools.takewhile(lambda step: step is not None, map(following.take, itertools.count(2))))
     assert len(taken) == MANY
     following.close()
@@ -131,7 +133,7 @@ def test_a_reader_that_keeps_up_reads_nothing_beforehand(short_table: Folded) ->
     assert (len(store.reads), store.missed) == (40, 20)
 
 
-def test_an_error_comes_at_its_place_and_can_be_asked_again(short_table: Folded) -> None:
+def test_an_error_comes_at_its_place_and_can_be_requests_again(short_table: Folded) -> None:
     store = far(short_table)
     broken = {short_table.versions.path(5)}
 
@@ -168,11 +170,11 @@ def test_a_version_that_vanishes_while_others_are_read(short_table: Folded) -> N
             next(begun)
 
 
-def test_a_version_that_came_after_it_was_asked_for_is_told(short_table: Folded) -> None:
+def test_a_version_that_came_after_it_was_requests_for_is_told(short_table: Folded) -> None:
     for _ in range(20):
         short_table.fold(fragments_only(short_table.uri, 1))
     store = far(short_table)
-    following = Following(source_on(store))
+    following = PrefetchedVersions(source_on(store))
     taken = [following.take(number) for number in range(2, 32)]
     assert None not in taken
     until(lambda: store.missed, "a read beyond the newest version")
@@ -184,7 +186,7 @@ def test_a_version_that_came_after_it_was_asked_for_is_told(short_table: Folded)
 def test_a_version_behind_a_gap_is_known_to_be_there(short_table: Folded) -> None:
     for _ in range(60):
         short_table.fold(fragments_only(short_table.uri, 1))
-    following = Following(source_on(far(short_table)))
+    following = PrefetchedVersions(source_on(far(short_table)))
     assert None not in [following.take(number) for number in range(2, 64)]
     short_table.versions.storage.delete(short_table.versions.path(66))
     assert [following.take(number) is not None for number in (64, 65, 66)] == [True, True, False]
@@ -197,12 +199,12 @@ def test_no_more_is_read_beforehand_than_may_be_held(long_table: Folded) -> None
     begun = tail_of(source_on(store), 1)
     for _ in range(60):
         next(begun)
-    assert 1 < len(begun._following._asked) <= MOST_AT_ONCE
+    assert 1 < len(begun._versions._requests) <= MOST_AT_ONCE
     begun.close()
 
 
-def step_of(size: int) -> Step:
-    return Step(1, 0, "", None, None, own=True, head=None, size=size)
+def step_of(size: int) -> VersionSummary:
+    return VersionSummary(1, "append", {}, begins_clone=False, footprint=None, size=size)
 
 
 def test_the_first_read_takes_after_the_last_versions() -> None:

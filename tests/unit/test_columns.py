@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefold_protos.lance.table_pb2 import DataFile
-from lakefold_reader.scan.columns import Source, columns_of, is_direct, sources
+from lakefold_reader.lance.scan.columns import ColumnSource, columns_of, is_direct, sources
 from lakefold_table.lance.schemas.arrow import schema_from_arrow
 
 if TYPE_CHECKING:
@@ -28,25 +28,37 @@ def file(ids: Sequence[int], indices: Sequence[int] | None = None) -> DataFile:
     return DataFile(fields=ids, column_indices=places, file_major_version=2, file_minor_version=2)
 
 
-def found(files: Sequence[DataFile], *stored: pa.Schema) -> list[Source | None] | None:
+def found(files: Sequence[DataFile], *stored: pa.Schema) -> list[ColumnSource | None] | None:
     return sources(columns_of(fields(TABLE)), files, [fields(schema) for schema in stored])
 
 
 def test_columns_of_one_file() -> None:
     whole = file([0, 2, 3, 4])
-    assert found([whole], TABLE) == [Source(0, "id"), Source(0, "at"), Source(0, "text")]
+    assert found([whole], TABLE) == [ColumnSource(0, "id"), ColumnSource(0, "at"), ColumnSource(0, "text")]
 
 
 def test_columns_go_by_id_not_by_name_or_order() -> None:
     stored = pa.schema([("words", pa.string()), ("id", POINT), ("n", pa.int64())])
-    assert found([file([4, 2, 3, 0])], stored) == [Source(0, "n"), Source(0, "id"), Source(0, "words")]
+    assert found([file([4, 2, 3, 0])], stored) == [
+        ColumnSource(0, "n"),
+        ColumnSource(0, "id"),
+        ColumnSource(0, "words"),
+    ]
     permuted = file([0, 4, 2, 3], [3, 0, 1, 2])
-    assert found([permuted], stored) == [Source(0, "n"), Source(0, "id"), Source(0, "words")]
+    assert found([permuted], stored) == [
+        ColumnSource(0, "n"),
+        ColumnSource(0, "id"),
+        ColumnSource(0, "words"),
+    ]
 
 
 def test_columns_of_several_files_and_absent_ones() -> None:
     first, second = pa.schema([("id", pa.int64())]), pa.schema([("at", POINT)])
-    assert found([file([0]), file([2, 3])], first, second) == [Source(0, "id"), Source(1, "at"), None]
+    assert found([file([0]), file([2, 3])], first, second) == [
+        ColumnSource(0, "id"),
+        ColumnSource(1, "at"),
+        None,
+    ]
 
 
 def test_an_absent_column_that_may_not_be_null_is_not_made_up() -> None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_reader.consumers.consumers import FOLDER, TAG, Consumers, UnknownConsumerError, lags
-from lakefold_reader.scan.scan import Dataset
+from lakefold_reader.lance.scan.scan import Dataset
+from lakefold_reader.opening import source_on
 from lakefold_reader.tail.tail import tail_of
 from lakefold_reader.versions.cursor import Cursor
-from lakefold_reader.versions.source import source_on
 from lakefold_table.errors import DamagedError, InvalidError, RetryError, StopError, VersionExpiredError
 from lakefold_table.storage.base import DoubtfulPutError
 from lakefold_table.storage.memory import LoseAnswer, MemoryStorage
@@ -24,8 +24,8 @@ from tests.tables import Folded, Recording, fragments_only
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakefold_reader.format.source import Source
     from lakefold_reader.tail.tail import Tail
-    from lakefold_reader.versions.source import Source
     from lakefold_table.storage.base import Buffer, Put
 
 COUNTER = itertools.count()
@@ -219,7 +219,7 @@ def test_an_object_that_no_consumer_can_have_made_hides_none(source: Source) -> 
 
 def test_what_a_reader_prints_of_itself_names_no_secret() -> None:
     source = source_on(MemoryStorage("memory://secret/t"), {"aws_secret_access_key": "hush"})
-    assert "hush" not in f"{source!r} {Dataset(source.uri, 1, source.options)!r}"
+    assert "hush" not in f"{source!r} {Dataset(source, 1)!r}"
 
 
 def test_a_tail_without_a_name_commits_nothing(source: Source) -> None:

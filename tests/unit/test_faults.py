@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakefold_reader.scan.scan_errors import meaning, told
+from lakefold_reader.lance.scan.scan_errors import meaning, translated_errors
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 
 LANCE = "/ci/lance/rust"
@@ -123,12 +123,12 @@ def test_a_panic_is_damage_and_what_stops_a_program_is_not() -> None:
     class PanicException(BaseException):
         pass
 
-    with pytest.raises(DamagedError, match="panicked: called"), told("t"):
+    with pytest.raises(DamagedError, match="panicked: called"), translated_errors("t"):
         raise PanicException("called `Option::unwrap()` on a `None` value\nstack backtrace")
     for ends in (KeyboardInterrupt, SystemExit, GeneratorExit):
-        with pytest.raises(ends), told("t"):
+        with pytest.raises(ends), translated_errors("t"):
             raise ends
     own = RetryError("the store is away")
-    with pytest.raises(RetryError) as passed, told("t"):
+    with pytest.raises(RetryError) as passed, translated_errors("t"):
         raise own
     assert passed.value is own

@@ -3,7 +3,7 @@
 import pytest
 
 from lakefold_protos.lance.table_pb2 import Manifest
-from lakefold_reader.versions.features import features_of
+from lakefold_reader.lance.snapshot.snapshot import features_of
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.features import (
     Flag,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.feed.difference import Difference, Rows, Side, difference
-from lakefold_reader.feed.sides import unlike
+from lakefold_reader.lance.feed.difference import RowDifference, Rows, Side, difference
+from lakefold_reader.lance.feed.sides import unlike
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.operations import Kind
@@ -53,7 +53,7 @@ def found(
     told_of = difference(before, after, kind, told or {}, lineage=lineage)
     return {
         name: [_plain(rows) for rows in getattr(told_of, name)]
-        for name in Difference.__slots__
+        for name in RowDifference.__slots__
         if getattr(told_of, name)
     }
 

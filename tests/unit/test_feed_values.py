@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakefold_protos.lance.file_pb2 import Field
-from lakefold_reader.feed.values import Shape, shaped, with_bytes
+from lakefold_reader.lance.feed.values import Shape, shaped, with_bytes
 
 PAIR = pa.struct([("x", pa.int8()), ("y", pa.int8())])
 

@@ -42,7 +42,7 @@ MOMENTS = (
     "lakefold.reading.tail",
     "pydantic",
     "lakefold.console.settings",
-    "lakefold_reader.versions.source",
+    "lakefold_reader.versions.listing",
     "google.protobuf",
     "lakefold_protos.lance.table_pb2",
     "lakefold_reader.tail.tail",
@@ -74,7 +74,7 @@ def test_while_it_is_loaded(table: str, name: str, *, swallowed: bool) -> None:
     assert told.returncode in ({130} if name in MOMENTS[:BEFORE_A_VERB] else {0, 130})
 
 
-@pytest.mark.parametrize("name", ["lakefold.reading.tail", "lakefold_reader.versions.source"])
+@pytest.mark.parametrize("name", ["lakefold.reading.tail", "lakefold_reader.versions.listing"])
 def test_sigterm_is_put_off_in_the_same_way(table: str, name: str) -> None:
     code = AT_IMPORT.format(name=name, signal="SIGTERM", swallowed=True, entry=ENTRY)
     told = run(code, "tail", table, "--follow")
@@ -96,7 +96,7 @@ def test_an_interrupt_that_nobody_catches() -> None:
     assert "ValueError: x" in told.stderr
 
 
-@pytest.mark.parametrize("name", ["click", "lakefold.console.logs", "lakefold_reader.versions.source"])
+@pytest.mark.parametrize("name", ["click", "lakefold.console.logs", "lakefold_reader.versions.listing"])
 def test_a_process_in_the_background_of_a_script_goes_on(tmp_path: Path, name: str) -> None:
     """A shell has it ignore SIGINT, so Ctrl-C is meant for others."""
     code = AT_IMPORT.format(name=name, signal="SIGINT", swallowed=False, entry=ENTRY)

@@ -16,8 +16,8 @@ from lakefold_committer.tables.rebinding import Moved, publish_move
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.as_json import plain_history, plain_marks
+from lakefold_reader.opening import source_on
 from lakefold_reader.snapshot.history import history_of
-from lakefold_reader.versions.source import Source
 from lakefold_table.entry import Committed, Duplicate, Invalid, Result
 from lakefold_table.errors import FencedError, NotATableError, RetryError, StopError
 from lakefold_table.format import Publication
@@ -248,7 +248,7 @@ def test_a_replay_tells_moves_apart_and_goes_on_behind_them() -> None:
 def test_people_are_told_of_moves() -> None:
     begun()
     move(RebindReason.DETACHED, None)
-    rows = list(history_of(Source(MemoryStorage(HERE), versions_at(HERE))))
+    rows = list(history_of(source_on(MemoryStorage(HERE))))
     assert [one.move and one.move.why for one in rows] == [RebindReason.DETACHED, None, None]
     assert rows[0].positions is None
     told = plain_history(rows[0])["move"]

@@ -17,12 +17,12 @@ from lakefold_committer.tables.rebinding import publish_move
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.as_json import plain_history, plain_position
+from lakefold_reader.opening import open_source, source_on
 from lakefold_reader.snapshot.history import history_of
 from lakefold_reader.snapshot.snapshot import open_table
 from lakefold_reader.tail.tail import tail
 from lakefold_reader.versions.at_position import version_at_position
 from lakefold_reader.versions.positions import asked_of
-from lakefold_reader.versions.source import open_source, source_on
 from lakefold_table.entry import Outcome
 from lakefold_table.errors import InvalidError, NotFoldedYetError, RetryError, VersionExpiredError
 from lakefold_table.marks.marks import Rebinding, RebindReason, place_text

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold_reader.lance.changed_rows import ChangedRows
+from lakefold_reader.opening import source_on
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_reader.tail.tail import tail_of
-from lakefold_reader.versions.source import read_step, source_on
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.codec import decode_file, encode_file
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
@@ -22,7 +23,7 @@ from tests.tables import Folded, fragments_only
 
 if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import Manifest
-    from lakefold_reader.versions.source import Source
+    from lakefold_reader.format.source import Source
 
 COUNTER = itertools.count()
 
@@ -87,8 +88,9 @@ def test_an_append_that_its_version_does_not_hold(source: Source, files: int) ->
     listed = Fragments().added([Numbered(one.id, one.SerializeToString(), 1) for one in fragments])
     source.storage.put(source.versions.path(2), encode_file(state.head, listed, b"", state.transaction))
     (change,) = tail_of(source, 1)
+    assert isinstance(change._effect, ChangedRows)
     with pytest.raises(DamagedError, match="fragment of its own transaction"):
-        change._id_of(state.transaction.append.fragments[0])
+        change._effect._id_of(state.transaction.append.fragments[0])
 
 
 @pytest.mark.parametrize("text", ["9" * 5000, "-1", "٣", ""])
@@ -98,7 +100,7 @@ def test_a_head_whose_time_is_no_number_is_not_trusted(source: Source, text: str
     state.transaction.transaction_properties[TIME] = text
     data = encode_file(state.head, state.fragments, b"", state.transaction)
     source.storage.put(source.versions.path(2), data)
-    step = read_step(source, 2)
+    step = source.summary(2)
     assert step is not None
-    assert step.head is not None
+    assert step.metadata is not None
     assert step.time_us == state.time_us

@@ -18,9 +18,12 @@ import pytest
 
 import lakefold
 from lakefold_committer.tables.table_writer import TableWriter
-from lakefold_reader.tail.tail import Pace, tail_of
-from lakefold_reader.versions.source import numbers_of, open_source, read_step, source_on, time_of
-from lakefold_reader.versions.stray_files import in_line
+from lakefold_reader.opening import open_source, source_on
+from lakefold_reader.tail.tail import tail_of
+from lakefold_reader.tail.wakeup import Pace
+from lakefold_reader.versions.listing import numbers_of
+from lakefold_reader.versions.stray_files import without_strays
+from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import RetryError, VersionExpiredError
 from lakefold_table.storage import open_storage
 from lakefold_table.versions.versions import Versions
@@ -121,7 +124,7 @@ def test_a_change_feed_does_not_begin_with_it(late: Late) -> None:
 def test_it_is_passed_over_behind_a_version_that_a_tag_keeps(tmp_path: Path) -> None:
     late = Late(tmp_path / "t", tagged=2)
     assert late.there == [2, 3, 4]
-    assert in_line(open_source(late.uri), late.there) == [2, 4]
+    assert without_strays(open_source(late.uri), late.there) == [2, 4]
     assert late.tailed("earliest") == [1, 101, 102]
     with pytest.raises(VersionExpiredError, match=GONE):
         late.tailed(2)
@@ -154,7 +157,7 @@ def test_a_time_or_a_position_names_the_next_true_version(tmp_path: Path) -> Non
     """The committer folds the late version's entry again, at the same position."""
     late = Late(tmp_path / "t", own_behind=True, tagged=2)
     made = open_source(late.uri)
-    step = read_step(made, 3)
+    step = made.summary(3)
     assert step is not None
     moment = time_of(step.time_us)
     assert lakefold.open(late.uri, as_of=moment).version == 2
@@ -164,7 +167,7 @@ def test_a_time_or_a_position_names_the_next_true_version(tmp_path: Path) -> Non
 
 def test_a_time_before_the_oldest_true_version_is_refused(tmp_path: Path) -> None:
     late = Late(tmp_path / "t")
-    step = read_step(open_source(late.uri), 3)
+    step = open_source(late.uri).summary(3)
     assert step is not None
     with pytest.raises(VersionExpiredError, match="the oldest one, 4, is of") as caught:
         lakefold.open(late.uri, as_of=time_of(step.time_us))

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
-from lakefold_reader.spark.partitions import OPEN_BYTES, ROW_BYTES, Cut, grouped, size_of
+from lakefold_reader.lance.fragments import ROW_BYTES, bytes_of
+from lakefold_reader.spark.partitions import OPEN_BYTES, Cut, grouped
 
 SIZES = st.lists(st.integers(min_value=0, max_value=200 * 1024 * 1024), max_size=60)
 
@@ -36,5 +37,5 @@ def test_neighbours_fill_a_partition() -> None:
 
 def test_a_fragment_is_as_large_as_its_files() -> None:
     files = [DataFile(file_size_bytes=700), DataFile(file_size_bytes=11)]
-    assert size_of(DataFragment(files=files, physical_rows=5)) == 711
-    assert size_of(DataFragment(files=[*files, DataFile()], physical_rows=5)) == 5 * ROW_BYTES
+    assert bytes_of(DataFragment(files=files, physical_rows=5)) == 711
+    assert bytes_of(DataFragment(files=[*files, DataFile()], physical_rows=5)) == 5 * ROW_BYTES

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_reader.tail.tail import Pace, tail_of
-from lakefold_reader.versions.cursor import Cursor
-from lakefold_reader.versions.source import read_step, source_on
+from lakefold_reader.opening import source_on
+from lakefold_reader.tail.tail import tail_of
+from lakefold_reader.tail.wakeup import Pace
+from lakefold_reader.versions.cursor import Cursor, mark_of
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, VersionExpiredError
 from lakefold_table.position import Position
 from lakefold_table.storage.local import LocalStorage
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from lakefold_reader.format.source import Source
     from lakefold_reader.tail.change import Change
     from lakefold_reader.tail.tail import Tail
-    from lakefold_reader.versions.source import Source
 
 COUNTER = itertools.count()
 
@@ -83,15 +84,15 @@ def test_a_version_of_our_own_is_told_whole(storage: MemoryStorage, source: Sour
     assert (change.version, change.operation, change.rows, change.only_inserts) == (2, "append", 5, True)
     assert change.position == Position(LOG, 2, TOPIC)
     assert change.timestamp == datetime.fromtimestamp(START_US / 1e6, UTC) + timedelta(milliseconds=2)
-    mark = change.step.mark
+    mark = mark_of(change.summary)
     assert (
         change.cursor
         == Cursor(table.owned.table.marks.table_id, "", 2, mark)
         == Cursor.parse(str(change.cursor))
     )
-    whole = read_step(source, 2, whole=True)
+    whole = source.summary(2, whole=True)
     assert whole is not None
-    assert whole.mark == mark
+    assert mark_of(whole) == mark
 
 
 def test_where_a_tail_can_start(storage: MemoryStorage, source: Source) -> None:
@@ -141,12 +142,12 @@ def test_a_group_larger_than_the_first_read(storage: MemoryStorage, source: Sour
 
 def test_what_may_change_the_schema_is_read_whole(storage: MemoryStorage, source: Source) -> None:
     table_of_three(storage)
-    creation, append = read_step(source, 1), read_step(source, 2)
+    creation, append = source.summary(1), source.summary(2)
     assert creation is not None
     assert append is not None
-    assert (creation.own, creation.head is None) == (True, False)
-    assert (append.own, append.head is None) == (True, True)
-    assert read_step(source, 4) is None
+    assert (creation.own, creation.metadata is None) == (True, False)
+    assert (append.own, append.metadata is None) == (True, True)
+    assert source.summary(4) is None
 
 
 def test_a_takeover_that_folds_nothing_has_no_position(storage: MemoryStorage, source: Source) -> None:

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_protos.lance.table_pb2 import Manifest
-from lakefold_reader.tail.limits import LONGEST, NOTHING, Limits, Weight, weight_of
-from lakefold_reader.tail.tail import Pace, tail_of
-from lakefold_reader.versions.source import read_state, read_step, source_on
+from lakefold_reader.format.changes import NOTHING, Weight
+from lakefold_reader.lance.changed_rows import weight_of
+from lakefold_reader.lance.versions import read_state, transaction_of
+from lakefold_reader.opening import source_on
+from lakefold_reader.tail.limits import LONGEST, StepLimits
+from lakefold_reader.tail.tail import tail_of
+from lakefold_reader.tail.wakeup import Pace
 from lakefold_table.errors import DamagedError, InvalidError, RetryError
 from lakefold_table.marks.record import RECORD
 from lakefold_table.storage.memory import MemoryStorage
@@ -20,9 +24,9 @@ from tests.tables import Folded, Recording, fragments_only
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakefold_reader.format.source import Source
     from lakefold_reader.tail.change import Change
     from lakefold_reader.tail.tail import Tail
-    from lakefold_reader.versions.source import Source
 
 COUNTER = itertools.count()
 ROWS = (1, 2, 3, 10, 1, 1)
@@ -147,12 +151,12 @@ def test_rows_that_a_committer_notes_as_deleted_count(source: Source) -> None:
 @pytest.mark.parametrize("name", ["max_versions", "max_rows", "max_bytes"])
 def test_a_limit_below_one_is_refused(name: str) -> None:
     with pytest.raises(InvalidError, match=f"{name} is 0"):
-        Limits(**{name: 0})
+        StepLimits(**{name: 0})
 
 
 def test_no_step_is_longer_than_memory_allows() -> None:
-    assert Limits().admit(LONGEST, NOTHING)
-    assert not Limits(max_versions=LONGEST * 2).admit(LONGEST + 1, NOTHING)
+    assert StepLimits().admit(LONGEST, NOTHING)
+    assert not StepLimits(max_versions=LONGEST * 2).admit(LONGEST + 1, NOTHING)
 
 
 def head_of(source: Source) -> Manifest:
@@ -185,11 +189,12 @@ def test_a_version_that_can_not_be_told_is_never_passed_over(
 
 
 def test_what_can_not_be_weighed_comes_behind_what_can(table: Folded, source: Source) -> None:
-    step = read_step(source, 3)
+    step = source.summary(3)
     assert step is not None
-    assert step.transaction is not None
-    step.transaction.transaction_properties[RECORD] = "?"
-    file = file_as_others_write(head_of(source), step.transaction)
+    transaction = transaction_of(step)
+    assert transaction is not None
+    transaction.transaction_properties[RECORD] = "?"
+    file = file_as_others_write(head_of(source), transaction)
     table.versions.storage.put(source.versions.path(3), [file])
     begun = tail_of(source, 1)
     assert numbers(begun.step(max_rows=100)) == [2]

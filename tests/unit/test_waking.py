@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from lakefold_reader.tail.tail import Pace, tail, tail_of
-from lakefold_reader.tail.wakeup import OutcomesTopic, Waker
-from lakefold_reader.versions.source import source_on
+from lakefold_reader.opening import source_on
+from lakefold_reader.tail.tail import tail, tail_of
+from lakefold_reader.tail.wakeup import OutcomesTopic, Pace, Waker
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage.memory import MemoryStorage
 from tests.tables import Folded, fragments_only

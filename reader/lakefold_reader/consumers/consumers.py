@@ -18,20 +18,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from lakefold_reader.versions.branches import branched, line_of, open_line
+from lakefold_reader.opening import open_branch
+from lakefold_reader.versions.branches import branched, main_and_branch
 from lakefold_reader.versions.cursor import Cursor
-from lakefold_reader.versions.source import numbers_of
-from lakefold_reader.versions.start import EARLIEST
+from lakefold_reader.versions.listing import numbers_of
+from lakefold_reader.versions.start import EARLIEST, MAIN
 from lakefold_reader.versions.stray_files import oldest_of
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, StopError
-from lakefold_table.lance.refs.names import MAIN, check_branch_name
 from lakefold_table.storage.base import DoubtfulPutError, Put, ReplacesKnown
 from lakefold_table.versions.refs import Refs, UnknownRefError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakefold_reader.versions.source import Source
+    from lakefold_reader.format.source import Source
 
 FOLDER: Final = "_lakefold/consumers"
 TAG: Final = "lakefold-consumer-"
@@ -77,7 +77,7 @@ class Consumers:
 
     def __init__(self, line: Source, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._line = line
-        self._root, self.branch = line_of(line)
+        self._root, self.branch = main_and_branch(line)
         self._storage = self._root.storage
         self._refs = Refs(self._storage)
         self._now = now
@@ -96,7 +96,7 @@ class Consumers:
             data = self._storage.get_range(path, 0, MOST_BYTES + 1)
         except FileNotFoundError:
             return None
-        return _decoded(name, data, f"{self._root.uri}/{path}")
+        return self._decoded(name, data)
 
     def _marked(self, name: str) -> tuple[Consumer | None, str]:
         """As `find`, with the mark of the object as it is now; empty where there is none to have."""
@@ -107,7 +107,11 @@ class Consumers:
             data, mark = self._storage.get_marked(path)
         except FileNotFoundError:
             return None, ""
-        return _decoded(name, data, f"{self._root.uri}/{path}"), mark
+        return self._decoded(name, data), mark
+
+    def _decoded(self, name: str, data: bytes) -> Consumer:
+        where = f"{self._root.uri}/{_path(name)}"
+        return _decoded(name, data, where, self._root.format.check_branch_name)
 
     def get(self, name: str) -> Consumer:
         """The consumer of this name. Raises `UnknownConsumerError` where there is none."""
@@ -300,7 +304,7 @@ def consumers(
     uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
 ) -> list[Consumer]:
     """The named consumers of the table, of all its lines, by name. Raises `NotATableError`."""
-    return Consumers(open_line(os.fspath(uri), None, storage_options)).all()
+    return Consumers(open_branch(os.fspath(uri), None, storage_options)).all()
 
 
 def _is_name(name: object) -> bool:
@@ -326,7 +330,7 @@ def _encoded(consumer: Consumer) -> bytes:
     return json.dumps(told, indent=1).encode()
 
 
-def _decoded(name: str, data: bytes, where: str) -> Consumer:
+def _decoded(name: str, data: bytes, where: str, check_branch_name: Callable[[str], None]) -> Consumer:
     hint = "drop it and make it anew (lakefold consumers TABLE --drop NAME), unless a later release wrote it"
     if len(data) > MOST_BYTES:
         raise DamagedError(f"a consumer of more than {MOST_BYTES} bytes is none", where=where, hint=hint)

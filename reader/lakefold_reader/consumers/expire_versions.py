@@ -13,16 +13,17 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.consumers.consumers import Consumers
-from lakefold_reader.scan.scan import Dataset
-from lakefold_reader.versions.prefetch import Following
-from lakefold_reader.versions.source import numbers_of, time_of
+from lakefold_reader.format.snapshots import Cleaned
+from lakefold_reader.versions.listing import numbers_of
+from lakefold_reader.versions.prefetch import PrefetchedVersions
+from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_reader.consumers.consumers import Consumer
-    from lakefold_reader.versions.source import Source
+    from lakefold_reader.format.source import Source
 
 AGE: Final = timedelta(days=14)
 """As old a version is before it goes, where nothing else is said; what pylance takes, too."""
@@ -40,15 +41,6 @@ class Plan:
     oldest: int
     newest: int
     held_by: Sequence[Consumer]
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """How many versions and data files a clean-up removed, and how many bytes of both."""
-
-    versions: int
-    data_files: int
-    bytes: int
 
 
 def plan(
@@ -80,16 +72,14 @@ def plan(
     return Plan(going, numbers[0], numbers[-1], held)
 
 
-def clean_up(source: Source, planned: Plan, *, dry_run: bool = False) -> Removed:
+def clean_up(source: Source, planned: Plan, *, dry_run: bool = False) -> Cleaned:
     """Remove the versions of a plan and the files that only they need; `dry_run`: only tell what would go.
 
     Raises `RetryError` where the store fails midway; asking again goes on.
     """
     if not planned.versions:
-        return Removed(0, 0, 0)
-    dataset = Dataset(source.uri, planned.newest, source.options)
-    versions, files, size = dataset.clean_up(planned.versions, dry_run=dry_run)
-    return Removed(versions, files, size)
+        return Cleaned(0, 0, 0)
+    return source.format.clean_up(source, planned.newest, planned.versions, dry_run=dry_run)
 
 
 def _forked(source: Source, consumers: Consumers, numbers: Sequence[int]) -> frozenset[int]:
@@ -117,10 +107,10 @@ def _before(now: datetime, age: timedelta) -> datetime:
 def _old(source: Source, numbers: Sequence[int], limit: datetime) -> list[int]:
     """The oldest of these versions, up to the first one that isn't made before `limit`."""
     found: list[int] = []
-    with closing(Following(source)) as following:
+    with closing(PrefetchedVersions(source)) as following:
         for number in numbers:
-            step = following.take(number, newest=numbers[-1])
-            if step is not None and time_of(step.time_us) >= limit:
+            summary = following.take(number, newest=numbers[-1])
+            if summary is not None and time_of(summary.time_us) >= limit:
                 break
             found.append(number)
     return found

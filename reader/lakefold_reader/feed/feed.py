@@ -9,20 +9,17 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakefold_reader.feed.columns import last_of
-from lakefold_reader.feed.parts import Misfits, Rewritten, misfits_of
-from lakefold_reader.feed.plan import checked_range, plan_changes
-from lakefold_reader.scan.columns import TableSchema
-from lakefold_reader.versions.branches import open_line
+from lakefold_reader.format.changes import Misfits, Rewritten, misfits_of, rewritten_of
+from lakefold_reader.opening import open_branch
+from lakefold_reader.versions.ranges import checked_range
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
-    from lakefold_reader.feed.parts import ChangePart
-    from lakefold_reader.versions.source import Source
+    from lakefold_reader.format.source import Source
 
 
 def changes(
@@ -75,7 +72,7 @@ def changes(
     can't be asked, `MisfitError` for a value that version `to` has no room for, `DamagedError` where a file
     is missing or can't be read.
     """
-    source = open_line(str(uri), branch, storage_options)
+    source = open_branch(str(uri), branch, storage_options)
     return changes_of(source, after, to, columns=columns, rewritten=rewritten, misfits=misfits)
 
 
@@ -89,29 +86,12 @@ def changes_of(
     misfits: Misfits | str = Misfits.FAIL,
 ) -> pa.RecordBatchReader:
     """As `changes`, on a table that is open already."""
-    after, last = checked_range(source, after, to)
-    shown = last_of(source, last)
-    parts = plan_changes(source, after, last, rewritten=rewritten, shown=shown)
-    return feed_of(source, parts, shown.schema, columns, misfits=misfits_of(misfits))
-
-
-def feed_of(
-    source: Source,
-    parts: Iterable[ChangePart],
-    schema: TableSchema,
-    columns: Sequence[str] | None = None,
-    misfits: Misfits = Misfits.FAIL,
-) -> pa.RecordBatchReader:
-    """The rows of these parts; `schema` is that of the last version, for which they were planned."""
     import pyarrow as pa
 
-    from lakefold_reader.feed.rows import PartReader, feed_schema
-
-    shown = shown_columns(schema, columns)
-    batches = chain.from_iterable(map(PartReader(source, shown, misfits).read, parts))
-    return pa.RecordBatchReader.from_batches(feed_schema(shown), batches)
-
-
-def shown_columns(schema: TableSchema, columns: Sequence[str] | None) -> TableSchema:
-    """The columns of a feed: these of the last version's, none for an empty list. Raises `InvalidError`."""
-    return TableSchema((), schema.metadata) if columns is not None and not columns else schema.chosen(columns)
+    after, last = checked_range(source, after, to)
+    feed = source.format.feed
+    end = feed.end(source, last)
+    parts = feed.plan(source, after, end, rewritten_of(rewritten))
+    shown = feed.columns(end.schema, columns)
+    batches = chain.from_iterable(map(feed.reader(source, shown, misfits_of(misfits)).read, parts))
+    return pa.RecordBatchReader.from_batches(feed.schema(shown), batches)

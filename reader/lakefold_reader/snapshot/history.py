@@ -10,13 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lakefold_reader.feed.sides import unlike
-from lakefold_reader.versions.effect import NO_ROWS, effect_of
-from lakefold_reader.versions.source import counts_rows, numbers_of, read_state, read_step, time_of
+from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.stray_files import is_stray, missing
+from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.manifests.fragments import Fragments
-from lakefold_table.lance.operations import Kind
 from lakefold_table.marks.marks import Rebinding
 from lakefold_table.marks.record import MOVE, decode_record
 from lakefold_table.whole import within
@@ -25,14 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
-    from lakefold_protos.lance.table_pb2 import DataFragment
-    from lakefold_reader.versions.source import Source, Step
+    from lakefold_reader.format.source import Source
+    from lakefold_table.format import VersionSummary
     from lakefold_table.marks.record import Batches, Record
     from lakefold_table.position import LogId
 
 MICROS = 1_000_000
-COUNTED_ALIKE = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.REWRITE, Kind.UPDATE})
-"""Of these the outcomes count rows as they came and went. Those of a Restore count all rows, old and new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +72,6 @@ class HistoryRow:
     move: Rebinding | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Traffic:
-    rows_in: int | None = None
-    rows_out: int | None = None
-    files_in: int | None = None
-    files_out: int | None = None
-
-
 def history_of(
     source: Source, from_version: int | None = None, to_version: int | None = None
 ) -> Iterator[HistoryRow]:
@@ -107,26 +94,26 @@ def history_of(
 
 
 def _rows(source: Source, numbers: Iterable[int], *, newest: int) -> Iterator[HistoryRow]:
-    after: Step | None = None
+    after: VersionSummary | None = None
     for number in numbers:
-        step = read_step(source, number)
-        if step is None:
+        summary = source.summary(number)
+        if summary is None:
             return
         if number < newest and (after is None or after.version != number + 1):
-            after = read_step(source, number + 1)
-        behind, after = after, step
-        if behind is None or not is_stray(source, step, behind):
-            yield _row(source, step)
+            after = source.summary(number + 1)
+        behind, after = after, summary
+        if behind is None or not is_stray(source, summary, behind):
+            yield _row(source, summary)
 
 
-def _row(source: Source, step: Step) -> HistoryRow:
-    record = decode_record(step.properties, source.uri) if step.own else None
-    traffic = _traffic(source, step, record)
+def _row(source: Source, summary: VersionSummary) -> HistoryRow:
+    record = decode_record(summary.properties, source.uri) if summary.own else None
+    traffic = source.format.traffic(source, summary, record)
     plain = HistoryRow(
-        step.version,
-        time_of(step.time_us),
-        step.operation,
-        step.own,
+        summary.version,
+        time_of(summary.time_us),
+        summary.operation,
+        summary.own,
         traffic.rows_in,
         traffic.rows_out,
         traffic.files_in,
@@ -134,8 +121,8 @@ def _row(source: Source, step: Step) -> HistoryRow:
     )
     if record is None:
         return plain
-    move = Rebinding.decode(step.properties[MOVE]) if MOVE in step.properties else None
-    return replace(_with_record(plain, record, _seconds(source, step, record)), move=move)
+    move = Rebinding.decode(summary.properties[MOVE]) if MOVE in summary.properties else None
+    return replace(_with_record(plain, record, _seconds(source, summary, record)), move=move)
 
 
 def _with_record(row: HistoryRow, record: Record, seconds: float | None) -> HistoryRow:
@@ -154,67 +141,12 @@ def _with_record(row: HistoryRow, record: Record, seconds: float | None) -> Hist
     )
 
 
-def _seconds(source: Source, step: Step, record: Record) -> float | None:
+def _seconds(source: Source, summary: VersionSummary, record: Record) -> float | None:
     """From the log time of the last entry until the version's file was stored, where an entry was folded.
 
     A file's time is some milliseconds coarse and may lie before the log's: then it was at once.
     """
     if not record.committed or not record.last_time_us:
         return None
-    stored = source.storage.stored_at(source.versions.path(step.version))
+    stored = source.storage.stored_at(source.versions.path(summary.version))
     return None if stored is None else max(0, stored - record.last_time_us) / MICROS
-
-
-def _traffic(source: Source, step: Step, record: Record | None) -> _Traffic:
-    """Rows and files that came and went."""
-    kind = step.kind
-    if kind in NO_ROWS - {Kind.REWRITE}:
-        return _Traffic(0, 0, 0, 0)
-    effect = effect_of(step)
-    if effect.only_inserts and effect.fragments is not None and kind is not Kind.REWRITE:
-        return _Traffic(effect.rows, 0, sum(len(one.files) for one in effect.fragments), 0)
-    try:
-        before = Fragments() if kind is Kind.CLONE else read_state(source, step.version - 1).fragments
-        after = read_state(source, step.version).fragments
-    except InvalidError:
-        return _as_recorded(_Traffic(), kind, record)
-    old, new = unlike(before, after)
-    files_before, files_after = _files(old.values()), _files(new.values())
-    files = len(files_after - files_before), len(files_before - files_after)
-    if not all(counts_rows(one) for one in (*old.values(), *new.values())):
-        return _as_recorded(_Traffic(None, None, *files), kind, record)
-    return _Traffic(*_rows_between(old, new, kind), *files)
-
-
-def _as_recorded(traffic: _Traffic, kind: Kind, record: Record | None) -> _Traffic:
-    """The rows by what the committer answered, where that says the same as the fragments would."""
-    if record is None or kind not in COUNTED_ALIKE:
-        return traffic
-    committed = record.committed.values()
-    rows_in, rows_out = (sum(one.rows_added for one in committed), sum(one.rows_deleted for one in committed))
-    return replace(traffic, rows_in=rows_in, rows_out=rows_out)
-
-
-def _rows_between(
-    before: Mapping[int, DataFragment], after: Mapping[int, DataFragment], kind: Kind
-) -> tuple[int, int]:
-    """The rows that came and went. A fragment that stays counts by the difference, a compaction whole."""
-    old, new = ({number: _rows_of(one) for number, one in side.items()} for side in (before, after))
-    if kind is Kind.REWRITE:
-        more = sum(new.values()) - sum(old.values())
-        return max(0, more), max(0, -more)
-    differences = [new.get(number, 0) - old.get(number, 0) for number in old.keys() | new.keys()]
-    return sum(one for one in differences if one > 0), -sum(one for one in differences if one < 0)
-
-
-def _files(fragments: Iterable[DataFragment]) -> set[tuple[int, str]]:
-    return {
-        (file.base_id if file.HasField("base_id") else -1, file.path)
-        for one in fragments
-        for file in one.files
-    }
-
-
-def _rows_of(fragment: DataFragment) -> int:
-    deleted = fragment.deletion_file.num_deleted_rows if fragment.HasField("deletion_file") else 0
-    return fragment.physical_rows - deleted

@@ -1,7 +1,7 @@
-"""One version of a table, opened to be looked at and read.
+"""One version of a table, opened for reading.
 
-Opening reads one manifest and no data. Rows come from pylance's scanner at exactly this version; what the
-version says of itself (schema, counts, marks, feature flags) comes from the manifest.
+Opening reads one manifest and no data. Rows come from the format's scanner at exactly this version; the
+schema, the counts, the marks and the features come from the manifest.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
-from lakefold_reader.scan.columns import TableSchema, check_list, schema_of
-from lakefold_reader.snapshot.indices import IndexInfo, indices_of
-from lakefold_reader.versions.as_of import micros_of as micros_of  # noqa: PLC0414 - handed on
-from lakefold_reader.versions.as_of import version_as_of as version_as_of  # noqa: PLC0414 - handed on
+from lakefold_reader.format.snapshots import RowRange
+from lakefold_reader.opening import open_source
+from lakefold_reader.versions.as_of import version_as_of
 from lakefold_reader.versions.at_position import version_at_position
 from lakefold_reader.versions.branches import branched, tagged
-from lakefold_reader.versions.features import Feature, features_of
-from lakefold_reader.versions.read_errors import explained, guarded
-from lakefold_reader.versions.source import numbers_of, open_source, read_state, time_of
-from lakefold_reader.versions.stray_files import check_in_line, missing
+from lakefold_reader.versions.listing import numbers_of
+from lakefold_reader.versions.stray_files import check_not_stray, missing
+from lakefold_reader.versions.times import micros_of, time_of
 from lakefold_table.errors import InvalidError, NotATableError, VersionExpiredError
 from lakefold_table.marks.marks import PREFIX, Marks, decode_marks
 from lakefold_table.whole import version_number, within
@@ -31,11 +29,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_reader.scan.scan import Dataset
-    from lakefold_reader.scan.take import Missing, Taking
+    from lakefold_reader.format.snapshots import Feature, IndexInfo, Missing, Root
+    from lakefold_reader.format.source import Snapshot, Source
     from lakefold_reader.snapshot.history import HistoryRow
-    from lakefold_reader.versions.source import Source
-    from lakefold_table.lance.state import LanceState
 
 
 def open_table(
@@ -112,25 +108,12 @@ def table_of(source: Source, version: int | None = None, *, is_checked: bool = F
     """
     chosen = numbers_of(source)[-1] if version is None else version
     try:
-        table = Table(source, read_state(source, chosen))
+        table = Table(source, source.format.open(source, chosen))
     except (NotATableError, VersionExpiredError) as error:
         raise missing(source, chosen) from error
     if version is not None and not is_checked:
-        check_in_line(source, chosen)
+        check_not_stray(source, chosen)
     return table
-
-
-@dataclass(frozen=True, slots=True)
-class Root:
-    """A place other than the table's own that files lie under: `path` is absolute or a URI.
-
-    `is_table`: they lie as in a table's folder (`data/`, `_deletions/`, `_indices/`), else directly in it.
-    """
-
-    id: int
-    name: str
-    path: str
-    is_table: bool
 
 
 @dataclass(frozen=True)
@@ -142,10 +125,10 @@ class Table:
     """
 
     _source: Source = field(repr=False)
-    _state: LanceState = field(repr=False)
+    _snapshot: Snapshot = field(repr=False)
 
     def __repr__(self) -> str:
-        columns = len(self._schema.columns)
+        columns = len(self._snapshot.schema.names)
         size = f"{self.fragment_count} fragments, {columns} columns"
         return f"<lakefold.Table {self.uri} version {self.version}: {size}>"
 
@@ -157,53 +140,54 @@ class Table:
     @property
     def version(self) -> int:
         """The version's number."""
-        return self._state.version
+        return self._snapshot.state.version
 
     @property
     def branch(self) -> str:
         """The branch that the version lies on; empty on the main line."""
-        return self._state.branch
+        return self._snapshot.state.branch
 
     @property
     def timestamp(self) -> datetime:
         """The version's time in UTC: the log's time for a version that a committer made."""
-        return time_of(self._state.time_us)
+        return time_of(self._snapshot.state.time_us)
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema, as pylance shows it."""
-        return self._schema.arrow
+        return self._snapshot.schema.arrow
 
     @property
     def fragment_count(self) -> int:
         """How many fragments the version has."""
-        return self._state.fragments.count
+        return self._snapshot.fragment_count
 
     @cached_property
     def deleted_rows(self) -> int:
         """Rows that lie in data files but are marked as deleted."""
-        return self._state.fragments.physical_rows - self.count_rows()
+        return self._snapshot.physical_rows - self.count_rows()
 
     @cached_property
     def config(self) -> dict[str, str]:
         """The table's configuration."""
-        return dict(self._state.head.config)
+        return dict(self._snapshot.config)
 
     @cached_property
     def metadata(self) -> dict[str, str]:
         """The table's metadata without the marks."""
-        return {key: value for key, value in self._state.metadata.items() if not key.startswith(PREFIX)}
+        return {
+            key: value for key, value in self._snapshot.state.metadata.items() if not key.startswith(PREFIX)
+        }
 
     @cached_property
     def marks(self) -> Marks | None:
         """What the version remembers of the log, None where no committer has written the table."""
-        return decode_marks(self._state.metadata, self.uri)
+        return decode_marks(self._snapshot.state.metadata, self.uri)
 
     @cached_property
     def features(self) -> tuple[Feature, ...]:
         """The feature flags that readers or writers of this version must know."""
-        head = self._state.head
-        return features_of(head.reader_feature_flags, head.writer_feature_flags)
+        return self._snapshot.features
 
     @cached_property
     def indices(self) -> tuple[IndexInfo, ...]:
@@ -211,28 +195,24 @@ class Table:
 
         Raises `DamagedError` where the manifest's section of them can't be read.
         """
-        return indices_of(self._state, self._source.content)
+        return self._snapshot.indices()
 
     @property
     def roots(self) -> tuple[Root, ...]:
         """The other places that files of this version may lie under, as in a clone or a branch."""
-        bases = sorted(self._state.head.base_paths, key=lambda base: base.id)
-        return tuple(Root(base.id, base.name, base.path, base.is_dataset_root) for base in bases)
+        return self._snapshot.roots
 
     @property
     def storage_version(self) -> str:
         """The version of Lance's data files that the table is written with."""
-        return self._state.head.data_format.version
+        return self._snapshot.storage_version
 
     def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - the name that pylance and pyarrow use
         """The rows of this version, or those for which `filter` (SQL, as pylance takes it) holds.
 
         Without a filter it is read off the manifest, where that gives the numbers. Raises as `to_arrow`.
         """
-        if filter is None and self._state.fragments.counts_rows:
-            return self._state.rows
-        with explained(self._source, self.version):
-            return self._dataset.count(filter)
+        return self._snapshot.count_rows(filter)
 
     def history(self, from_version: int | None = None, to_version: int | None = None) -> Iterator[HistoryRow]:
         """What each version did, from this one (or `to_version`) down to `from_version`, newest first.
@@ -256,19 +236,12 @@ class Table:
 
         Nothing is read ahead of what is asked for but what pylance keeps in flight.
         """
-        import pyarrow as pa
-
-        from lakefold_reader.scan.scan import Part
-
-        check_list(columns)
-        part = Part(
+        part = RowRange(
             _count("limit", limit),
             _count("offset", offset),
             _count("batch_size", batch_size, least=1, most=2**32 - 1),
         )
-        with explained(self._source, self.version):
-            reader = self._dataset.reader(columns, filter, part=part)
-        return pa.RecordBatchReader.from_batches(reader.schema, guarded(self._source, self.version, reader))
+        return self._snapshot.reader(columns, filter, part)
 
     def to_arrow(
         self,
@@ -310,45 +283,21 @@ class Table:
         Raises `RowsNotFoundError` for ids that aren't in this version or whose rows are deleted, unless
         `missing` is "skip"; else as `to_arrow`.
         """
-        from lakefold_reader.scan.take import row_ids_of
-
-        check_list(columns)
-        with explained(self._source, self.version):
-            return self._taking.rows(row_ids_of(row_ids), columns, missing)
+        return self._snapshot.take(row_ids, columns, missing)
 
     def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:
         """The values of a blob column in the rows with these ids as files to read, None where there is none.
 
         Nothing of them is read before it is asked for. Raises as `take`.
         """
-        from lakefold_reader.scan.take import row_ids_of
-
         if not isinstance(column, str):
             raise InvalidError(
                 f"{column!r} is no name", where="column", hint="give the name of a blob column"
             )
-        with explained(self._source, self.version):
-            return self._dataset.blobs(column, self._taking.addresses(row_ids_of(row_ids)))
+        return self._snapshot.blobs(column, row_ids)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
-
-    @cached_property
-    def _schema(self) -> TableSchema:
-        return schema_of(self._state.head)
-
-    @cached_property
-    def _dataset(self) -> Dataset:
-        from lakefold_reader.scan.scan import Dataset
-
-        return Dataset(self.uri, self.version, self._source.options, self._state)
-
-    @cached_property
-    def _taking(self) -> Taking:
-        from lakefold_reader.scan.row_id_index import row_index_of
-        from lakefold_reader.scan.take import Taking
-
-        return Taking(self._dataset, row_index_of(self._state))
 
 
 def _count(name: str, number: object, least: int = 0, most: int = 2**63 - 1) -> int | None:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakefold_reader.feed.feed import shown_columns
-from lakefold_reader.feed.parts import Misfits
-from lakefold_reader.feed.plan import plan_changes
-from lakefold_reader.scan.columns import schema_of
-from lakefold_reader.scan.scan import LEGACY
-from lakefold_reader.snapshot.snapshot import version_as_of
-from lakefold_reader.spark.feed import FeedRows, begin, content, tasks
+from lakefold_reader.format.changes import Misfits, Rewritten
+from lakefold_reader.format.source import ScanUnit
+from lakefold_reader.opening import open_branch, open_source
+from lakefold_reader.spark.feed import begin, content, tasks
 from lakefold_reader.spark.options import LATEST
-from lakefold_reader.spark.partitions import MAX_PARTITION_BYTES, Cut, grouped, size_of
-from lakefold_reader.spark.rows import VersionRows
+from lakefold_reader.spark.partitions import MAX_PARTITION_BYTES, Cut, grouped
+from lakefold_reader.spark.rows import FeedRows, VersionRows
 from lakefold_reader.spark.types import readable
-from lakefold_reader.versions.branches import open_line, tagged
-from lakefold_reader.versions.source import numbers_of, open_source, read_state, read_step
-from lakefold_reader.versions.stray_files import check_in_line, missing
+from lakefold_reader.versions.as_of import version_as_of
+from lakefold_reader.versions.branches import tagged
+from lakefold_reader.versions.listing import numbers_of
+from lakefold_reader.versions.ranges import checked_range
+from lakefold_reader.versions.stray_files import check_not_stray, missing
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_reader.scan.columns import TableSchema
+    from lakefold_reader.format.source import Schema, Source
     from lakefold_reader.spark.feed import Task
     from lakefold_reader.spark.options import Given
-    from lakefold_reader.versions.source import Source
 
 
 @dataclass(frozen=True)
@@ -38,42 +36,30 @@ class Pinned:
 
     uri: str
     version: int
-    manifest: str
-    schema: TableSchema
-    file_version: str
+    schema: Schema
+    answers_filters: bool
     options: Mapping[str, str] = field(repr=False)
-
-    @property
-    def answers_filters(self) -> bool:
-        """Whether a scan picks the rows that a filter on its values would pick.
-
-        In Lance's first file format, which a manifest may leave unnamed, a null of a number is read as 0,
-        while a scan that skips pages takes some for null (Lance fact 13.4).
-        """
-        return self.file_version not in {"", LEGACY}
 
     def feed_rows(self, target: pa.Schema, given: Given) -> FeedRows:
         """How tasks read changes in these columns. Raises `InvalidError` for one that isn't there."""
-        from lakefold_reader.feed.rows import CHANGE_FIELDS, feed_schema
-
-        added = {field.name for field in CHANGE_FIELDS}
-        names = [name for name in target.names if name not in added]
-        columns = shown_columns(self.schema, names)
-        readable(feed_schema(columns), target)
+        feed = open_source(self.uri, self.options).format.feed
+        added = set(feed.schema(feed.columns(self.schema, [])).names)
+        columns = feed.columns(self.schema, [name for name in target.names if name not in added])
+        readable(feed.schema(columns), target)
         return FeedRows(self.uri, columns, self.options, given.value("misfits") or Misfits.FAIL)
 
 
 def shown(pinned: Pinned, given: Given) -> pa.Schema:
     """The Arrow schema of what the user asked for: columns, and what the change feed adds to them."""
-    from lakefold_reader.feed.rows import feed_schema
-
     columns = pinned.schema.chosen(given.value("columns"))
-    return feed_schema(columns) if given.says("readChangeFeed") else columns.arrow
+    if not given.says("readChangeFeed"):
+        return columns.arrow
+    return open_source(pinned.uri, pinned.options).format.feed.schema(columns)
 
 
-def line_of(given: Given) -> Source:
+def branch_of(given: Given) -> Source:
     """The table, or the branch of it, that is read."""
-    return open_line(given.path, given.value("branch"), given.storage)
+    return open_branch(given.path, given.value("branch"), given.storage)
 
 
 def pin(given: Given) -> Pinned:
@@ -87,20 +73,14 @@ def pin(given: Given) -> Pinned:
     chosen = numbers[-1] if version is None else version
     if chosen not in numbers:
         raise missing(source, chosen)
-    step = read_step(source, chosen, whole=True)
-    if step is None or step.head is None:
+    summary = source.summary(chosen, whole=True)
+    schema = None if summary is None else source.format.schema(summary)
+    if summary is None or schema is None:
         raise missing(source, chosen)
     if version is not None:
-        check_in_line(source, chosen, step)
-    path = source.versions.path(chosen)
-    return Pinned(
-        source.uri,
-        chosen,
-        path,
-        schema_of(step.head),
-        step.head.data_format.version,
-        dict(source.options),
-    )
+        check_not_stray(source, chosen, summary)
+    answers_filters = source.format.answers_filters(summary)
+    return Pinned(source.uri, chosen, schema, answers_filters, dict(source.options))
 
 
 def rows_of(pinned: Pinned, target: pa.Schema, where: str | None) -> VersionRows:
@@ -108,7 +88,6 @@ def rows_of(pinned: Pinned, target: pa.Schema, where: str | None) -> VersionRows
     return VersionRows(
         uri=pinned.uri,
         version=pinned.version,
-        manifest=pinned.manifest,
         schema=pinned.schema.chosen(readable(pinned.schema.arrow, target)),
         where=where,
         options=pinned.options,
@@ -117,9 +96,8 @@ def rows_of(pinned: Pinned, target: pa.Schema, where: str | None) -> VersionRows
 
 def pieces(pinned: Pinned, cut: Cut) -> list[Piece]:
     """The fragments of each task. Raises `VersionExpiredError` where the version was cleaned up meanwhile."""
-    state = read_state(open_source(pinned.uri, pinned.options), pinned.version)
-    groups = grouped(list(state.fragments), size_of, cut)
-    return [tuple(one.SerializeToString() for one in group) for group in groups]
+    source = open_source(pinned.uri, pinned.options)
+    return grouped(source.format.scan_units(source, pinned.version), lambda unit: unit.bytes, cut)
 
 
 def planned_changes(pinned: Pinned, given: Given) -> list[Task]:
@@ -136,7 +114,9 @@ def planned_changes(pinned: Pinned, given: Given) -> list[Task]:
         message = f"the feed would begin behind version {start.after}, its last is {pinned.version}"
         raise InvalidError(message, where="startingVersion", hint="give an earlier start or a later end")
     parts = content(source, start.after, pinned.version) if start.whole else []
-    parts += plan_changes(source, start.after, pinned.version)
+    after, last = checked_range(source, start.after, pinned.version)
+    feed = source.format.feed
+    parts += feed.plan(source, after, feed.end(source, last), Rewritten.ROWS)
     return tasks(parts, cut_of(given))
 
 
@@ -145,14 +125,14 @@ def cut_of(given: Given) -> Cut:
     return Cut(given.value("maxPartitionBytes") or MAX_PARTITION_BYTES, given.value("minPartitions") or 1)
 
 
-Piece = tuple[bytes, ...]
-"""The fragments of one task, encoded."""
+Piece = tuple[ScanUnit, ...]
+"""What one task reads of a version."""
 
 
 def _named(given: Given) -> tuple[Source, int | None]:
     if given.value("tag") is not None:
         return tagged(open_source(given.path, given.storage), given.value("tag"))
-    source = line_of(given)
+    source = branch_of(given)
     version = given.first("versionAsOf", "endingVersion")
     moment = given.first("timestampAsOf", "endingTimestamp")
     return source, version if moment is None else version_as_of(source, moment)

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.feed.parts import ChangeType
+from lakefold_reader.format.changes import ChangeType
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold_reader.feed.parts import ChangePart
+    from lakefold_reader.format.source import ChangePart
     from lakefold_reader.spark.options import Given
     from lakefold_reader.tail.change import Change
 
     Wanted = Callable[[ChangePart], bool]
 
-SHARED = frozenset({"append", "delete", "update"})
-"""Operations that entries which only append may share a version with."""
 WITHOUT_CHANGES = frozenset({"append", "insert", "delete"})
 
 
@@ -39,7 +36,7 @@ def wanted(change: Change, given: Given, where: str) -> Wanted:
     if given.says("ignoreChanges"):
         return _as_they_became
     if given.says("skipChangeCommits"):
-        return _appended(change)
+        return change.is_appended()
     raise ChangedRowsError(
         f"version {change.version} ({change.operation}) did more than insert rows",
         where=where,
@@ -63,15 +60,3 @@ def _inserts(part: ChangePart) -> bool:
 
 def _as_they_became(part: ChangePart) -> bool:
     return part.change_type in {ChangeType.INSERT, ChangeType.UPDATE_POSTIMAGE}
-
-
-def _appended(change: Change) -> Wanted:
-    """Only fragments in which every row is new, of entries that share the version with others."""
-    fragments = change.appended_fragments if change.operation in SHARED else ()
-    files = {_first_file(one) for one in fragments}
-    return lambda part: _inserts(part) and _first_file(DataFragment.FromString(part.fragment)) in files
-
-
-def _first_file(fragment: DataFragment) -> tuple[int, str]:
-    file = fragment.files[0]
-    return (file.base_id if file.HasField("base_id") else -1), file.path

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.datasource import ReadLimit
 
-    from lakefold_reader.spark.feed import FeedRows
+    from lakefold_reader.spark.rows import FeedRows
 
 FORMAT = "lakefold"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -211,7 +211,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _following(self) -> Stream:
         """Made where it is first asked for something: a task's reader never is."""
         if self._stream is None:
-            names = [column.name for column in self._rows.columns.columns]
+            names = self._rows.columns.names
             self._stream = Stream(self._given, self._pinned, names, cut_of(self._given))
         return self._stream
 

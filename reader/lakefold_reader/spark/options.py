@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold_reader.feed.parts import misfits_of
-from lakefold_reader.snapshot.snapshot import micros_of
+from lakefold_reader.format.changes import misfits_of
+from lakefold_reader.versions.times import micros_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:

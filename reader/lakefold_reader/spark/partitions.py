@@ -12,16 +12,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from lakefold_protos.lance.table_pb2 import DataFragment
-
 T = TypeVar("T")
 
 MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
 """What Spark itself takes for a partition of files."""
 OPEN_BYTES: Final = 1024 * 1024
 """What opening a fragment costs beside reading it, as bytes that could be read meanwhile."""
-ROW_BYTES: Final = 64
-"""What a row counts where files don't tell their size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +26,6 @@ class Cut:
 
     max_bytes: int = MAX_PARTITION_BYTES
     min_partitions: int = 1
-
-
-def size_of(fragment: DataFragment) -> int:
-    """The bytes of a fragment's data files; told by its rows where a file's size isn't known."""
-    known = [file.file_size_bytes for file in fragment.files]
-    return sum(known) if all(known) else fragment.physical_rows * ROW_BYTES
 
 
 def grouped(items: Sequence[T], size: Callable[[T], int], cut: Cut) -> list[tuple[T, ...]]:

@@ -14,14 +14,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from lakefold_reader.consumers.consumers import Consumers
-from lakefold_reader.feed.columns import Last, last_of
-from lakefold_reader.feed.parts import Rewritten
-from lakefold_reader.feed.plan import last_step, plan_steps
+from lakefold_reader.format.changes import Rewritten
+from lakefold_reader.opening import open_source
 from lakefold_reader.spark.changes import wanted
-from lakefold_reader.spark.feed import Begin, begin, content, tasks, weight
+from lakefold_reader.spark.feed import Begin, begin, content, tasks
 from lakefold_reader.spark.offsets import Offset, backwards
 from lakefold_reader.tail.tail import tail_of
-from lakefold_reader.versions.source import numbers_of, open_source, read_step
+from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.start import MadeAnewError, check_same, replaced
 from lakefold_reader.versions.stray_files import missing
 from lakefold_table.errors import InvalidError, VersionExpiredError
@@ -29,8 +28,7 @@ from lakefold_table.errors import InvalidError, VersionExpiredError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakefold_reader.feed.parts import ChangePart
-    from lakefold_reader.scan.columns import TableSchema
+    from lakefold_reader.format.source import ChangePart, FeedEnd, Source
     from lakefold_reader.spark.batch import Pinned
     from lakefold_reader.spark.feed import Task
     from lakefold_reader.spark.options import Given
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from lakefold_reader.tail.change import Change
     from lakefold_reader.tail.tail import Tail
     from lakefold_reader.versions.cursor import Cursor
-    from lakefold_reader.versions.source import Source, Step
+    from lakefold_table.format import VersionSummary
 
 MAX_VERSIONS: Final = 1000
 """Versions of a batch where the user sets no limit: a batch that takes hours helps nobody."""
@@ -70,7 +68,7 @@ class Stream:
         self._tail: Tail | None = None
         self._content: tuple[int, list[ChangePart]] | None = None
         self._until: int | None = None
-        self._shown: Last | None = None
+        self._shown: FeedEnd | None = None
         self._source: Source = open_source(pinned.uri, pinned.options)
 
     def initial(self) -> Offset:
@@ -162,8 +160,8 @@ class Stream:
         parts = self._content_of(start.cursor)
         rows = size = 0
         for number in range(read, len(parts)):
-            more_rows, more_bytes = weight(parts[number])
-            rows, size = rows + more_rows, size + more_bytes
+            weight = parts[number].weight
+            rows, size = rows + weight.rows, size + weight.bytes
             beyond = (limit.rows is not None and rows > limit.rows) or (
                 limit.bytes is not None and size > limit.bytes
             )
@@ -175,7 +173,7 @@ class Stream:
         """A version's content; empty where it is gone and that shall not stop the query."""
         version = cursor.version
         if self._content is None or self._content[0] != version:
-            there = read_step(self._source, version)
+            there = self._source.summary(version)
             if there is not None:
                 check_same(self._source, cursor, there)
             try:
@@ -199,7 +197,7 @@ class Stream:
             if change is None:
                 raise missing(self._source, tail.cursor.version + 1)
             if change.version == end.version:
-                check_same(self._source, end, change.step)
+                check_same(self._source, end, change.summary)
             self._check_schema(change)
             changes.append(change)
         takes = {one.version: wanted(one, self._given, self._source.uri) for one in changes}
@@ -209,18 +207,20 @@ class Stream:
         """What the versions did. Older ones than the pinned one show their columns as that one has them."""
         if not changes:
             return
-        steps = [one.step for one in changes]
+        steps = [change.summary for change in changes]
         older = changes[-1].version < self._pinned.version
-        shown = self._pinned_shown() if older else last_step(steps, changes[-1].columns)
+        shown = self._pinned_shown() if older else self._source.format.feed.end_of(steps, changes[-1].columns)
         rewritten = Rewritten.SKIP if self._given.says("skipChangeCommits") else Rewritten.ROWS
         for stretch in _stretches(steps):
             yield from self._told(stretch, shown, rewritten)
 
-    def _told(self, steps: Sequence[Step], shown: Last, rewritten: Rewritten) -> Sequence[ChangePart]:
+    def _told(
+        self, steps: Sequence[VersionSummary], shown: FeedEnd, rewritten: Rewritten
+    ) -> Sequence[ChangePart]:
         """What versions without a gap did; if that may be, without those of which nothing tells any more."""
         while steps:
             try:
-                return [*plan_steps(self._source, steps, shown, rewritten=rewritten)]
+                return [*self._source.format.feed.plan_summaries(self._source, steps, shown, rewritten)]
             except VersionExpiredError:
                 # The version before the first one is gone, and only both together tell what it changed.
                 if self._stops_at_gaps():
@@ -228,14 +228,14 @@ class Stream:
                 steps = steps[1:]
         return ()
 
-    def _pinned_shown(self) -> Last:
+    def _pinned_shown(self) -> FeedEnd:
         """What the pinned version shows; it may be gone meanwhile."""
         if self._shown is None:
             version = self._pinned.version
             try:
-                self._shown = last_of(self._source, version)
+                self._shown = self._source.format.feed.end(self._source, version)
             except VersionExpiredError:
-                self._shown = Last(version, self._pinned.schema, version, None)
+                self._shown = self._source.format.feed.pinned_end(version, self._pinned.schema)
         return self._shown
 
     def _tail_at(self, cursor: Cursor) -> Tail:
@@ -273,7 +273,7 @@ class Stream:
         """Refuses to go on where the query's columns don't mean what they did when it was started."""
         if change.version <= self._pinned.version or change.columns == self._pinned.schema:
             return
-        known, found = _forms(self._pinned.schema), _forms(change.columns)
+        known, found = self._pinned.schema.forms(), change.columns.forms()
         lost = [name for name in self._names if found.get(name) != known.get(name)]
         added = [name for name in found if name not in known]
         all_of_them = self._names == list(known)
@@ -295,15 +295,7 @@ def _for_a_checkpoint() -> Iterator[None]:
         raise MadeAnewError(error.message, where=error.where, hint=hint) from error
 
 
-def _stretches(steps: Sequence[Step]) -> list[Sequence[Step]]:
+def _stretches(steps: Sequence[VersionSummary]) -> list[Sequence[VersionSummary]]:
     """The versions, parted where some are missing between two."""
     cuts = [at for at in range(1, len(steps)) if steps[at].version != steps[at - 1].version + 1]
     return [steps[start:end] for start, end in pairwise([0, *cuts, len(steps)])]
-
-
-def _forms(schema: TableSchema) -> dict[str, list[tuple[int, str, str]]]:
-    """What each column is made of: the fields' ids, names and types."""
-    return {
-        column.name: [(field.id, field.name, field.logical_type) for field in column.fields]
-        for column in schema.columns
-    }

@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lakefold_reader.scan.columns import BLOB
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.schemas.data_files import means_true
-from lakefold_table.lance.schemas.schema import EXTENSION_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +20,11 @@ if TYPE_CHECKING:
 
 MAX_DIGITS: Final = 38
 """Digits that a decimal of Spark's has at most."""
+BLOB: Final = b"lance-encoding:blob"
+"""The metadata of an Arrow field that says that its values are blobs."""
+TRUE: Final = frozenset({b"true", b"1", b"yes", b"on", b"y"})
+"""The values of such metadata that switch something on, in any case of letters."""
+EXTENSION_NAME: Final = b"ARROW:extension:name"
 LEAVE_OUT: Final = "leave the column out: .option('columns', '…') names those to read"
 NO_BYTES: Final = ("lance.blob.v2", "lance.bfloat16")
 """Lance's types of its own whose values no scan gives as Spark could take them."""
@@ -124,9 +126,9 @@ def _cast(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _spark_field(field: pa.Field, where: str) -> dict[str, Any]:
-    if means_true((field.metadata or {}).get(BLOB.encode(), b"")):
+    if (field.metadata or {}).get(BLOB, b"").lower() in TRUE:
         raise _has_none("a blob", where)
-    extension = (field.metadata or {}).get(EXTENSION_NAME.encode(), b"").decode()
+    extension = (field.metadata or {}).get(EXTENSION_NAME, b"").decode()
     if extension in NO_BYTES:
         raise _has_none(extension, where)
     told = _spark_type(field.type, where)

@@ -1,42 +1,84 @@
-"""Following a table version by version: asks for the next one by its name, and hands out what it changed.
+"""Follows a table version by version: reads the next one by its name, and returns what it changed.
 
-A tail at version V asks for V+1. In steady state that is one read of a file that is mostly not there yet,
-and never a listing. A version that Lakefold published is told by the first bytes of its file, so a step
-costs what the change costs, whatever the size of the table. A tail that is many versions behind has the next
-ones read beforehand (`catching_up`). It hands out one change after another, or steps of several that stay
-within limits (`limits`).
+A tail at version V reads V+1. In steady state that is one read of a file that mostly does not exist yet, and
+never a listing. For a version that Lakefold published the first bytes of its file suffice, so a step costs
+what the change costs, whatever the size of the table. A tail that is many versions behind reads the next ones
+ahead (`versions.prefetch`). It returns one change after another, or steps of several that stay within limits
+(`limits`). It holds what was read and not returned yet, and accepts a version only if it is sure to be one of
+the same table.
 """
 
 from __future__ import annotations
 
+import math
 import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from numbers import Real
+from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.consumers.consumers import Consumers
-from lakefold_reader.tail.tailing import Pace, Tail
-from lakefold_reader.tail.wakeup import OutcomesTopic
-from lakefold_reader.versions.branches import open_line
-from lakefold_reader.versions.source import newest_of
+from lakefold_reader.format.changes import NOTHING
+from lakefold_reader.opening import open_branch
+from lakefold_reader.tail.change import Change
+from lakefold_reader.tail.limits import StepLimits
+from lakefold_reader.tail.wakeup import OutcomesTopic, Pace, Waker
+from lakefold_reader.versions.branches import fork_of
+from lakefold_reader.versions.cursor import Cursor, mark_of
+from lakefold_reader.versions.listing import newest_of
+from lakefold_reader.versions.prefetch import PrefetchedVersions
 from lakefold_reader.versions.start import (
     EARLIEST,
     LATEST,
     MadeAnewError,
     anew_for,
+    check_free,
+    check_same,
     expired_for,
+    made_anew,
+    other_table,
+    removed,
     replaced,
     start_of,
 )
-from lakefold_reader.versions.stray_files import oldest_of
-from lakefold_table.errors import VersionExpiredError
+from lakefold_reader.versions.stray_files import (
+    expired_stray,
+    is_stray,
+    keeps_names_behind,
+    missing,
+    oldest_of,
+)
+from lakefold_reader.versions.times import time_of
+from lakefold_table.errors import (
+    DamagedError,
+    InvalidError,
+    LakefoldError,
+    NotATableError,
+    VersionExpiredError,
+)
+from lakefold_table.marks.marks import decode_marks
+from lakefold_table.roots import above
+from lakefold_table.storage.base import NamesObstacles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Self
 
-    from lakefold_reader.versions.cursor import Cursor
-    from lakefold_reader.versions.source import Source
+    from lakefold_reader.consumers.consumers import Consumer
+    from lakefold_reader.format.source import Schema, Source
+    from lakefold_table.format import VersionSummary
 
-__all__ = ["Pace", "Tail", "tail", "tail_of"]
+AT_ONCE = 0.25
+AT_ONCE_HERE = 0.005
+"""Two versions that are requested within so many seconds are of one table, on this machine and on others: in
+that time nobody removes a table and publishes as many versions of another."""
+
+MISSED_SECONDS: Final = 0.2
+"""After a version was missing, a version that is read within so many seconds counts as the newest one: the
+version after it is not read first."""
 
 
 def tail(  # noqa: PLR0913 - the public call: each is one thing that a user may say
@@ -53,27 +95,25 @@ def tail(  # noqa: PLR0913 - the public call: each is one thing that a user may 
 ) -> Tail:
     """The changes of the table after `start`, one for each version, in order.
 
-    `start`: a `Cursor` or its text; the number of the version seen last; "earliest" (the first change is
-    then the whole content of the oldest version behind which none is missing); or "latest" (what comes after
-    this call).
-    `branch`: the branch to follow, `main` for the main line (None: the line that `uri` is).
-    Without `follow` it ends at the newest version; with it, it waits for the next one until `stop()` is
-    true. `wake`: the brokers (`host:port,…`), or an `OutcomesTopic` with what else is to be said of them: an
-    outcome of the table then ends its waiting at once, and it looks by itself only every five seconds
-    (`pace`). While no broker answers it looks as often as without; that is never an error. Needs the extra
-    `kafka`.
+    `start`: a `Cursor` or its text; the number of the version seen last; "earliest" (the first change is then
+    the whole content of the oldest version after which none is missing); or "latest" (what comes after this
+    call). `branch`: the branch to follow, `main` for the main branch (None: the branch at `uri`). Without
+    `follow` it ends at the newest version; with it, it waits for the next one until `stop()` returns true.
+    `wake`: the brokers (`host:port,…`), or an `OutcomesTopic` with more settings for them. An outcome of the
+    table then ends the wait at once, and the tail polls the table only every five seconds (`pace`). While no
+    broker answers, it polls as often as without `wake`; that is never an error. Needs the extra `kafka`.
 
-    `consumer`: a name for this reader. It begins where its last `Tail.commit` left off, and at `start` where
-    the table knows no such consumer yet; clean-ups leave what it hasn't read (decision 0024).
+    `consumer`: a name for this reader. It begins where its last `Tail.commit` left off, and at `start` if the
+    table has no such consumer yet. Clean-ups keep what it hasn't read (decision 0024).
 
-    Raises `NotATableError` where there is no table, or none any more for `Pace.gone` seconds while it waits,
-    `InvalidError` for a cursor of another branch or a
-    version that isn't there yet, `MadeAnewError` where the table or the branch was removed and made anew
-    since the cursor was given, `VersionExpiredError` where the next version was cleaned up (its `oldest`
-    names the oldest one behind which none is missing), `DamagedError` if a folder has the name of the next
-    version. The same errors may come while it runs; after a `RetryError` it can be asked again.
+    Raises `NotATableError` if the table does not exist, or if it was removed and did not come back within
+    `Pace.gone` seconds; `InvalidError` for a cursor of another branch, or a version that doesn't exist yet;
+    `MadeAnewError` if the table or the branch was removed and created again since the cursor was given;
+    `VersionExpiredError` if the next version was cleaned up (its `oldest` is the oldest version after which
+    none is missing); `DamagedError` if a folder has the name of the next version. The same errors can be
+    raised while it runs; after a `RetryError` it can be used again.
     """
-    source = open_line(os.fspath(uri), branch, storage_options)
+    source = open_branch(os.fspath(uri), branch, storage_options)
     begun = tail_of(source, start, follow=follow, pace=pace, stop=stop, consumer=consumer)
     if wake is not None:
         outcomes = OutcomesTopic(wake) if isinstance(wake, str) else wake
@@ -92,11 +132,11 @@ def tail_of(
     consumer: str | None = None,
 ) -> Tail:
     """As `tail`, on a table that is open already."""
-    begin = partial(_begun, source, follow=follow, pace=pace or Pace(), stop=stop or _never)
+    begin = partial(_started, source, follow=follow, pace=pace or Pace(), stop=stop or _never)
     return begin(start) if consumer is None else _resumed(source, consumer, start, begin)
 
 
-def _begun(
+def _started(
     source: Source, start: Cursor | str | int, *, follow: bool, pace: Pace, stop: Callable[[], bool]
 ) -> Tail:
     newest = newest_of(source)
@@ -111,23 +151,418 @@ def _begun(
 def _resumed(
     source: Source, name: str, start: Cursor | str | int, begin: Callable[[Cursor | str | int], Tail]
 ) -> Tail:
-    """A tail that begins where the consumer of this name stands, or makes it where it begins."""
+    """A tail for the consumer of this name, which is created if it doesn't exist."""
     consumers = Consumers(source)
-    known = consumers.find(name)
-    if known is None:
+    consumer = consumers.find(name)
+    if consumer is None:
         at = begin(start).cursor
-        known = consumers.begin(name, None if start == EARLIEST else at)
-    consumers.check_line(known)
-    consumers.hold(known)
+        consumer = consumers.begin(name, None if start == EARLIEST else at)
+    consumers.check_line(consumer)
+    consumers.hold(consumer)
     try:
-        begun = begin(known.start)
+        begun = begin(consumer.start)
     except VersionExpiredError as error:
         raise expired_for(error, name) from None
     except MadeAnewError as error:
         raise anew_for(error, name) from None
-    begun.commit_by(consumers, known)
+    begun.commit_by(consumers, consumer)
     return begun
 
 
 def _never() -> bool:
     return False
+
+
+class Tail(Iterator[Change]):
+    """The changes of one table, one by one or in steps; `cursor` is its position. Made by `tail`.
+
+    For one thread; a context manager that ends its own threads. What it has read ahead is returned later, so
+    nothing is lost or returned twice if steps and single changes are mixed.
+    """
+
+    def __init__(
+        self, source: Source, seen: int, *, newest: int, follow: bool, pace: Pace, stop: Callable[[], bool]
+    ) -> None:
+        self._source = source
+        self._follow = follow
+        self._pace = pace
+        self._stop = stop
+        self._returned_cursor = self._cursor = Cursor("", "", seen)
+        self._fork: str | None = None
+        self._requested_at = -math.inf
+        self._newest = newest
+        self._table_id = ""
+        self._schema: Schema | None = None
+        self._whole = False
+        self._checked_at = self._checked_beside_at = pace.clock()
+        self._lost_at: float | None = None
+        self._missed_at = self._checked_at if seen == newest else -math.inf
+        self._known_end = 0
+        self._kept_error: tuple[int, LakefoldError] | None = None
+        self._versions = PrefetchedVersions(source)
+        self._waiting: deque[Change] = deque()
+        self._bound: int | None = None
+        self._consumer: tuple[Consumers, Consumer] | None = None
+        self._outcomes: OutcomesTopic | None = None
+        self._waker: Waker | None = None
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor of the change that was returned last. A new tail continues from here."""
+        return self._returned_cursor
+
+    def begin(self, at: Cursor | None, *, whole: bool) -> None:
+        """Sets the start. `at`: the cursor that the table must match. `whole`: all content comes first.
+
+        Raises `VersionExpiredError` if neither the version seen last nor the next one exists, `MadeAnewError`
+        if the table is not the one that the cursor was given for.
+        """
+        self._whole = whole
+        if at is not None:
+            self._cursor, self._table_id = at, at.table_id
+        seen = self._cursor.version
+        step = self._source.summary(seen, whole=True) if seen and not whole else None
+        if at is not None:
+            self._fork = fork_of(self._source, at.branch)
+            self._check_fork(at, self._fork)
+            if step is not None:
+                check_same(self._source, at, step)
+        if step is not None:
+            self._move_to(step)
+        elif not whole and not self._source.versions.exists(seen + 1):
+            raise missing(self._source, seen + 1)
+        self._returned_cursor = self._cursor
+
+    def commit_by(self, consumers: Consumers, consumer: Consumer) -> None:
+        """Reads for this consumer: `commit` moves it."""
+        self._consumer = consumers, consumer
+
+    def commit(self) -> None:
+        """Records durably, under the consumer's name, that all changes returned so far were processed.
+
+        Takes five small requests to the store, none if nothing is new. Raises `InvalidError` if the tail
+        reads for no consumer, `StopError` if another reader runs under the same name.
+        """
+        if self._consumer is None:
+            hint = "lakefold.tail(…, consumer=NAME); or keep `cursor` yourself"
+            raise InvalidError("this tail reads for no consumer", where=self._source.uri, hint=hint)
+        consumers, consumer = self._consumer
+        self._consumer = consumers, consumers.commit(consumer, self._returned_cursor)
+
+    def wake_by(self, outcomes: OutcomesTopic) -> None:
+        """Listens to the outcomes of the table, beginning with the first wait.
+
+        The partition is that of the marks that the tail saw first. If a table is bound to another one later,
+        its versions are still found, but not at once.
+        """
+        self._outcomes = outcomes
+
+    def __next__(self) -> Change:
+        if not self._waiting and not self._fill(None if self._follow else 0.0):
+            self.close()
+            raise StopIteration
+        return self._returned(1)[0]
+
+    def step(
+        self,
+        max_versions: int | None = None,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        timeout: float | None = 0.0,
+    ) -> list[Change]:
+        """The next changes that stay within these limits together; the first one in any case.
+
+        So a reader always makes progress, however large a version is. `max_rows` counts the rows that
+        versions insert, and those they deleted if a committer recorded that; `max_bytes` the data files that
+        they add. Both are known from the versions alone: no data is read. Without limits it returns all
+        changes that exist, 10,000 versions at most. If there are none, it waits `timeout` seconds (None:
+        until `stop` returns true) and then returns an empty list.
+
+        Raises as `tail` does. If changes come before the error, these are returned first, and the next call
+        raises it.
+        """
+        return self._returned(self._gather(StepLimits(max_versions, max_rows, max_bytes), timeout))
+
+    def end(
+        self, max_versions: int | None = None, max_rows: int | None = None, max_bytes: int | None = None
+    ) -> Cursor:
+        """Where a `step` with these limits would end now. The tail does not move.
+
+        What was read is kept for the next step, so that nothing is read twice.
+        """
+        count = self._gather(StepLimits(max_versions, max_rows, max_bytes), 0.0)
+        return self._waiting[count - 1].cursor if count else self._returned_cursor
+
+    def steps(
+        self, max_versions: int | None = None, max_rows: int | None = None, max_bytes: int | None = None
+    ) -> Iterator[list[Change]]:
+        """Steps one after another, none of them empty, until the tail ends (see `step`)."""
+        timeout = None if self._follow else 0.0
+        while changes := self.step(max_versions, max_rows, max_bytes, timeout):
+            yield changes
+
+    def close(self) -> None:
+        """Ends the threads that read ahead and that wake it. A tail that is used later starts them again."""
+        self._versions.close()
+        if self._waker is not None:
+            self._waker.close()
+            self._waker = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _gather(self, limits: StepLimits, timeout: float | None) -> int:
+        """Reads until the next step is complete. Returns how many of the waiting changes it takes."""
+        count, weight = 0, NOTHING
+        self._known_end = 0
+        while not count or limits.admit(count + 1, weight):
+            if count == len(self._waiting) and not self._has_more(timeout if not count else 0.0):
+                break
+            if limits.weighs:
+                try:
+                    weight += self._waiting[count].weight
+                except LakefoldError:
+                    if not count:
+                        raise
+                    break
+            if count and not limits.admit(count + 1, weight):
+                break
+            count += 1
+        return count
+
+    def _has_more(self, timeout: float | None) -> bool:
+        """Whether one more change is waiting now. An error after other changes is raised in its turn."""
+        if not self._waiting:
+            return self._fill(timeout)
+        if self._cursor.version == self._known_end:
+            # This same call has found already that there is no version after this one.
+            return False
+        with suppress(LakefoldError):
+            return self._fill(0.0)
+        return False
+
+    def _returned(self, count: int) -> list[Change]:
+        changes = [self._waiting.popleft() for _ in range(count)]
+        if changes:
+            self._returned_cursor = changes[-1].cursor
+        return changes
+
+    def _fill(self, timeout: float | None) -> bool:
+        """Reads the next change into the queue. Returns False if none comes within so many seconds."""
+        deadline = math.inf if timeout is None else self._pace.clock() + _seconds(timeout)
+        misses = 0
+        while not self._stop():
+            version, whole = self._cursor.version + 1, self._schema is None
+            self._raise_fault(version)
+            step = self._versions.take(version, newest=self._newest, whole=whole)
+            if step is not None:
+                self._check_not_stray(step)
+                self._waiting.append(self._change(step))
+                return True
+            self._miss()
+            misses += 1
+            self._check_still_to_come(waits=timeout is None or timeout > 0)
+            left = deadline - self._pace.clock()
+            if left <= 0:
+                break
+            self._pause(misses, left)
+        return False
+
+    def _check_not_stray(self, step: VersionSummary) -> None:
+        """Raises `VersionExpiredError` if this is a stray file.
+
+        Nothing is read for it if the version was missing a moment ago: then it is the newest one.
+        """
+        is_other = self._table_id and step.table_id and self._table_id != step.table_id
+        if is_other or self._pace.clock() - self._missed_at <= MISSED_SECONDS:
+            return
+        try:
+            after = self._versions.ahead(step.version + 1, newest=self._newest)
+        except LakefoldError as error:
+            self._keep_fault(step, error)
+            return
+        if after is None:
+            self._known_end = step.version
+        elif is_stray(self._source, step, after):
+            raise self._for_consumer(expired_stray(self._source, step.version))
+
+    def _miss(self) -> None:
+        """Records that the next version is missing, unless it may have been removed since the last check."""
+        now = self._pace.clock()
+        if now - max(self._checked_at, self._missed_at) <= MISSED_SECONDS:
+            self._missed_at = now
+
+    def _keep_fault(self, step: VersionSummary, error: LakefoldError) -> None:
+        """Keeps an error of the version after this one until that version's turn.
+
+        Raises it at once if only the version after this one can show whether this is a stray file.
+        """
+        seen = self._cursor
+        try:
+            is_sure = bool(seen.version) and keeps_names_behind(self._source, seen.version, seen.branch or "")
+        except LakefoldError:
+            raise error from None
+        if not is_sure:
+            raise error
+        self._kept_error = step.version + 1, error
+
+    def _raise_fault(self, version: int) -> None:
+        """Raises the error that was kept for this version; the next call reads the version again."""
+        fault, self._kept_error = self._kept_error, None
+        if fault is not None and fault[0] == version:
+            raise fault[1]
+
+    def _pause(self, misses: int, most: float) -> None:
+        if self._outcomes is None:
+            self._pace.pause(misses, most)
+            return
+        if self._waker is None:
+            uri, branch = self._source.uri, self._cursor.branch
+            table = above(uri, self._source.format.branch_root(branch)) if branch else uri
+            self._waker = Waker(partial(self._outcomes.news, table, branch, self._bound))
+        seconds = self._pace.pause_of(misses, woken=self._waker.listening)
+        self._waker.wait(self._cursor.version, min(seconds, most))
+
+    def _change(self, step: VersionSummary) -> Change:
+        # If the time can't be read, the version must not count as seen: it would not be reported again.
+        timestamp = time_of(step.time_us)
+        schema = self._move_to(step)
+        whole, self._whole = self._whole, False
+        return Change(
+            version=step.version,
+            timestamp=timestamp,
+            operation=step.operation,
+            cursor=self._cursor,
+            _source=self._source,
+            _summary=step,
+            _schema=schema,
+            _whole=whole,
+        )
+
+    def _move_to(self, step: VersionSummary) -> Schema:
+        """Moves to this version, after checking that it is one of the same table. Returns its schema."""
+        self._check_follows(step)
+        schema = self._source.format.schema(step) or self._schema
+        self._table_id = step.table_id or self._table_id
+        branch = self._cursor.branch if step.branch is None else step.branch
+        if self._fork is None:
+            self._fork = fork_of(self._source, branch or "")
+        self._cursor = Cursor(step.table_id, branch, step.version, mark_of(step), self._fork)
+        self._requested_at = step.requested_at
+        self._newest = max(self._newest, step.version)
+        self._checked_at = self._pace.clock()
+        self._lost_at = None
+        if self._schema is None and step.metadata is not None:
+            self._bound = _bound(step.metadata)
+        self._schema = self._schema if self._schema == schema else schema
+        if self._schema is None:
+            raise AssertionError("the first version that a tail takes is read whole")
+        return self._schema
+
+    def _check_follows(self, step: VersionSummary) -> None:
+        """Checks that a version follows the one seen last, and is not one of another table of that name.
+
+        A version that names the table's id does, except on a branch, which has the id of the main branch. For
+        any other the version seen last is read once more: it must still exist unchanged. That isn't needed if
+        both were read at nearly the same time. Raises `MadeAnewError`.
+        """
+        seen = self._cursor
+        if self._table_id and step.table_id and self._table_id != step.table_id:
+            raise self._for_consumer(other_table(self._source, seen, step.table_id, step.branch))
+        is_named = bool(step.table_id) and step.table_id == seen.table_id and not seen.branch
+        if is_named or not seen.mark or step.version <= seen.version:
+            return
+        if step.requested_at - self._requested_at <= (
+            AT_ONCE_HERE if self._source.storage.cheap_size else AT_ONCE
+        ):
+            return
+        try:
+            current = self._source.summary(seen.version)
+            if current is not None:
+                check_same(self._source, seen, current)
+            elif seen.table_id and not step.table_id:
+                # It was cleaned up, and the table's id with it.
+                raise made_anew(self._source, seen)
+            else:
+                self._check_fork(seen, fork_of(self._source, seen.branch))
+        except MadeAnewError as error:
+            raise self._for_consumer(error) from None
+
+    def _check_fork(self, at: Cursor, now: str) -> None:
+        """Raises `MadeAnewError` if the branch's file has another identifier, `now`, than the cursor."""
+        if at.fork and now and at.fork != now:
+            raise made_anew(self._source, at)
+
+    def _check_still_to_come(self, *, waits: bool) -> None:
+        """Checks that the version that is waited for is still to come, and wasn't cleaned up.
+
+        That is known without a request, unless newer versions were seen or the reader has been away for long.
+        `waits`: the caller has time.
+        """
+        seen = self._cursor.version
+        self._newest = max(self._newest, self._versions.seen)
+        if self._newest <= seen and not self._is_in_doubt(seen):
+            return
+        try:
+            newest = newest_of(self._source)
+        except NotATableError as error:
+            self._wait_for_return(error, can_wait=waits or self._newest <= seen)
+            return
+        self._checked_at, self._lost_at = self._pace.clock(), None
+        if newest < seen:
+            raise self._for_consumer(replaced(self._source, seen, newest))
+        if newest > seen and not self._source.versions.exists(seen + 1):
+            raise self._for_consumer(missing(self._source, seen + 1))
+
+    def _is_in_doubt(self, seen: int) -> bool:
+        """Whether the newest version must be requested, although none newer than `seen` was read.
+
+        Raises `DamagedError` if something that is no version has the next one's name.
+        """
+        now, storage = self._pace.clock(), self._source.storage
+        if self._lost_at is None and now - self._checked_at > self._pace.away:
+            return True
+        if (
+            self._lost_at is None and not storage.cheap_size
+        ) or now - self._checked_beside_at <= self._pace.beside:
+            return False
+        self._checked_beside_at = now
+        if isinstance(storage, NamesObstacles):
+            check_free(storage, self._source.versions.path(seen + 1))
+        return self._lost_at is not None or not self._source.versions.exists(seen)
+
+    def _wait_for_return(self, error: NotATableError, *, can_wait: bool) -> None:
+        """Raises `NotATableError` once the versions have been gone for as long as they are waited for."""
+        now = self._checked_beside_at = self._pace.clock()
+        self._lost_at = now if self._lost_at is None else self._lost_at
+        if not can_wait or now - self._lost_at >= self._pace.gone:
+            raise removed(self._source, self._cursor) from error
+
+    def _for_consumer(self, error: LakefoldError) -> LakefoldError:
+        """The error for a consumer, if it has one, since a consumer sets its start by a command."""
+        if isinstance(error, VersionExpiredError) and self._consumer is not None:
+            return expired_for(error, self._consumer[1].name)
+        if isinstance(error, MadeAnewError) and self._consumer is not None:
+            return anew_for(error, self._consumer[1].name)
+        return error
+
+
+def _seconds(timeout: object) -> float:
+    """How long a step may wait. Raises `InvalidError` if this is no number of seconds."""
+    if isinstance(timeout, bool) or not isinstance(timeout, Real) or math.isnan(timeout):
+        raise InvalidError(f"timeout is {timeout!r}", hint="give seconds, or None to wait without end")
+    return float(timeout)
+
+
+def _bound(metadata: Mapping[str, str]) -> int | None:
+    """The partition of the log that a version is bound to. Returns None if it has no marks that say so."""
+    with suppress(DamagedError):
+        marks = decode_marks(metadata)
+        if marks is not None and marks.position is not None:
+            return marks.position.log.partition
+    return None

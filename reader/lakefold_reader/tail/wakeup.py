@@ -1,13 +1,17 @@
-"""Wakes a tail when the outcomes topic tells of a new version, so that a quiet table costs hardly a request.
+"""How a tail waits: the pace at which it polls the table, and the outcomes topic that wakes it.
 
-A thread of its own listens, and the tail waits for it instead of for the clock. The broker is a comfort here:
-while it is away the tail looks at the table as often as it would without one, and it is said once. Kafka is
-loaded by the thread that listens, nowhere else.
+If the outcomes topic reports new versions, a quiet table costs hardly a request. A thread of its own listens,
+and the tail waits for it instead of for the clock. The tail does not depend on the broker: while it is
+unreachable, the tail polls the table as often as it would without one, and logs that once. Only the thread
+that listens loads Kafka's client.
 """
 
 from __future__ import annotations
 
+import math
+import random
 import threading
+import time
 import weakref
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -16,8 +20,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from lakefold_table.errors import InvalidError, LakefoldError
-from lakefold_table.lance.refs.names import branch_root
-from lakefold_table.roots import above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,25 +33,60 @@ AGAIN_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How a tail waits for the next version. Times in seconds.
+
+    It polls after `first` seconds and then ever more seldom, up to `longest`; each wait is shortened by a
+    random part of up to a half, so that many readers don't poll at once. A reader that was away for longer
+    than `away`, or has found nothing for that long, lists the versions to make sure that the version it waits
+    for wasn't cleaned up. If the outcomes topic wakes it, it polls only every `woken` seconds.
+
+    On a store where a request costs next to nothing (a local disk) it also checks every `beside` seconds
+    whether the version that it read last still exists, and whether something that is no version has the name
+    of the next. A table whose versions are all gone is waited for `gone` seconds, since its file system may
+    be mounted again; then it counts as removed.
+    """
+
+    first: float = 0.001
+    longest: float = 0.05
+    away: float = 60.0
+    woken: float = 5.0
+    beside: float = 1.0
+    gone: float = 10.0
+    wait: Callable[[float], object] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    chance: Callable[[], float] = random.random
+
+    def pause(self, misses: int, most: float = math.inf) -> None:
+        """Waits after this many misses in a row, no longer than `most`."""
+        self.wait(min(self.pause_of(misses), most))
+
+    def pause_of(self, misses: int, *, woken: bool = False) -> float:
+        """How long to wait after this many misses in a row. `woken`: the outcomes topic can end the wait."""
+        limit = self.woken if woken else min(self.longest, self.first * 2 ** min(misses - 1, 30))
+        return limit * (1 - self.chance() / 2)
+
+
 class News(Protocol):
-    """What tells of new versions of one line (`lakefold_log.read.news.VersionNews`); for one thread."""
+    """Reports new versions of one branch (`lakefold_log.read.news.VersionNews`); for one thread."""
 
     @property
     def connected(self) -> bool:
-        """Whether it would hear of one."""
+        """Whether it would receive a report."""
         ...
 
     @property
     def last_error(self) -> str:
-        """Why it wouldn't."""
+        """Why it is not connected."""
         ...
 
     def wait(self, seconds: float) -> int:
-        """The newest version told of within so many seconds, 0 where there was none."""
+        """The newest version reported within so many seconds, 0 if none was."""
         ...
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stops listening."""
         ...
 
 
@@ -63,15 +100,14 @@ class OutcomesTopic:
     outcomes_topic: str = "lakefold.outcomes"
 
     def check(self) -> None:
-        """Raises `InvalidError` where these can't be such settings, or Kafka's client isn't installed."""
+        """Raises `InvalidError` if the settings are wrong, or Kafka's client isn't installed."""
         self._connection()
 
-    def news(self, uri: str, branch: str, partition: int | None) -> News:
-        """What is reported of the line at `uri` from now on. Raises as `VersionNews` does."""
+    def news(self, table: str, branch: str, partition: int | None) -> News:
+        """What is reported from now on of a branch of the table at `table`. Raises as `VersionNews` does."""
         from lakefold_log.read.news import VersionNews
 
         config, topics = self._connection()
-        table = above(uri, branch_root(branch)) if branch else uri
         return VersionNews(config, topics, table, branch=branch, partition=partition)
 
     def _connection(self) -> tuple[KafkaConfig, Topics]:
@@ -86,40 +122,40 @@ class OutcomesTopic:
 
 
 class Waker:
-    """Listens by a thread of its own until it is closed or forgotten; `wait` is for one other thread.
+    """Listens in a thread of its own until it is closed or garbage-collected; `wait` is for one other thread.
 
-    `connect` begins to listen; it is called again after a pause where it raised a `LakefoldError`.
+    `connect` begins to listen. It is called again after a pause if it raised a `LakefoldError`.
     """
 
     def __init__(self, connect: Callable[[], News]) -> None:
-        self._ear = _Ear()
+        self._shared = _Shared()
         self._thread = threading.Thread(
-            target=_listen, args=(self._ear, connect), name="lakefold-waker", daemon=True
+            target=_listen, args=(self._shared, connect), name="lakefold-waker", daemon=True
         )
-        self._end = weakref.finalize(self, self._ear.stop.set)
+        self._end = weakref.finalize(self, self._shared.stop.set)
         self._thread.start()
 
     @property
     def listening(self) -> bool:
-        """Whether a new version would be heard of."""
-        return self._ear.listening
+        """Whether it would learn of a new version."""
+        return self._shared.listening
 
     def wait(self, beyond: int, seconds: float) -> None:
-        """Wait so long, or until there is a reason to look for a version after `beyond`.
+        """Waits so long, or until there is a reason to poll for a version after `beyond`.
 
-        A reason is also that listening has begun: what was reported before wasn't heard.
+        A reason is also that listening has begun: earlier reports were missed.
         """
-        self._ear.beyond = beyond
-        self._ear.news.wait(seconds)
-        self._ear.news.clear()
+        self._shared.beyond = beyond
+        self._shared.news.wait(seconds)
+        self._shared.news.clear()
 
     def close(self) -> None:
-        """End the thread; returns when it has ended."""
+        """Ends the thread; returns when it has ended."""
         self._end()
         self._thread.join()
 
 
-class _Ear:
+class _Shared:
     """What the two threads share."""
 
     def __init__(self) -> None:
@@ -127,37 +163,37 @@ class _Ear:
         self.news = threading.Event()
         self.beyond = 0
         self.listening = False
-        self._told = False
+        self._was_logged = False
 
     def set_listening(self, *, now: bool, why: str = "") -> None:
-        """Note whether it listens; who waits looks again, as he may have to wait in another way."""
-        if not (now or self._told):
-            self._told = True
+        """Records whether it listens. The waiting thread polls again, since its pace may have changed."""
+        if not (now or self._was_logged):
+            self._was_logged = True
             LOG.warning("the outcomes topic can't be listened to; polling the table instead", error=why)
         if self.listening != now:
             self.listening = now
             self.news.set()
 
 
-def _listen(ear: _Ear, connect: Callable[[], News]) -> None:
+def _listen(shared: _Shared, connect: Callable[[], News]) -> None:
     pause = AGAIN_S
     try:
-        while not ear.stop.is_set():
+        while not shared.stop.is_set():
             try:
                 with closing(connect()) as news:
                     pause = AGAIN_S
-                    _hear(ear, news)
+                    _receive(shared, news)
             except LakefoldError as error:
-                ear.set_listening(now=False, why=str(error))
-                ear.stop.wait(pause)
+                shared.set_listening(now=False, why=str(error))
+                shared.stop.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
     finally:
-        ear.listening = False
-        ear.news.set()
+        shared.listening = False
+        shared.news.set()
 
 
-def _hear(ear: _Ear, news: News) -> None:
-    while not ear.stop.is_set():
-        ear.set_listening(now=news.connected, why=news.last_error)
-        if news.wait(LISTEN_S) > ear.beyond:
-            ear.news.set()
+def _receive(shared: _Shared, news: News) -> None:
+    while not shared.stop.is_set():
+        shared.set_listening(now=news.connected, why=news.last_error)
+        if news.wait(LISTEN_S) > shared.beyond:
+            shared.news.set()

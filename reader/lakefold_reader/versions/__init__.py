@@ -1,4 +1,4 @@
 """The versions of a table.
 
-Which there are, which one is meant by a time or a position, and what each says of itself.
+Which versions exist, which one a time or a position names, and from where a reader can continue.
 """

@@ -1,9 +1,9 @@
-"""Which version holds the log up to a position: found by halving, as a time is.
+"""Finds the version that first contains the log up to a position, by bisection.
 
 Positions grow from version to version that a committer made (invariant positions-grow), and each of these
-says at its head which offsets it answered. What others made in between says nothing of its own: it may carry
-the marks of an older version, or none. So the answer is always a committer's version, and it is proven by the
-range that it covers, or by the committer's version before it.
+records which offsets it answered. A version that another client made in between records nothing of its own:
+it may carry the marks of an older version, or none. So the answer is always a committer's version, and it is
+verified by the range that it answered, or by the committer's version before it.
 """
 
 from __future__ import annotations
@@ -12,59 +12,59 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakefold_reader.versions.positions import Asked, asked_of, place_of, reached
-from lakefold_reader.versions.proposals import proven_marks
-from lakefold_reader.versions.source import numbers_of, read_step
-from lakefold_reader.versions.stray_files import in_line, is_stray_at
+from lakefold_reader.versions.listing import numbers_of
+from lakefold_reader.versions.positions import Asked, asked_of, log_position, reached
+from lakefold_reader.versions.proposals import counting_marks
+from lakefold_reader.versions.stray_files import is_stray_at, without_strays
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
-from lakefold_table.lance.operations import Kind
 from lakefold_table.marks.marks import decode_marks
 from lakefold_table.marks.record import decode_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakefold_reader.versions.source import Source, Step
+    from lakefold_reader.format.source import Source
+    from lakefold_table.format import VersionSummary
     from lakefold_table.marks.marks import Marks
     from lakefold_table.position import LogId, Position
 
 
 def version_at_position(source: Source, position: object) -> int:
-    """The oldest version that counts this position of the log as folded, whatever became of its entry.
+    """The oldest version that counts this position of the log as folded, whatever its outcome was.
 
-    Where the entry shares its version with others, it holds those too; where the offset belongs to another
-    table, it is the first one that was folded from beyond it. The number of versions looked at is the
-    logarithm of all. Raises as `positions.asked_of` and `place_of` do, `InvalidError` where no committer made
-    a version of this line, `VersionExpiredError` where that version was cleaned up.
+    If the entry shares its version with others, the version contains these too. If the offset belongs to
+    another table, it is the first version that was folded from beyond the offset. The number of versions that
+    are read is the logarithm of all. Raises as `positions.asked_of` and `log_position`, `InvalidError` if no
+    committer made a version of this branch, `VersionExpiredError` if that version was cleaned up.
     """
     asked = asked_of(position)
     numbers = numbers_of(source)
     try:
-        found = _oldest_with(source, numbers, asked)
+        version = _oldest_with(source, numbers, asked)
     except VersionExpiredError:
-        return _oldest_with(source, in_line(source, numbers), asked)
-    if found != numbers[-1] and is_stray_at(source, found):
-        return _oldest_with(source, in_line(source, numbers), asked)
-    return found
+        return _oldest_with(source, without_strays(source, numbers), asked)
+    if version != numbers[-1] and is_stray_at(source, version):
+        return _oldest_with(source, without_strays(source, numbers), asked)
+    return version
 
 
 def _oldest_with(source: Source, numbers: Sequence[int], asked: Asked) -> int:
-    marks = proven_marks(source, numbers)
+    marks = counting_marks(source, numbers)
     if marks is None:
         raise InvalidError(
             "no committer made any of the versions here, so no position of a log is known",
             where=source.uri,
             hint="name a version or a time",
         )
-    return _Search(source, numbers, marks, place_of(asked, marks, source.uri)).oldest()
+    return _PositionSearch(source, numbers, marks, log_position(asked, marks, source.uri)).oldest()
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Answered:
     """What is kept of a version.
 
-    `first` and `last`: the offsets of `log` that it answered, if a committer made it. `carried`: the version
-    whose marks are in one that others made, 0 where that tells nothing.
+    `first` and `last`: the offsets of `log` that it answered, if a committer made it. `carried`: for a
+    version of another client the version whose marks it carries, 0 if that is not known.
     """
 
     log: LogId | None = None
@@ -79,21 +79,21 @@ class _Told:
         return self.log is not None
 
 
-_NOTHING = _Told()
+_NOTHING = _Answered()
 
 
 @dataclass
-class _Search:
+class _PositionSearch:
     """The versions, the newest marks that count, and a position that they count as folded."""
 
     source: Source
     numbers: Sequence[int]
     marks: Marks
-    place: Position
-    _kept: dict[int, _Told] = field(default_factory=dict)
+    position: Position
+    _kept: dict[int, _Answered] = field(default_factory=dict)
 
     def oldest(self) -> int:
-        """The version wanted."""
+        """The oldest version that contains the position."""
         low, high = -1, bisect_left(self.numbers, self.marks.version)
         while high - low > 1:
             middle = (low + high) // 2
@@ -102,12 +102,12 @@ class _Search:
                 high = own
             else:
                 low = middle
-        return self._proven(high)
+        return self._verified(high)
 
-    def _proven(self, found: int) -> int:
-        """The version found, or an older one that holds the position as well.
+    def _verified(self, found: int) -> int:
+        """The version at this index, or an older one that contains the position as well.
 
-        Halving took others' versions for such that don't hold it.
+        The bisection counted versions of other clients as if they didn't contain it.
         """
         while not self._answers(found):
             before = self._own_before(found)
@@ -120,64 +120,64 @@ class _Search:
         return self.numbers[found]
 
     def _own_at(self, at: int, low: int) -> int | None:
-        """The place of a committer's version at `at`, or of the one whose marks others carry on there."""
-        told = self._told(at)
-        if told.own:
+        """The index of a committer's version: `at`, or the version whose marks the one at `at` carries."""
+        answered = self._read(at)
+        if answered.own:
             return at
-        own = bisect_left(self.numbers, told.carried)
-        there = low < own < at and self.numbers[own] == told.carried
-        return own if there and self._told(own).own else None
+        own = bisect_left(self.numbers, answered.carried)
+        is_between = low < own < at and self.numbers[own] == answered.carried
+        return own if is_between and self._read(own).own else None
 
     def _own_before(self, at: int) -> int | None:
-        return next((place for place in range(at - 1, -1, -1) if self._told(place).own), None)
+        return next((index for index in range(at - 1, -1, -1) if self._read(index).own), None)
 
     def _holds(self, at: int) -> bool:
         """Whether a committer's version counts the position as folded."""
-        told = self._told(at)
-        if told.log == self.place.log:
-            return told.last >= self.place.offset
-        whole = read_step(self.source, self.numbers[at], whole=True)
+        answered = self._read(at)
+        if answered.log == self.position.log:
+            return answered.last >= self.position.offset
+        whole = self.source.summary(self.numbers[at], whole=True)
         marks = None if whole is None else _marks_in(whole)
-        return marks is not None and reached(marks, self.place.log) >= self.place.offset
+        return marks is not None and reached(marks, self.position.log) >= self.position.offset
 
     def _answers(self, at: int) -> bool:
-        """Whether the position lies in the range that a version answered."""
-        told = self._told(at)
-        return told.log == self.place.log and told.first <= self.place.offset <= told.last
+        """Whether the position is in the range that a version answered."""
+        answered = self._read(at)
+        return answered.log == self.position.log and answered.first <= self.position.offset <= answered.last
 
     def _check_begins(self) -> None:
-        """Raises `VersionExpiredError` where older versions than the ones that are left are gone."""
-        if self.numbers[0] == 1 or self._told(0).is_clone:
+        """Raises `VersionExpiredError` if versions older than the ones that are left are gone."""
+        if self.numbers[0] == 1 or self._read(0).is_clone:
             return
         raise VersionExpiredError(
-            f"the version that first held {self.place} is gone: it was cleaned up",
+            f"the version that first held {self.position} is gone: it was cleaned up",
             oldest=self.numbers[0],
             where=self.source.uri,
             hint=f"the oldest one left is {self.numbers[0]}",
         )
 
-    def _told(self, at: int) -> _Told:
+    def _read(self, at: int) -> _Answered:
         if at not in self._kept:
-            step = read_step(self.source, self.numbers[at])
-            self._kept[at] = _NOTHING if step is None else self._kept_of(step)
+            summary = self.source.summary(self.numbers[at])
+            self._kept[at] = _NOTHING if summary is None else self._kept_of(summary)
         return self._kept[at]
 
-    def _kept_of(self, step: Step) -> _Told:
-        is_clone = step.kind is Kind.CLONE
-        record = decode_record(step.properties, self.source.uri) if step.own else None
+    def _kept_of(self, summary: VersionSummary) -> _Answered:
+        is_clone = summary.begins_clone
+        record = decode_record(summary.properties, self.source.uri) if summary.own else None
         if record is not None:
-            return _Told(record.log, record.first_offset, record.last_offset, is_clone=is_clone)
-        marks = _marks_in(step)
+            return _Answered(record.log, record.first_offset, record.last_offset, is_clone=is_clone)
+        marks = _marks_in(summary)
         is_ours = marks is not None and (marks.table_id, marks.branch) == (
             self.marks.table_id,
             self.marks.branch,
         )
-        return _Told(carried=marks.version if marks is not None and is_ours else 0, is_clone=is_clone)
+        return _Answered(carried=marks.version if marks is not None and is_ours else 0, is_clone=is_clone)
 
 
-def _marks_in(step: Step) -> Marks | None:
-    """The marks in a version, whatever they are worth: others may have broken them."""
+def _marks_in(summary: VersionSummary) -> Marks | None:
+    """The marks in a version. Returns None if they can't be decoded: other clients may have broken them."""
     try:
-        return None if step.head is None else decode_marks(step.head.table_metadata)
+        return None if summary.metadata is None else decode_marks(summary.metadata)
     except DamagedError:
         return None

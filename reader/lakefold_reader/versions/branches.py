@@ -1,49 +1,40 @@
-"""From a table to another line of its versions: a branch is a table of its own below the main line's root.
+"""Opens another branch of a table, which is a table of its own below the root of the main branch.
 
-Tags and branches are known at that root alone, so who opened a branch by its own URI is led there first.
+Tags and branches are stored at that root alone, so a client that opened a branch by its own URI is led there.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_reader.versions.source import newest_of, open_source, read_step
+from lakefold_reader.versions.listing import newest_of
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.roots import above, below
 from lakefold_table.versions.refs import Refs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lakefold_reader.versions.source import Source
+    from lakefold_reader.format.source import Source
 
 
-def open_line(uri: str, branch: str | None, storage_options: Mapping[str, str] | None = None) -> Source:
-    """The table at `uri`, or a branch of the same table. Raises `UnknownRefError`, `InvalidError`."""
-    source = open_source(uri, storage_options)
-    return source if branch is None else branched(source, branch)
-
-
-def line_of(source: Source) -> tuple[Source, str]:
-    """The main line of the table, and the branch that `source` is (empty: the main line itself)."""
+def main_and_branch(source: Source) -> tuple[Source, str]:
+    """The main branch of the table, and the name of the branch that `source` is (empty: the main branch)."""
     root = _root(source)
     if root is source:
         return root, ""
-    newest = read_step(source, newest_of(source), whole=True)
+    newest = source.summary(newest_of(source), whole=True)
     return root, (newest.branch or "") if newest is not None else ""
 
 
 def fork_of(source: Source, branch: str) -> str:
-    """The identifier of the fork that a branch began with, as its file tells it.
+    """The identifier of the fork that a branch began with, from the branch's file.
 
-    Empty for the main line (`branch` is empty), and where no file tells it. A branch that is removed and made
-    again under its name has another one.
+    Returns an empty text for the main branch (`branch` is empty), and if no file records it. A branch that is
+    removed and created again under its name has another one.
     """
     if not branch:
         return ""
-    main = above(source.uri, branch_root(branch))
-    refs = Refs(open_source(main, source.options).storage)
+    main = above(source.uri, source.format.branch_root(branch))
+    refs = Refs(source.other(main).storage)
     try:
         lineage = refs.branch(branch).lineage
     except (InvalidError, DamagedError):
@@ -52,25 +43,25 @@ def fork_of(source: Source, branch: str) -> str:
 
 
 def tagged(source: Source, tag: str) -> tuple[Source, int]:
-    """The line that a tag's version lies in, and the version. Raises `UnknownRefError`, `InvalidError`."""
+    """The branch that has a tag's version, and the version. Raises `UnknownRefError`, `InvalidError`."""
     root = _root(source)
     target = Refs(root.storage).resolve_tag(tag)
     return _below(root, target.folder), target.version
 
 
 def branched(source: Source, branch: str) -> Source:
-    """The line of a branch; `main` is the main line. Raises `UnknownRefError`, `InvalidError`."""
+    """The branch of this name; `main` is the main branch. Raises `UnknownRefError`, `InvalidError`."""
     root = _root(source)
     return _below(root, Refs(root.storage).resolve_branch(branch))
 
 
 def _root(source: Source) -> Source:
-    """The main line of the table that `source` is, or is a branch of: the newest version names its branch."""
-    newest = read_step(source, newest_of(source), whole=True)
-    folder = branch_root(newest.branch) if newest is not None else ""
+    """The main branch of the table, to which the newest version's branch name leads."""
+    newest = source.summary(newest_of(source), whole=True)
+    folder = source.format.branch_root(newest.branch or "") if newest is not None else ""
     main = above(source.uri, folder) if folder else source.uri
-    return source if main == source.uri else open_source(main, source.options)
+    return source if main == source.uri else source.other(main)
 
 
 def _below(root: Source, folder: str) -> Source:
-    return open_source(below(root.uri, folder), root.options) if folder else root
+    return root.other(below(root.uri, folder)) if folder else root

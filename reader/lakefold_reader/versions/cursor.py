@@ -1,16 +1,22 @@
-"""Where a reader of a table's versions stands: what it keeps, so that it goes on after a restart."""
+"""The position of a reader in a table's versions, as text that a client keeps to continue after a restart."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from lakefold_table.errors import InvalidError
 
+if TYPE_CHECKING:
+    from lakefold_table.format import VersionSummary
+
+MARK_DIGITS = 16
 FORM = "lf1"
 PARTS = (4, 6)
-"""Without and with what tells the version and the branch from others of the same number and name."""
+"""The number of parts without and with `mark` and `fork`."""
 MARK = re.compile(r"[0-9a-f]{0,64}")
 VERSION = re.compile(r"[0-9]{1,20}")
 """As many digits as a number of 64 bits has."""
@@ -18,13 +24,13 @@ VERSION = re.compile(r"[0-9]{1,20}")
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A table, its branch (empty: main) and the last version seen. `str()` of it is what people keep.
+    """A table, its branch (empty: main) and the last version seen. Clients keep its `str()`.
 
     The text is `lf1:TABLE_ID:BRANCH:VERSION:MARK:FORK`, with the branch and the fork percent-encoded. The
-    table id is `lakefold.table-id`; it is empty for a table that no committer has written. `mark` tells the
-    version from any other of its number, as a table has that was removed and made anew (`Step.mark`). `fork`
-    is the identifier in the branch's file. Both are empty where they aren't known, and left out of the text
-    where both are, as in every cursor that Lakefold wrote before it kept them.
+    table id is `lakefold.table-id`; it is empty for a table that no committer has written. `mark`
+    distinguishes the version from any other of its number, as in a table that was removed and created again
+    (`mark_of`). `fork` is the identifier in the branch's file. Both are empty if they are not known, and left
+    out of the text if both are, as in every cursor that Lakefold wrote before it kept them.
     """
 
     table_id: str
@@ -41,10 +47,19 @@ class Cursor:
     def parse(cls, text: str) -> Cursor:
         """The cursor whose text this is. Raises `InvalidError`."""
         parts = str(text).strip().split(":")
-        known = len(parts) in PARTS and parts[0] == FORM and VERSION.fullmatch(parts[3])
+        is_known = len(parts) in PARTS and parts[0] == FORM and VERSION.fullmatch(parts[3])
         mark, fork = parts[4:] if len(parts) == max(PARTS) else ("", "")
-        if not known or not MARK.fullmatch(mark):
+        if not is_known or not MARK.fullmatch(mark):
             form = f"{FORM}:TABLE_ID:BRANCH:VERSION:MARK:FORK"
             hint = f'it looks like {form}; or give a version, "earliest" or "latest"'
             raise InvalidError("this is no cursor", where=str(text), hint=hint)
         return cls(unquote(parts[1]), unquote(parts[2]), int(parts[3]), mark, unquote(fork))
+
+
+def mark_of(summary: VersionSummary) -> str:
+    """Distinguishes a version from any other of its number: a digest of its transaction's uuid.
+
+    If no uuid is known, a digest of its time. It is the same whether the version was read by the first bytes
+    of its file or whole, and whether the file of its transaction still exists.
+    """
+    return sha256((summary.uuid or str(summary.time_us)).encode()).hexdigest()[:MARK_DIGITS]

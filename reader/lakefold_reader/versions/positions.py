@@ -1,7 +1,7 @@
-"""How a person or a program names a position of the log, and which log of a table is meant by it.
+"""How a person or a program names a position of the log, and which log of a table it means.
 
-A position as `lakefold` gives it names its log in full. A bare offset means the log that the table is bound
-to; a text as `lakefold log` and `tail` print it names topic and partition, which may have been several logs.
+A position from `lakefold` names its log in full. A bare offset means the log that the table is bound to. A
+text as `lakefold log` and `tail` print it names topic and partition, which may have been several logs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HOW: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A position as it was asked for: what isn't told of its log is None. `topic` is a name or an id."""
+    """A position as it was requested: what it doesn't say of its log is None. `topic` is a name or an id."""
 
     offset: int
     cluster_id: str | None = None
@@ -49,14 +49,14 @@ class Asked:
         """Whether more than an offset was given."""
         return any(one is not None for one in (self.cluster_id, self.topic_id, self.topic, self.partition))
 
-    def is_in(self, place: Position) -> bool:
-        """Whether it may lie in the log of this position."""
-        log = place.log
+    def is_in(self, position: Position) -> bool:
+        """Whether it may be in the log of this position."""
+        log = position.log
         return (
             self.cluster_id in (None, log.cluster_id)
             and self.topic_id in (None, log.topic_id)
             and self.partition in (None, log.partition)
-            and self.topic in (None, place.topic, log.topic_id)
+            and self.topic in (None, position.topic, log.topic_id)
         )
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Asked:
 
 
 def asked_of(position: object) -> Asked:
-    """What a position asks for: see `lakefold.open`. Raises `InvalidError` for what names none."""
+    """Parses a position: see `lakefold.open`. Raises `InvalidError` if it is none."""
     if isinstance(position, Asked):
         return position
     if isinstance(position, str):
@@ -80,11 +80,11 @@ def asked_of(position: object) -> Asked:
     return _of_object(position)
 
 
-def place_of(asked: Asked, marks: Marks, uri: str) -> Position:
-    """The position that is meant, in a log that the marks know and up to where that was folded.
+def log_position(asked: Asked, marks: Marks, uri: str) -> Position:
+    """The position that is meant, in a log that the marks know and that was folded so far.
 
-    Raises `NotFoldedYetError` for one that is still to come, and `InvalidError` where no log or more than one
-    fits, where the table left the log before that, or where the offset was given out twice.
+    Raises `NotFoldedYetError` if the log was not folded so far, and `InvalidError` if no log or more than one
+    fits, if the table left the log before that, or if the offset was assigned twice.
     """
     known = _known(marks)
     fitting = _fitting(asked, marks, known)
@@ -100,9 +100,9 @@ def place_of(asked: Asked, marks: Marks, uri: str) -> Position:
 
 
 def reached(marks: Marks, log: LogId) -> int:
-    """The highest offset of a log that these marks count as folded, -1 where they don't know it.
+    """The highest offset of a log that these marks count as folded, -1 if they don't know the log.
 
-    Unlike `Marks.offset_of` it doesn't go back where entries were lost and that was accepted.
+    Unlike `Marks.offset_of` it doesn't go back if entries were lost and that was accepted.
     """
     known = _known(marks).get(log)
     return -1 if known is None else known.offset
@@ -134,7 +134,7 @@ def _check_folded(asked: Asked, newest: Position, marks: Marks, uri: str) -> Non
 
 
 def _check_single(offset: int, log: LogId, marks: Marks, uri: str) -> None:
-    """Raises where entries were lost and others came to stand at the same offsets."""
+    """Raises `InvalidError` if entries were lost and others got the same offsets."""
     for move in marks.moves:
         again = _set_back(move, log)
         if again is not None and again.start <= offset < again.stop:
@@ -147,7 +147,7 @@ def _check_single(offset: int, log: LogId, marks: Marks, uri: str) -> None:
 
 
 def _set_back(move: Rebinding, log: LogId) -> range | None:
-    """The offsets of this log that a move made free again."""
+    """The offsets of this log that a rebinding made free again."""
     before, after = move.before, move.after
     if before is None or after is None or not before.log == after.log == log:
         return None
@@ -156,14 +156,14 @@ def _set_back(move: Rebinding, log: LogId) -> range | None:
 
 def _known(marks: Marks) -> dict[LogId, Position]:
     """Each log that the marks know, with the highest position that counts as folded."""
-    found: dict[LogId, Position] = {}
-    for place in _places(marks):
-        if place.log not in found or found[place.log].offset < place.offset:
-            found[place.log] = place
-    return found
+    highest: dict[LogId, Position] = {}
+    for position in _positions(marks):
+        if position.log not in highest or highest[position.log].offset < position.offset:
+            highest[position.log] = position
+    return highest
 
 
-def _places(marks: Marks) -> Iterator[Position]:
+def _positions(marks: Marks) -> Iterator[Position]:
     if marks.position is not None:
         yield marks.position
     for move in reversed(marks.moves):
@@ -173,19 +173,19 @@ def _places(marks: Marks) -> Iterator[Position]:
 
 
 def printed(text: str) -> Asked | None:
-    """The position that a text names with its log, as positions are printed; None where it is another."""
-    found, file_log = _PRINTED.fullmatch(text), _FILE_LOG.fullmatch(text)
-    if found is not None:
-        cluster, topic_id, topic = found.group("cluster", "topic_id", "topic")
-        return Asked(int(found["offset"]), cluster, topic_id, topic, int(found["partition"]))
+    """The position that a text names with its log, as positions are printed. Returns None for other texts."""
+    match, file_log = _PRINTED.fullmatch(text), _FILE_LOG.fullmatch(text)
+    if match is not None:
+        cluster, topic_id, topic = match.group("cluster", "topic_id", "topic")
+        return Asked(int(match["offset"]), cluster, topic_id, topic, int(match["partition"]))
     return None if file_log is None else Asked(int(file_log["offset"]), LogId.FILE_CLUSTER, file_log["name"])
 
 
 def _of_text(text: str) -> Asked:
     if _OFFSET.fullmatch(text):
         return Asked(int(text))
-    if (found := printed(text)) is not None:
-        return found
+    if (position := printed(text)) is not None:
+        return position
     if not text.startswith("{"):
         raise _no_position(text)
     try:
@@ -196,7 +196,7 @@ def _of_text(text: str) -> Asked:
 
 
 def _of_mapping(value: Mapping[str, Any]) -> Asked:
-    """The JSON of a position, of a range of them, or of what has one."""
+    """Parses the JSON of a position, of a range of positions, or of an object that has one."""
     for name in ("position", "positions"):
         if isinstance(value.get(name), Mapping):
             return _of_mapping(value[name])
@@ -214,7 +214,7 @@ def _of_mapping(value: Mapping[str, Any]) -> Asked:
 
 
 def _of_object(position: object) -> Asked:
-    """A position, a range of them, a position's message, or an outcome, change or version that has one."""
+    """Reads a position, a range of positions, a position's message, or an object that has one."""
     log, offset = getattr(position, "log", None), getattr(position, "offset", getattr(position, "last", None))
     if isinstance(log, LogId):
         return Asked(_number(offset), log.cluster_id, log.topic_id, None, log.partition)
@@ -228,7 +228,7 @@ def _of_object(position: object) -> Asked:
 
 
 def _number(value: object) -> int:
-    """A number as JSON has it: 64 bits are text in protobuf's mapping."""
+    """A number from JSON: numbers of 64 bits are text in protobuf's mapping."""
     if isinstance(value, str) and _OFFSET.fullmatch(value):
         return int(value)
     if (number := integer(value)) is not None:

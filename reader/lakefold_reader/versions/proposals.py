@@ -1,8 +1,8 @@
-"""What a table's own versions say about one proposal: no broker is asked.
+"""What a table's own versions record about one proposal, without asking a broker.
 
-The marks tell which keys were folded and, for the newest, into which version; the record in each version
-tells what became of the positions it covers. A version that was cleaned up took its record with it, but not
-the marks.
+The marks say which keys were folded and, for the newest ones, into which version. The record in each version
+says what became of the positions that it covers. When a version is cleaned up its record is lost, but not the
+marks.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.positions import printed
-from lakefold_reader.versions.source import numbers_of, read_step, time_of
+from lakefold_reader.versions.times import time_of
 from lakefold_table.entry import Duplicate, Outcome
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.carrying import restored_by
-from lakefold_table.lance.operations import Kind
-from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.marks.marks import decode_marks
 from lakefold_table.marks.record import decode_record, position_at
 from lakefold_table.marks.rollbacks import rolled_back
@@ -27,9 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from lakefold_reader.format.source import Source
     from lakefold_reader.versions.positions import Asked
-    from lakefold_reader.versions.source import Source, Step
     from lakefold_table.entry import Result
+    from lakefold_table.format import VersionSummary
     from lakefold_table.marks.marks import Marks
     from lakefold_table.marks.record import Record
     from lakefold_table.position import LogId, Position
@@ -46,7 +45,7 @@ _HOW: Final = (
 class Sought:
     """How a proposal is named: by its offset, by app and batch id, or by its transaction's uuid.
 
-    `place`: what is said of the log that the offset is in.
+    `place`: what is known of the log that has the offset.
     """
 
     text: str
@@ -56,9 +55,9 @@ class Sought:
     batch_id: int | None = None
     place: Asked | None = None
 
-    def may_lie_in(self, place: Position) -> bool:
-        """Whether it may lie in the log of this position."""
-        return self.place is None or self.place.is_in(place)
+    def may_lie_in(self, position: Position) -> bool:
+        """Whether it may be in the log of this position."""
+        return self.place is None or self.place.is_in(position)
 
     def is_of(self, outcome: Outcome) -> bool:
         """Whether this is an outcome of it."""
@@ -70,11 +69,11 @@ class Sought:
 
 
 @dataclass(frozen=True, slots=True)
-class VersionTold:
-    """The version that tells of a proposal. `first` and `last` are the offsets answered with it.
+class RecordingVersion:
+    """The version that records a proposal. `first` and `last` are the offsets answered with it.
 
-    `operation`: what the version did; `operations`: what its entries did, and how many did that. `log`: which
-    log they stood in; `last_digest`: the digest of the entry at `last` (`Record.last_digest`).
+    `operation`: what the version did; `operations`: what its entries did, and how many did that. `log`: the
+    log of the entries; `last_digest`: the digest of the entry at `last` (`Record.last_digest`).
     """
 
     version: int
@@ -93,12 +92,12 @@ class VersionTold:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the table knows. `branch` is its newest version's, `marks` those that count (positions-grow).
+    """What the table records. `branch` is its newest version's, `marks` those that count (positions-grow).
 
-    `outcomes` are recorded in versions, newest first; at most the last one is no Duplicate. `version` is
-    the one that holds the proposal or records its refusal, where it is there. `committed_in`: a version that
-    the marks name (0: they say that it was folded, not where), None where they say nothing.
-    `first` and `last` are the versions looked at, `oldest` is the oldest one left.
+    `outcomes` are recorded in versions, newest first; at most the last one is no Duplicate. `version` is the
+    one that contains the proposal or records its refusal, if it still exists. `committed_in`: a version that
+    the marks name (0: they say that it was folded, not where), None if they have no such key. `first` and
+    `last` are the versions that were read, `oldest` is the oldest one left.
     """
 
     uri: str
@@ -108,70 +107,76 @@ class Finding:
     first: int
     last: int
     outcomes: tuple[Outcome, ...] = ()
-    version: VersionTold | None = None
+    version: RecordingVersion | None = None
     committed_in: int | None = None
 
     @property
     def decisive(self) -> Outcome | None:
-        """The newest outcome that is no Duplicate, else the newest; None where none is recorded."""
-        others = (one for one in self.outcomes if not isinstance(one.result, Duplicate))
+        """The newest outcome that is no Duplicate, else the newest. Returns None if none is recorded."""
+        others = (outcome for outcome in self.outcomes if not isinstance(outcome.result, Duplicate))
         return next(others, self.outcomes[0] if self.outcomes else None)
 
 
 @dataclass
-class _Search:
-    """A walk over the versions, from the newest back, until nothing more can be found."""
+class _VersionSearch:
+    """A walk over the versions from the newest back, until nothing more can be found."""
 
     sought: Sought
     uri: str
     branch: str
     outcomes: list[Outcome] = field(default_factory=list)
-    version: VersionTold | None = None
+    version: RecordingVersion | None = None
     committed_in: int | None = None
     settled: bool = False
     logs: set[LogId | str] | None = None
 
-    def look(self, step: Step, record: Record) -> None:
-        """Take from one version what it says."""
-        for outcome in self._told(step, record):
+    def look(self, summary: VersionSummary, record: Record) -> None:
+        """Takes what one version records."""
+        for outcome in self._outcomes_in(summary, record):
             self.outcomes.append(outcome)
             if not isinstance(outcome.result, Duplicate):
-                self.version, self.settled = _told_by(step, record), True
-        if step.version == self.committed_in or self._is_among(record):
-            self.version, self.settled, self.committed_in = _told_by(step, record), True, step.version
+                self.version, self.settled = _recorded_version(summary, record), True
+        if summary.version == self.committed_in or self._is_among(record):
+            self.version, self.settled, self.committed_in = (
+                _recorded_version(summary, record),
+                True,
+                summary.version,
+            )
         if self.sought.offset is not None and self.logs is not None:
             if record.first_offset <= min(self.sought.offset, record.last_offset):
                 self.logs.discard(_log_name(record.log))
             self.settled = self.settled or not self.logs
 
-    def _told(self, step: Step, record: Record) -> Iterator[Outcome]:
+    def _outcomes_in(self, summary: VersionSummary, record: Record) -> Iterator[Outcome]:
         offset = self.sought.offset
         if offset is not None:
-            found = record.answer(offset)
-            if found is not None and self.sought.may_lie_in(position_at(record, offset)):
-                yield self._outcome(step, record, offset, found)
+            answer = record.answer(offset)
+            if answer is not None and self.sought.may_lie_in(position_at(record, offset)):
+                yield self._outcome(summary, record, offset, answer)
             return
-        yield from (one for one in reversed(list(record.refused.values())) if self.sought.is_of(one))
-        if self._is_alone(step, record):
+        yield from (
+            outcome for outcome in reversed(list(record.refused.values())) if self.sought.is_of(outcome)
+        )
+        if self._is_alone(summary, record):
             ((only, result),) = record.committed.items()
-            yield self._outcome(step, record, only, result)
+            yield self._outcome(summary, record, only, result)
 
-    def _is_alone(self, step: Step, record: Record) -> bool:
-        """Whether this version holds the proposal and no other one, so that its position is known."""
-        here = step.version == self.committed_in or self._is_among(record)
+    def _is_alone(self, summary: VersionSummary, record: Record) -> bool:
+        """Whether this version contains the proposal and no other one, so that its position is known."""
+        here = summary.version == self.committed_in or self._is_among(record)
         return len(record.committed) == 1 and here
 
     def _is_among(self, record: Record) -> bool:
-        """Whether the batches of this version have no gap, and the wanted one lies among them."""
+        """Whether the batches of this version have no gap and include the requested one."""
         batch = self.sought.batch_id
         return batch is not None and any(
-            one.app_id == self.sought.app_id
-            and one.first <= batch <= one.last
-            and one.count == one.last - one.first + 1
-            for one in record.apps
+            batches.app_id == self.sought.app_id
+            and batches.first <= batch <= batches.last
+            and batches.count == batches.last - batches.first + 1
+            for batches in record.apps
         )
 
-    def _outcome(self, step: Step, record: Record, offset: int, result: Result) -> Outcome:
+    def _outcome(self, summary: VersionSummary, record: Record, offset: int, result: Result) -> Outcome:
         if offset in record.refused:
             return record.refused[offset]
         app_id, batch_id = self.sought.app_id, self.sought.batch_id
@@ -184,13 +189,13 @@ class _Search:
             self.sought.uuid,
             app_id,
             batch_id,
-            step.table_id,
+            summary.table_id,
             self.branch,
         )
 
 
 def sought_of(text: str) -> Sought:
-    """The proposal that a person names so. Raises `InvalidError`."""
+    """The proposal that a person names by this text. Raises `InvalidError`."""
     if text.isascii() and text.isdigit():
         return Sought(text, offset=int(text))
     place = printed(text)
@@ -205,63 +210,64 @@ def sought_of(text: str) -> Sought:
 
 
 def find(source: Source, sought: Sought, *, at_most: int) -> Finding:
-    """What the newest `at_most` versions and the marks say of a proposal.
+    """What the newest `at_most` versions and the marks record of a proposal.
 
-    Raises `NotATableError` where there is no table, `DamagedError` where a record can't be read.
+    Raises `NotATableError` if the table does not exist, `DamagedError` if a record can't be read.
     """
     numbers = numbers_of(source)
-    newest = read_step(source, numbers[-1], whole=True)
-    head = None if newest is None else newest.head
-    branch = "" if head is None else head.branch
-    marks = proven_marks(source, numbers[-at_most:])
-    uri = above(source.uri, branch_root(branch)) if branch else source.uri
+    newest = source.summary(numbers[-1], whole=True)
+    branch = "" if newest is None else newest.branch or ""
+    marks = counting_marks(source, numbers[-at_most:])
+    uri = above(source.uri, source.format.branch_root(branch)) if branch else source.uri
     committed_in = _marked(sought, marks)
-    search = _Search(sought, uri, branch, committed_in=committed_in, logs=_logs(marks))
+    search = _VersionSearch(sought, uri, branch, committed_in=committed_in, logs=_logs(marks))
     lowest = numbers[-1]
     for number in _order(numbers, committed_in, at_most):
-        step = read_step(source, number)
-        record = decode_record(step.properties, source.uri) if step is not None and step.own else None
-        if step is not None and record is not None:
-            search.look(step, record)
+        summary = source.summary(number)
+        record = (
+            decode_record(summary.properties, source.uri) if summary is not None and summary.own else None
+        )
+        if summary is not None and record is not None:
+            search.look(summary, record)
         lowest = min(lowest, number)
         if search.settled:
             break
-    told = tuple(search.outcomes), search.version, search.committed_in
-    return Finding(uri, branch, marks, numbers[0], lowest, numbers[-1], *told)
+    result = tuple(search.outcomes), search.version, search.committed_in
+    return Finding(uri, branch, marks, numbers[0], lowest, numbers[-1], *result)
 
 
-def proven_marks(source: Source, numbers: Sequence[int]) -> Marks | None:
-    """The marks of the newest version that a committer made: a foreign one may have rolled them back.
+def counting_marks(source: Source, numbers: Sequence[int]) -> Marks | None:
+    """The marks of the newest version that a committer made: another client may have changed them since.
 
-    None where there is none; a clone bears the marks of the line that it was made of, which say nothing here.
-    What a foreign Restore behind that version left out of the table is in them.
+    Returns None if no committer made a version; the marks in a clone are those of the branch that it was made
+    from and don't count. The keys that another client's Restore after that version left out of the table are
+    in them.
     """
-    restore: Step | None = None
+    restore: VersionSummary | None = None
     for number in reversed(numbers):
-        # The newest is a committer's mostly, and is wanted whole then.
-        step = read_step(source, number, whole=number == numbers[-1])
-        if step is not None and step.own:
-            whole = read_step(source, number, whole=True) if step.head is None else step
-            head = None if whole is None else whole.head
-            marks = None if head is None else decode_marks(head.table_metadata, source.uri)
+        # The newest version is mostly a committer's, and then it is needed whole.
+        summary = source.summary(number, whole=number == numbers[-1])
+        if summary is not None and summary.own:
+            whole = source.summary(number, whole=True) if summary.metadata is None else summary
+            metadata = None if whole is None else whole.metadata
+            marks = None if metadata is None else decode_marks(metadata, source.uri)
             return marks if marks is None or restore is None else _rolled_back(source, marks, restore)
-        if step is not None and step.kind is Kind.CLONE:
+        if summary is not None and summary.begins_clone:
             return None
-        if step is not None and step.kind is Kind.RESTORE and restore is None:
-            restore = step
+        if summary is not None and summary.restored and restore is None:
+            restore = summary
     return None
 
 
-def _rolled_back(source: Source, marks: Marks, restore: Step) -> Marks:
-    whole = restore if restore.head is not None else read_step(source, restore.version, whole=True)
-    to = restored_by(restore.transaction)
-    if whole is None or whole.head is None or not to:
+def _rolled_back(source: Source, marks: Marks, restore: VersionSummary) -> Marks:
+    whole = restore if restore.metadata is not None else source.summary(restore.version, whole=True)
+    if whole is None or whole.metadata is None:
         return marks
-    return rolled_back(marks, restore.version, to, whole.head.table_metadata)
+    return rolled_back(marks, restore.version, restore.restored, whole.metadata)
 
 
 def _order(numbers: list[int], committed_in: int | None, at_most: int) -> Iterator[int]:
-    """The version that the marks name, where there is one; else the newest ones, from the newest back."""
+    """The version that the marks name, if it exists; else the newest ones, from the newest back."""
     if committed_in and committed_in in numbers:
         yield committed_in
     elif not committed_in:
@@ -269,7 +275,7 @@ def _order(numbers: list[int], committed_in: int | None, at_most: int) -> Iterat
 
 
 def _marked(sought: Sought, marks: Marks | None) -> int | None:
-    """The version that the marks name for a key; 0 where they only say that it was folded."""
+    """The version that the marks name for a key, 0 if they only say that it was folded. None: not folded."""
     if marks is None:
         return None
     if sought.batch_id is not None:
@@ -279,11 +285,11 @@ def _marked(sought: Sought, marks: Marks | None) -> int | None:
 
 
 def _logs(marks: Marks | None) -> set[LogId | str] | None:
-    """The logs whose positions the versions record; None where the marks don't tell."""
+    """The logs whose positions the versions record. Returns None if the marks don't show them."""
     if marks is None:
         return None
     positions = (marks.position, *(move.before for move in marks.moves))
-    bound = [_log_name(one.log) for one in positions if one is not None]
+    bound = [_log_name(position.log) for position in positions if position is not None]
     return {*bound, *(name for name, _ in marks.file_logs)}
 
 
@@ -291,18 +297,18 @@ def _log_name(log: LogId) -> LogId | str:
     return log.topic_id if log.is_file else log
 
 
-def _told_by(step: Step, record: Record) -> VersionTold:
-    return VersionTold(
-        step.version,
-        time_of(step.time_us),
-        step.operation,
+def _recorded_version(summary: VersionSummary, record: Record) -> RecordingVersion:
+    return RecordingVersion(
+        summary.version,
+        time_of(summary.time_us),
+        summary.operation,
         record.base_version,
         len(record.committed),
         record.topic or record.log.topic_id,
         record.log.partition,
         record.first_offset,
         record.last_offset,
-        record.operations(step.operation),
+        record.operations(summary.operation),
         record.log,
         record.last_digest,
     )

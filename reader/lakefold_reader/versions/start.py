@@ -1,25 +1,27 @@
-"""Where a tail begins, and what is said where it can't begin or go on there."""
+"""From which version a tail begins, and the errors if it can't begin or continue there."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakefold_reader.versions.cursor import VERSION, Cursor
+from lakefold_reader.versions.cursor import VERSION, Cursor, mark_of
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, VersionExpiredError
-from lakefold_table.lance.refs.names import MAIN
 from lakefold_table.whole import version_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold_reader.versions.source import Source, Step
+    from lakefold_reader.format.source import Source
+    from lakefold_table.format import VersionSummary
     from lakefold_table.storage.base import NamesObstacles
 
 
 class MadeAnewError(InvalidError):
-    """What a reader stands in was removed and made anew, or set back to a copy: it can't go on there."""
+    """The table or branch that a reader follows was created again, or restored to an earlier copy."""
 
 
+MAIN: Final = "main"
+"""The name of a table's main branch."""
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
@@ -27,7 +29,7 @@ LATEST: Final = "latest"
 def start_of(start: Cursor | str | int, newest: int, oldest: Callable[[], int]) -> tuple[Cursor | None, int]:
     """The cursor that was given (None: a version only) and the version that counts as seen.
 
-    `oldest`: finds the oldest version behind which none is missing, which may take a listing.
+    `oldest`: returns the oldest version after which none is missing, which may take a listing.
     """
     if start == EARLIEST:
         return None, oldest() - 1
@@ -41,12 +43,12 @@ def start_of(start: Cursor | str | int, newest: int, oldest: Callable[[], int]) 
 
 
 def start_in(text: str) -> str | int:
-    """What a person wrote as a start: a version's number, else what `start_of` takes as text."""
+    """Parses a start that a person wrote: a version's number, else a text for `start_of`."""
     return int(text) if VERSION.fullmatch(text) else text
 
 
 def replaced(source: Source, seen: int, newest: int) -> MadeAnewError:
-    """The error where the version seen last is newer than all that are there."""
+    """The error if the version seen last is newer than all that exist."""
     return MadeAnewError(
         f"version {seen} is not there, the newest is {newest}",
         where=source.uri,
@@ -64,7 +66,7 @@ def removed(source: Source, cursor: Cursor) -> NotATableError:
 
 
 def check_free(storage: NamesObstacles, path: str) -> None:
-    """Raises `DamagedError` if something lies under a version's name that is no file and so no version."""
+    """Raises `DamagedError` if something that is not a file has the name of a version."""
     obstacle = storage.obstacle(path)
     if obstacle:
         raise DamagedError(
@@ -75,22 +77,22 @@ def check_free(storage: NamesObstacles, path: str) -> None:
 
 
 def other_table(source: Source, cursor: Cursor, table_id: str, branch: str | None) -> InvalidError:
-    """The error where a version names another table than the cursor does, or lies on another branch."""
-    known, found = cursor.table_id or "none", table_id or "none"
-    told = f"table id {known}, here {found}"
+    """The error if a version is of another table than the cursor, or of another branch."""
+    expected, actual = cursor.table_id or "none", table_id or "none"
+    difference = f"table id {expected}, here {actual}"
     kind: type[InvalidError] = MadeAnewError
-    if known == found:
-        told = f"branch {cursor.branch or MAIN}, here {branch or MAIN}"
+    if expected == actual:
+        difference = f"branch {cursor.branch or MAIN}, here {branch or MAIN}"
         kind = InvalidError
     return kind(
-        f"the cursor {cursor} belongs to another table or branch ({told})",
+        f"the cursor {cursor} belongs to another table or branch ({difference})",
         where=source.uri,
         hint='start from "earliest", "latest" or a version of this table',
     )
 
 
 def made_anew(source: Source, cursor: Cursor) -> MadeAnewError:
-    """The error where another table or branch is in the place of the one that the cursor was given for."""
+    """The error if another table or branch has taken the place of the one that the cursor was given for."""
     what = f"the branch {cursor.branch}" if cursor.branch else "the table"
     return MadeAnewError(
         f"{what} was made anew, or set back to a copy, since version {cursor.version} was read",
@@ -99,26 +101,26 @@ def made_anew(source: Source, cursor: Cursor) -> MadeAnewError:
     )
 
 
-def check_same(source: Source, cursor: Cursor, step: Step) -> None:
-    """Raises `MadeAnewError` or `InvalidError` where this isn't the version that the cursor stands at.
+def check_same(source: Source, cursor: Cursor, summary: VersionSummary) -> None:
+    """Raises `MadeAnewError` or `InvalidError` if this is not the version that the cursor names.
 
-    `step` is what is there now under the version's number.
+    `summary` is that of the version that now has this number.
     """
-    other_branch = step.branch is not None and step.branch != cursor.branch
-    if step.table_id != cursor.table_id or other_branch:
-        raise other_table(source, cursor, step.table_id, step.branch)
-    if cursor.mark and cursor.mark != step.mark:
+    other_branch = summary.branch is not None and summary.branch != cursor.branch
+    if summary.table_id != cursor.table_id or other_branch:
+        raise other_table(source, cursor, summary.table_id, summary.branch)
+    if cursor.mark and cursor.mark != mark_of(summary):
         raise made_anew(source, cursor)
 
 
 def anew_for(error: MadeAnewError, consumer: str) -> MadeAnewError:
-    """The same error for a consumer, who goes on where it is set to."""
+    """The same error for a consumer, with the command that sets where it continues."""
     hint = f"after lakefold consumers TABLE --set {consumer} earliest it reads all that is there now"
     return MadeAnewError(error.message, where=error.where, hint=hint)
 
 
 def expired_for(error: VersionExpiredError, consumer: str) -> VersionExpiredError:
-    """The same error for a consumer, who goes on where it is set to and not where a tail is told to start."""
+    """The same error for a consumer, with the command that sets where it continues."""
     hint = (
         f"none is missing from {error.oldest} on; after lakefold consumers TABLE --set {consumer} earliest "
         "it reads all that is there and goes on"

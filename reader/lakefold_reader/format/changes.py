@@ -1,0 +1,101 @@
+"""The values in which changes are described: kinds of change, what a user may choose, errors, sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from lakefold_table.errors import InvalidError
+
+
+class ChangeType(StrEnum):
+    """What became of a row, as the column `_change_type` says it."""
+
+    INSERT = "insert"
+    UPDATE_PREIMAGE = "update_preimage"
+    UPDATE_POSTIMAGE = "update_postimage"
+    DELETE = "delete"
+
+
+class Rewritten(StrEnum):
+    """What a feed does where a version put other content in the table's place: an Overwrite or a Restore.
+
+    `ROWS`: the old rows are deleted and the new ones inserted, of a Restore those that differ. `FAIL`:
+    `RewrittenError`. `SKIP`: nothing of that version is shown.
+    """
+
+    ROWS = "rows"
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class Misfits(StrEnum):
+    """What a feed does with a value of an older version that the last version's type has no room for.
+
+    `FAIL`: `MisfitError`. `NULL`: the value is null, and a warning in the log says of which version and
+    column how many are.
+    """
+
+    FAIL = "fail"
+    NULL = "null"
+
+
+class MisfitError(InvalidError):
+    """A value of an older version doesn't fit the type that its column has in the feed's last version.
+
+    `version`: the version that the feed can't show. `column`: its name in the last version.
+    """
+
+    def __init__(self, message: str, *, version: int, column: str, where: str = "", hint: str = "") -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.version = version
+        self.column = column
+
+
+def misfits_of(text: Misfits | str) -> Misfits:
+    """The choice that a word names. Raises `InvalidError`."""
+    try:
+        return Misfits(text)
+    except ValueError as error:
+        raise InvalidError(
+            f"a feed can't treat values that don't fit as {text!r}",
+            hint=f"choose one of {', '.join(Misfits)}",
+        ) from error
+
+
+class RewrittenError(InvalidError):
+    """A version put other content in the table's place, and the feed was asked to stop there: `version`."""
+
+    def __init__(self, message: str, *, version: int, where: str = "", hint: str = "") -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.version = version
+
+
+def rewritten_of(text: Rewritten | str) -> Rewritten:
+    """The choice that a word names. Raises `InvalidError`."""
+    try:
+        return Rewritten(text)
+    except ValueError as error:
+        choices = ", ".join(Rewritten)
+        raise InvalidError(
+            f"a feed can't treat rewritten content as {text!r}", hint=f"choose one of {choices}"
+        ) from error
+
+
+class UntoldChangeError(InvalidError):
+    """A version did more than insert rows, and its inserted rows can't be distinguished from the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What a version counts for in the limits of a step: rows to read, and bytes of data files."""
+
+    rows: int
+    bytes: int
+
+    def __add__(self, other: Weight) -> Weight:
+        return Weight(self.rows + other.rows, self.bytes + other.bytes)
+
+
+NOTHING: Final = Weight(0, 0)

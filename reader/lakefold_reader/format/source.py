@@ -1,0 +1,375 @@
+"""The seam between reading tables and a table format.
+
+Following a table, choosing a version by a time or a position, consumers and the Spark source know versions,
+marks and positions. A format knows what is in a version: its schema, its rows, and what it changed. Each
+format that can be read implements `ReaderFormat`; `lakefold_reader.opening` chooses the one of a table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Protocol
+
+from lakefold_table.roots import folder_and_name
+from lakefold_table.storage import open_storage
+from lakefold_table.versions.versions import Versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Self
+
+    import pyarrow as pa
+
+    from lakefold_reader.format.changes import ChangeType, Misfits, Rewritten, Weight
+    from lakefold_reader.format.snapshots import Cleaned, Feature, IndexInfo, Missing, Root, RowRange, Traffic
+    from lakefold_table.format import Naming, State, VersionSummary
+    from lakefold_table.marks.record import Record
+    from lakefold_table.storage.base import Storage
+
+KEPT_STATES = 3
+"""How many decoded versions a `Source` keeps: a walk backwards in pairs needs each of them twice."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One branch of a table, open for reading: its store, its versions and its format.
+
+    `options` are the storage options that pylance gets. They may hold secrets, so they are not printed.
+    """
+
+    storage: Storage
+    versions: Versions
+    format: ReaderFormat = field(repr=False, compare=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _states: list[State] = field(default_factory=list, repr=False, compare=False)
+
+    @classmethod
+    def on(
+        cls, storage: Storage, table_format: ReaderFormat, options: Mapping[str, str] | None = None
+    ) -> Source:
+        """The table at the root of a store. Nothing is read."""
+        versions = Versions(storage, table_format.folder, table_format.detect)
+        return cls(storage, versions, table_format, dict(options or {}))
+
+    def other(self, uri: str) -> Source:
+        """Another branch of the same table, by the URI of its root. Nothing is read."""
+        return Source.on(open_storage(uri, self.options), self.format, self.options)
+
+    @property
+    def uri(self) -> str:
+        """The canonical URI of the branch's root."""
+        return self.storage.uri
+
+    def summary(
+        self, version: int, *, whole: bool = False, first: int | None = None
+    ) -> VersionSummary | None:
+        """What a version's file says of the version. Returns None if the version does not exist.
+
+        `whole`: the metadata and the schema are needed, so the whole file is read. `first`: how many bytes to
+        read at first (None: as many as the format reads). Lists nothing once the naming is known. Raises
+        `DamagedError`, and `InvalidError` if the version uses features that this release does not know.
+        """
+        return self.format.summary(self, version, whole=whole, first=first)
+
+    def content(self, path: str) -> bytes:
+        """The bytes of a file: by its path in the table, or by its URI if it is outside of the table.
+
+        Raises `FileNotFoundError`, and `PlaceError` for a path that no store accepts.
+        """
+        if "://" not in path and not path.startswith("/"):
+            return self.storage.get(path)
+        folder, name = folder_and_name(path)
+        return open_storage(folder, self.options).get(name)
+
+    def kept_state(self, version: int) -> State | None:
+        """The version if it is kept, else the one that was kept last. Returns None if none is kept."""
+        return next(
+            (state for state in self._states if state.version == version), next(iter(self._states), None)
+        )
+
+    def keep_state(self, state: State) -> None:
+        """Keeps a decoded version, and those before that share most of their fragments with it."""
+        self._states[:] = [state, *self._states[: KEPT_STATES - 1]]
+
+
+class Schema(Protocol):
+    """The schema of one version. Equal schemas have the same columns with the same meaning."""
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema in which rows are given."""
+        ...
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns at the top level, in order."""
+        ...
+
+    def chosen(self, names: Sequence[str] | None) -> Self:
+        """The schema of these columns in their order (None: all). Raises `InvalidError`."""
+        ...
+
+    def forms(self) -> Mapping[str, object]:
+        """For each column what it is made of: equal if a query may go on with the column as it is."""
+        ...
+
+
+class VersionChange(Protocol):
+    """What one version did to the rows of its table. Nothing is read before it is needed."""
+
+    @property
+    def only_inserts(self) -> bool:
+        """Whether the inserted rows are all that happened to rows, values and columns."""
+        ...
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows were inserted. Returns None if that is not known without reading data."""
+        ...
+
+    @property
+    def weight(self) -> Weight:
+        """The rows and bytes that the version counts for in the limits of a step."""
+        ...
+
+    def inserted(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+        """The inserted rows. Raises `UntoldChangeError` if they can't be distinguished from others."""
+        ...
+
+    def appended(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+        """The rows of fragments in which every row is new."""
+        ...
+
+    def feed(self, columns: Sequence[str] | None, misfits: Misfits) -> pa.RecordBatchReader:
+        """The change feed of this version alone."""
+        ...
+
+    def is_appended(self) -> Callable[[ChangePart], bool]:
+        """Returns a function that says whether a part of this version's feed has only appended rows."""
+        ...
+
+
+class ChangePart(Protocol):
+    """Some rows of a change feed, planned and not yet read. Small, and can be pickled."""
+
+    @property
+    def version(self) -> int:
+        """The version that changed the rows."""
+        ...
+
+    @property
+    def change_type(self) -> ChangeType:
+        """What the version did to the rows."""
+        ...
+
+    @property
+    def weight(self) -> Weight:
+        """How many rows they are, and about how many bytes of data files."""
+        ...
+
+
+class PartReader(Protocol):
+    """Reads the planned parts of one change feed."""
+
+    def read(self, part: ChangePart) -> Iterator[pa.RecordBatch]:
+        """The rows of a part, batch by batch, in the schema of `FeedFormat.feed_schema`."""
+        ...
+
+
+class FeedEnd(Protocol):
+    """The last version of a change feed, in whose columns all rows of the feed are shown."""
+
+    @property
+    def version(self) -> int:
+        """The version's number."""
+        ...
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of that version."""
+        ...
+
+
+class FeedFormat(Protocol):
+    """Plans change feeds and reads them."""
+
+    def end(self, source: Source, version: int) -> FeedEnd:
+        """A feed's end at this version. Raises `VersionExpiredError` if it is gone."""
+        ...
+
+    def end_of(self, summaries: Sequence[VersionSummary], schema: Schema) -> FeedEnd:
+        """A feed's end at the last of these versions, whose schema is known already."""
+        ...
+
+    def pinned_end(self, version: int, schema: Schema) -> FeedEnd:
+        """A feed's end at a version that no longer exists and whose schema was kept."""
+        ...
+
+    def plan(self, source: Source, after: int, end: FeedEnd, rewritten: Rewritten) -> Iterator[ChangePart]:
+        """What the versions after `after` up to the end did. Raises as `lakefold.changes`."""
+        ...
+
+    def plan_summaries(
+        self, source: Source, summaries: Sequence[VersionSummary], end: FeedEnd, rewritten: Rewritten
+    ) -> Iterator[ChangePart]:
+        """What these consecutive versions did, of which the summaries are known already."""
+        ...
+
+    def plan_content(self, source: Source, version: int, to: int) -> Iterator[ChangePart]:
+        """All rows of a version as inserts, in the columns of version `to`."""
+        ...
+
+    def schema(self, columns: Schema) -> pa.Schema:
+        """The Arrow schema of a feed with these columns. Raises `InvalidError` if names collide."""
+        ...
+
+    def columns(self, schema: Schema, names: Sequence[str] | None) -> Schema:
+        """The columns that a feed shows: these of its end, none for an empty list. Raises `InvalidError`."""
+        ...
+
+    def reader(self, source: Source, columns: Schema, misfits: Misfits) -> PartReader:
+        """Reads parts of a feed in these columns of its end."""
+        ...
+
+
+class ScanUnit(Protocol):
+    """The smallest piece of a version that one task can read. Can be pickled."""
+
+    @property
+    def bytes(self) -> int:
+        """About how many bytes of data files it has."""
+        ...
+
+
+class Snapshot(Protocol):
+    """One version, opened."""
+
+    @property
+    def state(self) -> State:
+        """The version itself."""
+        ...
+
+    @property
+    def schema(self) -> Schema:
+        """Its schema."""
+        ...
+
+    @property
+    def fragment_count(self) -> int:
+        """How many fragments it has."""
+        ...
+
+    @property
+    def physical_rows(self) -> int:
+        """How many rows are in its data files, deleted ones included."""
+        ...
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        """The table's configuration."""
+        ...
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features that readers or writers of this version must know."""
+        ...
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """The places outside of the table that its files may be in."""
+        ...
+
+    @property
+    def storage_version(self) -> str:
+        """The version of the format of its data files."""
+        ...
+
+    def indices(self) -> tuple[IndexInfo, ...]:
+        """Its indices by name. Raises `DamagedError`."""
+        ...
+
+    def count_rows(self, where: str | None) -> int:
+        """How many rows it has for which the filter holds."""
+        ...
+
+    def reader(
+        self, columns: Sequence[str] | None, where: str | None, part: RowRange
+    ) -> pa.RecordBatchReader:
+        """Its rows, batch by batch."""
+        ...
+
+    def take(self, row_ids: object, columns: Sequence[str] | None, missing: Missing) -> pa.Table:
+        """The rows with these ids, in their order."""
+        ...
+
+    def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:
+        """The values of a blob column in these rows, as files."""
+        ...
+
+
+class ReaderFormat(Protocol):
+    """A table format as the reader needs it. `folder`: the folder in which it keeps its versions."""
+
+    folder: str
+
+    def detect(self, names: Iterable[str]) -> Naming | None:
+        """The naming that these file names in `folder` follow. Returns None if no version is among them."""
+        ...
+
+    def summary(
+        self, source: Source, version: int, *, whole: bool, first: int | None
+    ) -> VersionSummary | None:
+        """See `Source.summary`."""
+        ...
+
+    def schema(self, summary: VersionSummary) -> Schema | None:
+        """The schema of a version. Returns None if it was read without it: then it is that of the one before.
+
+        Raises `DamagedError` if the fields make no schema.
+        """
+        ...
+
+    def change(
+        self, source: Source, summary: VersionSummary, schema: Schema, *, whole: bool
+    ) -> VersionChange:
+        """What a version did. `whole`: its whole content counts as inserted."""
+        ...
+
+    def traffic(self, source: Source, summary: VersionSummary, record: Record | None) -> Traffic:
+        """How many rows and files a version added and removed. `record`: what its committer recorded."""
+        ...
+
+    def open(self, source: Source, version: int) -> Snapshot:
+        """One version. Raises `NotATableError`, `VersionExpiredError`, `DamagedError`, `InvalidError`."""
+        ...
+
+    @property
+    def feed(self) -> FeedFormat:
+        """The change feeds of this format."""
+        ...
+
+    def scan_units(self, source: Source, version: int) -> Sequence[ScanUnit]:
+        """The pieces of a version, in order. Raises `VersionExpiredError`."""
+        ...
+
+    def scan(
+        self, source: Source, version: int, units: Sequence[ScanUnit], schema: Schema, where: str | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of these pieces for which the filter `where` holds."""
+        ...
+
+    def answers_filters(self, summary: VersionSummary) -> bool:
+        """Whether a scan with a filter on values picks the rows that the filter would pick."""
+        ...
+
+    def clean_up(self, source: Source, newest: int, versions: Sequence[int], *, dry_run: bool) -> Cleaned:
+        """Removes these versions and the files that only they need."""
+        ...
+
+    def branch_root(self, branch: str) -> str:
+        """The folder of a branch, relative to the root of the main branch; empty for the main branch."""
+        ...
+
+    def check_branch_name(self, name: str) -> None:
+        """Raises `InvalidError` for a name that no branch can have."""
+        ...

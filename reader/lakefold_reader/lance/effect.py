@@ -1,0 +1,123 @@
+"""What a transaction did to the rows of its table, as far as its own text tells.
+
+This release tells inserts. For other changes it says precisely what it can't tell, so that nobody takes a
+part for the whole. Where entries of several kinds share a version, its record tells which of them brought
+which of the new fragments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakefold_reader.lance.versions import kind_in, transaction_of
+from lakefold_table.errors import DamagedError
+from lakefold_table.lance.combine_transactions import APPEND, INSERT
+from lakefold_table.lance.operations import Kind
+from lakefold_table.marks.record import decode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_protos.lance.transaction_pb2 import Transaction
+    from lakefold_table.format import VersionSummary
+
+NO_ROWS = frozenset(
+    {
+        Kind.CREATE_INDEX,
+        Kind.RESERVE_FRAGMENTS,
+        Kind.REWRITE,
+        Kind.UPDATE_BASES,
+        Kind.UPDATE_CONFIG,
+        Kind.UPDATE_MEM_WAL_STATE,
+    }
+)
+"""These leave every row and every value as it was (a Rewrite only moves them)."""
+
+NO_INSERTS = frozenset(
+    {
+        Kind.DATA_OVERLAY,
+        Kind.DATA_REPLACEMENT,
+        Kind.PROJECT,
+        Kind.PROJECT_KEEPING_NULLABILITY,
+    }
+)
+"""These change or remove rows or columns, but insert none."""
+
+COMPARED = frozenset({Kind.MERGE, Kind.MERGE_KEEPING_NULLABILITY})
+"""These list all fragments of the table: which are new shows only beside the version before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The rows that a version inserted.
+
+    `fragments` hold such rows and nothing else; None: these can't be told. `only_inserts`: the version did
+    nothing else to rows, values and columns. `compared`: the fragments are those that the version before
+    doesn't have. `mixed`: more fragments, which hold old rows, too; which are new shows by the versions that
+    made them, where the table keeps those.
+    """
+
+    fragments: Sequence[DataFragment] | None
+    only_inserts: bool
+    compared: bool = False
+    mixed: Sequence[DataFragment] = ()
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows were inserted, None where that isn't known without reading."""
+        if self.fragments is None or self.compared or self.mixed:
+            return None
+        counts = [fragment.physical_rows for fragment in self.fragments]
+        deletions = any(fragment.HasField("deletion_file") for fragment in self.fragments)
+        return None if deletions or 0 in counts else sum(counts)
+
+
+def effect_of(summary: VersionSummary) -> Effect:
+    """What a version's transaction did to rows."""
+    transaction, kind = transaction_of(summary), kind_in(summary)
+    if transaction is None or kind is Kind.UNKNOWN:
+        return Effect(None, only_inserts=False)
+    if kind is Kind.APPEND:
+        return Effect(transaction.append.fragments, only_inserts=True)
+    if kind is Kind.OVERWRITE:
+        return Effect(transaction.overwrite.fragments, only_inserts=summary.version == 1)
+    if kind is Kind.UPDATE:
+        return _of_update(summary, transaction.update)
+    if kind is Kind.DELETE:
+        delete = transaction.delete
+        return Effect((), only_inserts=not (delete.updated_fragments or delete.deleted_fragment_ids))
+    if kind in NO_ROWS:
+        return Effect((), only_inserts=True)
+    if kind in NO_INSERTS:
+        return Effect((), only_inserts=False)
+    return (
+        Effect((), only_inserts=False, compared=True)
+        if kind in COMPARED
+        else Effect(None, only_inserts=False)
+    )
+
+
+def _of_update(summary: VersionSummary, update: Transaction.Update) -> Effect:
+    """An update that met no row has new fragments only; any other mixes new rows with old ones in them.
+
+    Entries of other kinds may be told with it: the rows of their fragments are new.
+    """
+    touched = bool(update.removed_fragment_ids or update.updated_fragments)
+    if not touched:
+        return Effect(update.new_fragments, only_inserts=True)
+    record = decode_record(summary.properties) if summary.own else None
+    if record is None or not record.deeds:
+        return Effect((), only_inserts=False, mixed=update.new_fragments)
+    inserted: list[DataFragment] = []
+    mixed: list[DataFragment] = []
+    place = 0
+    for offset, answer in record.committed.items():
+        brought = update.new_fragments[place : place + answer.num_fragment_ids]
+        (inserted if record.deeds[offset] in {APPEND, INSERT} else mixed).extend(brought)
+        place += answer.num_fragment_ids
+    if place != len(update.new_fragments):
+        count = len(update.new_fragments)
+        raise DamagedError(f"version {summary.version} brings {count} fragments, its record tells of {place}")
+    return Effect(inserted, only_inserts=False, mixed=mixed)

@@ -1,0 +1,258 @@
+"""The rows of a change feed, read part by part: values as a version holds them, shown as the last one does.
+
+Rows are taken out of data files by their places, whatever is deleted since. Where that can't give what
+pylance gives, they go through the dataset at a version in which they are there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import structlog
+
+from lakefold_protos.lance.file_pb2 import Schema
+from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_reader.format.changes import MisfitError, Misfits
+from lakefold_reader.lance.feed.values import Shape, fitted_one_by_one, shaped, with_bytes
+from lakefold_reader.lance.read_errors import guarded
+from lakefold_reader.lance.scan.columns import TableSchema, columns_of
+from lakefold_reader.lance.scan.scan import BATCH_ROWS, Dataset, rows_at
+from lakefold_reader.lance.versions import read_state
+from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.lance.rows.bitmaps import decode_bitmap, numbers_of
+from lakefold_table.lance.schemas.schema import TOP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from lakefold_protos.lance.file_pb2 import Field
+    from lakefold_reader.format.source import Source
+    from lakefold_reader.lance.feed.parts import FragmentPart
+
+LOG: Final = structlog.get_logger("lakefold.reader")
+CHANGE_FIELDS = (
+    pa.field("_change_type", pa.string(), nullable=False),
+    pa.field("_commit_version", pa.int64(), nullable=False),
+    pa.field("_commit_timestamp", pa.timestamp("us", "UTC"), nullable=False),
+    pa.field("_log_offset", pa.int64()),
+)
+"""What a feed says of each row, behind the table's own columns."""
+
+
+def feed_schema(columns: TableSchema) -> pa.Schema:
+    """The Arrow schema of a feed with these columns: any may be null, in older rows; blobs are bytes.
+
+    Raises `InvalidError` where a column has the name of one that the feed adds.
+    """
+    taken = [column.name for column in columns.columns if column.name in {one.name for one in CHANGE_FIELDS}]
+    if taken:
+        raise InvalidError(
+            f"the table's own columns {taken} have names of the change feed",
+            where="columns",
+            hint="choose the columns without them",
+        )
+    fields = [pa.field(one.name, with_bytes(one.type), metadata=one.metadata) for one in columns.arrow]
+    return pa.schema([*fields, *CHANGE_FIELDS], columns.arrow.metadata)
+
+
+def feed_of(
+    source: Source,
+    parts: Iterable[FragmentPart],
+    schema: TableSchema,
+    columns: Sequence[str] | None = None,
+    misfits: Misfits = Misfits.FAIL,
+) -> pa.RecordBatchReader:
+    """The rows of these parts. `schema` is that of the last version, for which they were planned."""
+    shown = shown_columns(schema, columns)
+    batches = chain.from_iterable(map(FragmentPartReader(source, shown, misfits).read, parts))
+    return pa.RecordBatchReader.from_batches(feed_schema(shown), batches)
+
+
+def shown_columns(schema: TableSchema, columns: Sequence[str] | None) -> TableSchema:
+    """These columns of a feed's last version; an empty list means none. Raises `InvalidError`."""
+    return TableSchema((), schema.metadata) if columns is not None and not columns else schema.chosen(columns)
+
+
+def read_part(source: Source, part: FragmentPart, columns: TableSchema) -> Iterator[pa.RecordBatch]:
+    """The rows of one part; who reads several has a `FragmentPartReader`, whose `read` this is."""
+    return FragmentPartReader(source, columns).read(part)
+
+
+class FragmentPartReader:
+    """Reads parts of one feed, and keeps for the next part what was opened for the one before.
+
+    `columns`: the schema of the feed's last version, or some of its columns (`TableSchema.chosen`).
+    `misfits`: what becomes of a value that has no room there.
+    """
+
+    def __init__(self, source: Source, columns: TableSchema, misfits: Misfits = Misfits.FAIL) -> None:
+        self._source = source
+        self._columns = columns
+        self._misfits = misfits
+        self._datasets: dict[int, Dataset] = {}
+        self._view: tuple[FragmentPart, _View] | None = None
+
+    def read(self, part: FragmentPart) -> Iterator[pa.RecordBatch]:
+        """The rows of a part, batch by batch, in the form of `feed_schema(columns)`.
+
+        Raises `VersionExpiredError` where the part's version was cleaned up meanwhile, `DamagedError` where a
+        file is missing or can't be read, `MisfitError` where a value doesn't fit the last version's type and
+        that isn't to be null.
+        """
+        view, rows = self._view_of(part), 0
+        skipped: Counter[str] = Counter()
+        for batch in guarded(self._source, part.at, self.stored(part, view.names)):
+            rows += batch.num_rows
+            yield view.shown(part, batch, None if self._misfits is Misfits.FAIL else skipped)
+        for column, values in skipped.items():
+            LOG.warning(
+                "values that don't fit the column's type are null in the change feed",
+                table=self._source.uri,
+                version=part.version,
+                change=str(part.change_type),
+                column=column,
+                values=values,
+            )
+        if part.rows is not None and rows != part.rows:
+            raise DamagedError(
+                f"version {part.at} has {rows} of the {part.rows} rows that version {part.version} changed",
+                where=self._source.uri,
+                hint="open both versions and compare them",
+            )
+
+    def stored(self, part: FragmentPart, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of a part as the version `at` has them, in these columns of its own. Raises as `Dataset`.
+
+        Blobs are their bytes.
+        """
+        if not names and part.rows is not None:
+            yield from _without_columns(part.rows)
+            return
+        message = Schema.FromString(part.fields)
+        known = {column.name: column for column in columns_of(message.fields)}
+        fields = tuple(field for name in names for field in known[name].fields)
+        fragment = DataFragment.FromString(part.fragment)
+        offsets = (
+            None if part.offsets is None else numbers_of(decode_bitmap(part.offsets, "rows of a change"))
+        )
+        stored = TableSchema(fields, dict(message.metadata))
+        number = partial(_id, self._source, part, fragment)
+        yield from rows_at(self._dataset(part.at), fragment, stored, offsets, number)
+
+    def _dataset(self, version: int) -> Dataset:
+        """The table at a version; the last two are kept, since rows that went and came take turns."""
+        if version not in self._datasets:
+            newest = [number for number in self._datasets if number >= version - 1]
+            self._datasets = {number: self._datasets[number] for number in newest[-1:]}
+            self._datasets[version] = Dataset(self._source, version)
+        return self._datasets[version]
+
+    def _view_of(self, part: FragmentPart) -> _View:
+        """How a part is shown: mostly as the one before."""
+        if self._view is not None:
+            other, view = self._view
+            if (other.fields, other.followed) == (part.fields, part.followed):
+                return view
+        view = _View.of(part, self._columns)
+        self._view = part, view
+        return view
+
+
+def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
+    """So many rows of which nothing is to be read."""
+    for start in range(0, rows, BATCH_ROWS):
+        numbers = pa.nulls(min(BATCH_ROWS, rows - start))
+        yield pa.RecordBatch.from_arrays([numbers], ["rows"])
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """How rows of one version are shown: the feed's schema, and for each of its columns the older field."""
+
+    schema: pa.Schema
+    columns: tuple[tuple[int, Field | None], ...]
+    shape: Shape
+
+    @classmethod
+    def of(cls, part: FragmentPart, columns: TableSchema) -> _View:
+        """How this part is shown in these columns."""
+        then, followed = Schema.FromString(part.fields).fields, dict(part.followed)
+        top = {one.id: one for one in then if one.parent_id == TOP}
+        ids = [column.fields[0].id for column in columns.columns]
+        pairs = tuple((number, top.get(followed.get(number, TOP))) for number in ids)
+        return cls(feed_schema(columns), pairs, Shape.of(columns.fields, then, followed))
+
+    @property
+    def names(self) -> list[str]:
+        """The older version's columns that are shown."""
+        return [field.name for _, field in self.columns if field is not None]
+
+    def shown(
+        self, part: FragmentPart, batch: pa.RecordBatch, skipped: Counter[str] | None = None
+    ) -> pa.RecordBatch:
+        """The rows in the columns and types of the last version, with what the feed says of them.
+
+        `skipped` counts by column the values that don't fit and are null; None: they raise `MisfitError`.
+        """
+        arrays = [
+            pa.nulls(batch.num_rows, kind.type)
+            if field is None
+            else self._shaped(part, batch.column(field.name), kind, (number, field.id), skipped)
+            for (number, field), kind in zip(self.columns, self.schema, strict=False)
+        ]
+        said = [str(part.change_type), part.version, part.time_us, part.log_offset]
+        arrays += [
+            pa.repeat(pa.scalar(value, field.type), batch.num_rows)
+            for value, field in zip(said, CHANGE_FIELDS, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _shaped(
+        self,
+        part: FragmentPart,
+        values: pa.Array,
+        field: pa.Field,
+        ids: tuple[int, int],
+        skipped: Counter[str] | None,
+    ) -> pa.Array:
+        shape = partial(shaped, kind=field.type, now=ids[0], then=ids[1], shape=self.shape)
+        try:
+            return shape(values)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            if skipped is None:
+                raise _misfit(part, values.type, field, error) from error
+        fitting = pa.concat_arrays(fitted_one_by_one(values, field.type, shape))
+        skipped[field.name] += fitting.null_count - values.null_count
+        return fitting
+
+
+def _misfit(part: FragmentPart, kind: pa.DataType, field: pa.Field, error: Exception) -> MisfitError:
+    return MisfitError(
+        f"column {field.name} is {kind} in version {part.at} and {field.type} in the feed's last, "
+        f"so what version {part.version} did can't be shown: {error}",
+        version=part.version,
+        column=field.name,
+        where="columns",
+        hint="misfits='null' (--misfits null, Spark's option misfits) shows such values as null and logs "
+        "how many; or leave the column out, or end the feed before the version that changed its type",
+    )
+
+
+def _id(source: Source, part: FragmentPart, fragment: DataFragment) -> int:
+    """The id of a fragment whose transaction didn't tell it: found by its first file."""
+    if part.fragment_id is not None:
+        return part.fragment_id
+    first = fragment.files[0].path
+    for one in read_state(source, part.at).fragments:
+        if one.files and one.files[0].path == first:
+            return one.id
+    raise DamagedError(
+        f"version {part.at} doesn't hold a fragment of its own transaction",
+        where=source.uri,
+        hint="open the version and read it whole",
+    )

@@ -1,0 +1,43 @@
+"""What the reader needs to know of single fragments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+ROW_BYTES: Final = 64
+"""What a row counts for if the files don't record their sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentUnit:
+    """A fragment that one task reads: `fragment` encoded, `bytes` of its data files."""
+
+    fragment: bytes
+    bytes: int
+
+    @classmethod
+    def of(cls, fragment: DataFragment) -> FragmentUnit:
+        """The unit of a fragment."""
+        return cls(fragment.SerializeToString(), bytes_of(fragment))
+
+
+def counts_rows(fragment: DataFragment) -> bool:
+    """Whether a fragment says how many rows it has and how many of them are deleted."""
+    deletions_known = not fragment.HasField("deletion_file") or fragment.deletion_file.num_deleted_rows > 0
+    return fragment.physical_rows > 0 and deletions_known
+
+
+def bytes_of(fragment: DataFragment) -> int:
+    """The bytes of a fragment's data files; estimated from its rows if the size of a file is not known."""
+    sizes = [file.file_size_bytes for file in fragment.files]
+    return sum(sizes) if all(sizes) else fragment.physical_rows * ROW_BYTES
+
+
+def first_file(fragment: DataFragment) -> tuple[int, str]:
+    """The first file of a fragment, which no other fragment has. Base -1 is the table itself."""
+    file = fragment.files[0]
+    return (file.base_id if file.HasField("base_id") else -1), file.path

@@ -1,0 +1,126 @@
+"""Explains why reading a version failed: it is being cleaned up, or it is damaged.
+
+A clean-up removes first what only old versions name, and then these versions: pylance does, and it is what
+removes for us, too. In between a version is there as ever, and files of it are gone. The newest version tells
+the two apart. A clean-up leaves what it names, and what tagged versions name. So it is damage if one of these
+loses a file, or if an old version loses one that the newest names, too.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from lakefold_protos.lance.table_pb2 import IndexSection
+from lakefold_reader.lance.damage_report import blamed
+from lakefold_reader.lance.versions import read_state
+from lakefold_reader.versions.listing import newest_of, numbers_of, remaining, unbroken_from
+from lakefold_reader.versions.stray_files import missing, tagged_versions
+from lakefold_table.errors import DamagedError, InvalidError, NotATableError, VersionExpiredError
+from lakefold_table.lance.manifests.naming import data_path, index_path
+from lakefold_table.lance.rows.deletions import deletion_path
+from lakefold_table.roots import below
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lakefold_reader.format.source import Source
+    from lakefold_table.errors import LakefoldError
+    from lakefold_table.lance.state import LanceState
+
+
+Batch = TypeVar("Batch")
+
+
+@contextmanager
+def explained(source: Source, version: int, *beside: int) -> Iterator[None]:
+    """Says what it means that files of a version are gone or can't be read, and which file is to blame.
+
+    `beside`: other versions whose files are read for it. Raises `VersionExpiredError` if one of them all was
+    cleaned up or is being so, else `DamagedError`.
+    """
+    try:
+        yield
+    except (FileNotFoundError, DamagedError) as error:
+        for one in (version, *beside):
+            if gone := expiry(source, one):
+                raise gone from error
+        damage = _damage(source, version, error)
+        if damage is error:
+            raise
+        raise damage from error
+
+
+def guarded(source: Source, version: int, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The batches of a version as they are; a file that isn't there is explained."""
+    with explained(source, version):
+        yield from batches
+
+
+def expiry(source: Source, version: int) -> LakefoldError | None:
+    """The error for a version that was cleaned up or is being so; None if all its files should be there.
+
+    Costs a listing, two manifests, and a look at each file that the version names. Raises
+    `RetryError` if the store can't be reached.
+    """
+    try:
+        if not source.versions.exists(version):
+            return missing(source, version)
+        newest = newest_of(source)
+        if version >= newest or version in tagged_versions(source):
+            return None
+        named, kept = _files(read_state(source, version)), _files(read_state(source, newest))
+    except NotATableError as error:
+        return error
+    except VersionExpiredError:
+        return missing(source, version)
+    except (DamagedError, InvalidError):
+        # Which files it names can't be read, so nothing tells that a clean-up removed them.
+        return None
+    lost = {path for path, size in source.storage.sizes(sorted(named)).items() if size is None}
+    if not lost or lost & kept:
+        return None
+    numbers = [number for number in numbers_of(source) if number > version]
+    return VersionExpiredError(
+        f"version {version} is being cleaned up: files that it names and the newest doesn't are gone",
+        oldest=unbroken_from(numbers),
+        where=source.uri,
+        hint=f'{remaining(numbers)}; "earliest" reads all that is there and goes on from it',
+    )
+
+
+def _damage(source: Source, version: int, error: FileNotFoundError | DamagedError) -> DamagedError:
+    if isinstance(error, FileNotFoundError):
+        message = f"version {version} names a file that is missing: {error}"
+        return DamagedError(message, where=source.uri)
+    if error.where == source.uri:
+        return blamed(source, version, error)
+    if not error.where or error.where.startswith("/") or "://" in error.where:
+        return error
+    return DamagedError(error.message, where=below(source.uri, error.where), hint=error.hint)
+
+
+def _files(state: LanceState) -> frozenset[str]:
+    """The data, deletion and index files that a version names in the table itself."""
+    return frozenset([*_rows(state), *_indices(state)])
+
+
+def _rows(state: LanceState) -> Iterator[str]:
+    for fragment in state.fragments:
+        yield from (data_path(file.path) for file in fragment.files if not file.HasField("base_id"))
+        file = fragment.deletion_file
+        if fragment.HasField("deletion_file") and not file.HasField("base_id"):
+            yield deletion_path(fragment.id, file)
+
+
+def _indices(state: LanceState) -> Iterator[str]:
+    """An index that doesn't list its files counts for nothing here."""
+    try:
+        section = IndexSection.FromString(state.index_section)
+    except DecodeError as error:
+        raise DamagedError(f"the index section can't be decoded: {error}") from error
+    for index in section.indices:
+        if not index.HasField("base_id"):
+            yield from (index_path(index.uuid.uuid, file.path) for file in index.files)

@@ -1,0 +1,110 @@
+"""Lance tables behind the seam of `lakefold_reader.format`."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, cast
+
+from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_reader.lance.changed_rows import ChangedRows
+from lakefold_reader.lance.feed.feed import LanceFeed
+from lakefold_reader.lance.fragments import FragmentUnit
+from lakefold_reader.lance.read_errors import explained
+from lakefold_reader.lance.scan.columns import schema_in
+from lakefold_reader.lance.snapshot.snapshot import LanceSnapshot
+from lakefold_reader.lance.snapshot.traffic import traffic_of
+from lakefold_reader.lance.versions import head_of, read_state, read_summary
+from lakefold_table.lance.manifests.naming import VERSIONS, detect
+from lakefold_table.lance.refs.names import branch_root, check_branch_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from lakefold_reader.format.snapshots import Cleaned, Traffic
+    from lakefold_reader.format.source import ScanUnit, Schema, Source
+    from lakefold_reader.lance.scan.columns import TableSchema
+    from lakefold_table.format import VersionSummary
+    from lakefold_table.lance.manifests.naming import Scheme
+    from lakefold_table.marks.record import Record
+
+LEGACY = "0.1"
+"""The version of Lance's first format of data files."""
+
+
+class LanceReader:
+    """See `ReaderFormat`."""
+
+    folder = VERSIONS
+    feed = LanceFeed()
+
+    def detect(self, names: Iterable[str]) -> Scheme | None:
+        """See `ReaderFormat.detect`."""
+        return detect(names)
+
+    def summary(
+        self, source: Source, version: int, *, whole: bool, first: int | None
+    ) -> VersionSummary | None:
+        """See `ReaderFormat.summary`."""
+        return read_summary(source, version, whole=whole, first=first)
+
+    def schema(self, summary: VersionSummary) -> TableSchema | None:
+        """See `ReaderFormat.schema`."""
+        return schema_in(summary)
+
+    def change(self, source: Source, summary: VersionSummary, schema: Schema, *, whole: bool) -> ChangedRows:
+        """See `ReaderFormat.change`."""
+        return ChangedRows(source, summary, cast("TableSchema", schema), whole=whole)
+
+    def traffic(self, source: Source, summary: VersionSummary, record: Record | None) -> Traffic:
+        """See `ReaderFormat.traffic`."""
+        return traffic_of(source, summary, record)
+
+    def open(self, source: Source, version: int) -> LanceSnapshot:
+        """See `ReaderFormat.open`."""
+        return LanceSnapshot(source, read_state(source, version))
+
+    def scan_units(self, source: Source, version: int) -> list[FragmentUnit]:
+        """The fragments of a version."""
+        return [FragmentUnit.of(fragment) for fragment in read_state(source, version).fragments]
+
+    def scan(
+        self, source: Source, version: int, units: Sequence[ScanUnit], schema: Schema, where: str | None
+    ) -> Iterator[pa.RecordBatch]:
+        """See `ReaderFormat.scan`. Opens the manifest only if a filter or deleted rows need it."""
+        from lakefold_reader.lance.scan.scan import Dataset, rows_of_fragments
+
+        chosen = cast("TableSchema", schema)
+        fragments = [DataFragment.FromString(unit.fragment) for unit in cast("Sequence[FragmentUnit]", units)]
+        with explained(source, version):
+            dataset = Dataset(source, version)
+            if where is None:
+                yield from rows_of_fragments(dataset, fragments, chosen, attrgetter("id"))
+            else:
+                yield from dataset.reader(
+                    chosen.names, where, {fragment.id: fragment for fragment in fragments}
+                )
+
+    def answers_filters(self, summary: VersionSummary) -> bool:
+        """Whether the data files are not of Lance's first format, which a manifest may leave unnamed.
+
+        There a null of a number is read as 0, while a scan that skips pages takes some for null (Lance fact
+        13.4).
+        """
+        head = head_of(summary)
+        return head is not None and head.data_format.version not in {"", LEGACY}
+
+    def clean_up(self, source: Source, newest: int, versions: Sequence[int], *, dry_run: bool) -> Cleaned:
+        """See `ReaderFormat.clean_up`."""
+        from lakefold_reader.lance.scan.scan import Dataset
+
+        return Dataset(source, newest).clean_up(versions, dry_run=dry_run)
+
+    def branch_root(self, branch: str) -> str:
+        """See `ReaderFormat.branch_root`."""
+        return branch_root(branch)
+
+    def check_branch_name(self, name: str) -> None:
+        """See `ReaderFormat.check_branch_name`."""
+        check_branch_name(name)

@@ -1,0 +1,441 @@
+"""The one door to pylance for reading rows.
+
+A snapshot is scanned by pylance's own scanner at exactly its version, so deletions, filters and every feature
+have the same effect as in any Lance client. The deletion files that it is going to read are checked first
+(`deletion_files`). What one version added is read from its data files without opening the dataset, so that a
+tail's cost depends on the change. Fragments that can't be read in this way are read through the dataset, with
+equal rows.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.message import DecodeError
+
+from lakefold_protos.lance.file_pb2 import FileDescriptor
+from lakefold_reader.format.snapshots import Cleaned, RowRange
+from lakefold_reader.lance.scan.batches import Wanted, side_by_side
+from lakefold_reader.lance.scan.columns import is_blob, is_direct, sources
+from lakefold_reader.lance.scan.deletion_files import DeletionFiles
+from lakefold_reader.lance.scan.scan_errors import translated_batches, translated_errors
+from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.lance.manifests.naming import data_path
+from lakefold_table.roots import below
+from lakefold_table.uri import FILE, local_path, place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
+    from lakefold_reader.format.source import Source
+    from lakefold_reader.lance.scan.columns import ColumnSource, TableSchema
+    from lakefold_table.lance.state import LanceState
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Held while pylance opens a data file or begins a scan.
+
+`LanceFileReader` waits for pylance's worker threads without releasing the interpreter's lock, and a worker
+that begins a scan waits for that lock. There is one worker for each core: as many scans as cores and one file
+that is being opened blocked the process for ever (pylance 14.0.2).
+"""
+BATCH_ROWS = 8192
+"""Rows of a batch: pylance's own default for scans."""
+ADDRESS, ROW_ID = "_rowaddr", "_rowid"
+EVERY = "*"
+LEGACY = "0.1"
+OFFSET_WIDTH, OFFSET_BITS = 32, 0xFFFFFFFF
+"""The lower half of a row's address is its offset in its fragment."""
+NAMES = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|`[^`]*`|\b(?:_rowid|_rowaddr)\b""")
+"""Quoted parts of a filter, and the two names."""
+BYTES, BLOB_ROWS = "all_binary", 16
+"""How pylance is asked for the bytes of blobs, and of how many rows at once: each may be large."""
+LOOKED_UP, SPARSE = 1024, 16
+"""Rows are looked up, so many at once, if fewer than one of so many is needed; else all rows are read."""
+
+
+WHOLE = RowRange()
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One version of a table as pylance reaches it; opened when rows are first requested.
+
+    `state`: the version, if it was read already. Fragments are given by the ids that they have in it.
+
+    Every call raises `FileNotFoundError` if the version or one of its files is gone, `InvalidError` if
+    pylance refuses the request, and `DamagedError` if a file is not what it should be.
+    """
+
+    source: Source
+    version: int
+    state: LanceState | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def uri(self) -> str:
+        """The canonical URI of the table."""
+        return self.source.uri
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The storage options that pylance gets."""
+        return self.source.options
+
+    @functools.cached_property
+    def _deletions(self) -> DeletionFiles:
+        return DeletionFiles(self.source, self.version, self.state)
+
+    @functools.cached_property
+    def _opened(self) -> Any:  # noqa: ANN401 - pylance is published without types
+        import lance
+
+        with translated_errors(self.uri):
+            return lance.dataset(self.uri, version=self.version, storage_options=dict(self.options) or None)
+
+    def reader(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        fragments: Mapping[int, DataFragment] | None = None,
+        part: RowRange = WHOLE,
+    ) -> pa.RecordBatchReader:
+        """The rows of all fragments, or only these, for which the filter `where` holds, in these columns."""
+        _check_filter(where)
+        self._check_deletions(fragments)
+        reader = self._scanned(
+            fragments,
+            columns=columns,
+            where=where,
+            limit=part.limit,
+            offset=part.offset,
+            batch_size=part.batch_size,
+        )
+        return pa.RecordBatchReader.from_batches(reader.schema, translated_batches(reader, self.uri))
+
+    def at_addresses(self, addresses: NDArray[np.uint64], columns: Sequence[str] | None) -> pa.Table:
+        """The rows at these addresses that are not deleted, ascending; None: all columns and `_rowaddr`.
+
+        Reads only what they need: pylance plans a filter on addresses as a look-up. Of legacy files it scans
+        whole fragments.
+        """
+        numbers = addresses.tolist()
+        where = _at(numbers) if numbers else "false"
+        holding = sorted({number >> OFFSET_WIDTH for number in numbers})
+        self._deletions.check_in(holding)
+        reader = self._scanned(
+            holding,
+            columns=columns,
+            where=where,
+            with_row_address=columns is None,
+        )
+        with translated_errors(self.uri):
+            return reader.read_all()
+
+    def blobs(self, column: str, addresses: NDArray[np.uint64]) -> list[IO[bytes] | None]:
+        """The values of a blob column at these addresses, as files. A value is None if the row has none."""
+        opened = self._opened
+        numbers = addresses.tolist()
+        self._deletions.check_in({number >> OFFSET_WIDTH for number in numbers})
+        with translated_errors(self.uri):
+            return list(opened.take_blobs(column, addresses=numbers))
+
+    def clean_up(self, versions: Sequence[int], *, dry_run: bool) -> Cleaned:
+        """Removes these versions, except tagged ones, and the files that only they need.
+
+        Returns what was removed, or would be with `dry_run`.
+        """
+        opened = self._opened
+        act = opened.explain_cleanup_old_versions if dry_run else opened.cleanup_old_versions
+        with translated_errors(self.uri):
+            done = act(versions=list(versions), delete_unverified=False, error_if_tagged_old_versions=False)
+        stats = done.stats if dry_run else done
+        return Cleaned(stats.old_versions, stats.data_files_removed, stats.bytes_removed)
+
+    def _check_deletions(self, fragments: Mapping[int, DataFragment] | None) -> None:
+        """Checks that the deletion files of these fragments (None: of all) can be read."""
+        if fragments is None:
+            self._deletions.check_all()
+        else:
+            self._deletions.check(fragments.values())
+
+    def _scanned(
+        self,
+        numbers: Iterable[int] | None,
+        columns: Sequence[str] | None,
+        where: str | None = None,
+        **options: object,
+    ) -> pa.RecordBatchReader:
+        """The rows of these fragments (None: of all), whose deletion files were checked before.
+
+        pylance refuses to scan legacy files without a column, so row ids are scanned there and dropped.
+        """
+        opened = self._opened
+        with translated_errors(self.uri):
+            only = None if numbers is None else [opened.get_fragment(number) for number in numbers]
+            is_legacy = opened.data_storage_version == LEGACY
+            is_stand_in = not columns and columns is not None and is_legacy
+            wanted_columns = [ROW_ID] if is_stand_in else _asked_for(columns, opened.schema)
+            if is_legacy and isinstance(where, str):
+                where = for_legacy_files(where)
+            scanner = opened.scanner(fragments=only, columns=wanted_columns, filter=where, **options)
+            with _ONE_AT_A_TIME:
+                rows = scanner.to_reader()
+            return _without_columns(rows) if is_stand_in else rows
+
+    def with_blobs(
+        self, columns: Sequence[str], fragments: Mapping[int, DataFragment]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of fragments that are not deleted, with blobs as their bytes, a few rows at a time."""
+        self._check_deletions(fragments)
+        rows = self._scanned(
+            fragments, columns=columns, blob_handling=BYTES, batch_size=BLOB_ROWS, batch_readahead=1
+        )
+        return translated_batches(rows, self.uri)
+
+    def taken(
+        self,
+        columns: Sequence[str],
+        fragments: Mapping[int, DataFragment],
+        offsets: NDArray[np.uint32],
+        most: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows at these offsets of a fragment, ascending, if they are not deleted; blobs as their bytes.
+
+        Reads at most `most` rows at once.
+        """
+        self._check_deletions(fragments)
+        (number,) = fragments
+        for start in range(0, offsets.size, most):
+            first = np.uint64(number << OFFSET_WIDTH)
+            addresses = (offsets[start : start + most].astype(np.uint64) + first).tolist()
+            rows = self._scanned(fragments, columns=columns, where=_at(addresses), blob_handling=BYTES)
+            yield from translated_batches(rows, self.uri)
+
+    def masked(
+        self, columns: Sequence[str], fragments: Mapping[int, DataFragment], offsets: NDArray[np.uint32]
+    ) -> Iterator[pa.RecordBatch]:
+        """As `taken`, but reads the whole fragment, which is faster if most of its rows are requested."""
+        self._check_deletions(fragments)
+        rows = self._scanned(fragments, columns=[*columns, ADDRESS])
+        for batch in translated_batches(rows, self.uri):
+            offsets_in_batch = batch.column(ADDRESS).to_numpy() & OFFSET_BITS
+            chosen = batch.filter(pa.array(np.isin(offsets_in_batch, offsets)))
+            if chosen.num_rows:
+                yield chosen.drop_columns([ADDRESS])
+
+    def count(self, where: str | None = None) -> int:
+        """The rows for which the filter holds."""
+        _check_filter(where)
+        self._check_deletions(None)
+        opened = self._opened
+        with translated_errors(self.uri):
+            return int(opened.count_rows(filter=where))
+
+
+def for_legacy_files(where: str) -> str:
+    """Rewrites a filter so that pylance can answer it on files of Lance's first format.
+
+    pylance plans `_rowid = 5` and `_rowaddr = 5` as look-ups, which fail on such files, and knows `_rowid`
+    only if that column is requested (Lance fact 13.3). In such files a row's id is its address, and a sum is
+    no look-up.
+    """
+
+    def named(match: re.Match[str]) -> str:
+        is_field_of_another = where.endswith(".", 0, match.start())
+        is_name = match[0].strip("`") in {ROW_ID, ADDRESS} and not is_field_of_another
+        return f"({ADDRESS} + 0)" if is_name else match[0]
+
+    return NAMES.sub(named, where)
+
+
+def _at(addresses: Sequence[int]) -> str:
+    """The filter that holds for the rows at these addresses."""
+    return f"{ADDRESS} in ({','.join(map(str, addresses))})"
+
+
+def _check_filter(where: object) -> None:
+    """Raises `InvalidError` if pylance would raise one of Python's own errors, since this is no filter."""
+    if where is not None and not isinstance(where, str | pc.Expression):
+        raise InvalidError(f"{where!r} is no filter", where="filter", hint="give SQL, as 'id > 7'")
+
+
+def _without_columns(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """The same number of rows, without columns."""
+    batches = (batch.select([]) for batch in rows)
+    return pa.RecordBatchReader.from_batches(pa.schema([], rows.schema.metadata), batches)
+
+
+def _asked_for(columns: Sequence[str] | None, schema: pa.Schema) -> list[str] | dict[str, str] | None:
+    """The columns in the form in which pylance is asked for them.
+
+    In a list pylance takes the name `*` for all columns, even if a column has that name (Lance fact 13.1). So
+    in that case each column is requested by an expression.
+    """
+    if columns is None:
+        return None
+    if EVERY not in columns or EVERY not in schema.names:
+        return list(columns)
+    return {name: f"`{name}`" if name in schema.names else name for name in columns}
+
+
+def rows_of_fragments(
+    dataset: Dataset,
+    fragments: Sequence[DataFragment],
+    schema: TableSchema,
+    id_of: Callable[[DataFragment], int],
+    batch_rows: int = BATCH_ROWS,
+) -> pa.RecordBatchReader:
+    """The rows of some fragments of a version, in order, in the columns of `schema`.
+
+    `id_of` returns the id of a fragment in the version. It is called only for fragments that must be read
+    through the dataset (deleted rows, legacy files, other roots, overlays, columns that only the scanner
+    gives).
+    """
+    names = [column.name for column in schema.columns]
+    if any(column.scanned for column in schema.columns):
+        return dataset.reader(names, fragments={id_of(fragment): fragment for fragment in fragments})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for fragment in fragments:
+            direct = rows_of_files(dataset.uri, fragment, schema, dataset.options, batch_rows)
+            yield from (
+                dataset.reader(names, fragments={id_of(fragment): fragment}) if direct is None else direct
+            )
+
+    return pa.RecordBatchReader.from_batches(schema.arrow, batches())
+
+
+def rows_at(
+    dataset: Dataset,
+    fragment: DataFragment,
+    schema: TableSchema,
+    offsets: NDArray[np.uint32] | None,
+    id_of: Callable[[], int],
+) -> Iterator[pa.RecordBatch]:
+    """The rows at these offsets of a fragment (None: all that are not deleted), in the columns of `schema`.
+
+    Blobs are given as their bytes. If the rows must be read through the dataset, `id_of` is called and
+    deleted rows are left out. Raises as `Dataset`.
+    """
+    names = [column.name for column in schema.columns]
+    scanned = not names or any(column.scanned for column in schema.columns)
+    direct = (
+        None if scanned else rows_of_files(dataset.uri, fragment, schema, dataset.options, offsets=offsets)
+    )
+    if direct is not None:
+        return direct
+    blobs = any(is_blob(field) for field in schema.fields)
+    this = {id_of(): fragment}
+    if offsets is None:
+        return dataset.with_blobs(names, this) if blobs else iter(dataset.reader(names, fragments=this))
+    if blobs or offsets.size * SPARSE < fragment.physical_rows:
+        return dataset.taken(names, this, offsets, BLOB_ROWS if blobs else LOOKED_UP)
+    return dataset.masked(names, this, offsets)
+
+
+def rows_of_files(
+    uri: str,
+    fragment: DataFragment,
+    schema: TableSchema,
+    options: Mapping[str, str],
+    batch_rows: int = BATCH_ROWS,
+    *,
+    offsets: NDArray[np.uint32] | None = None,
+) -> Iterator[pa.RecordBatch] | None:
+    """The rows of a fragment from its data files alone. Returns None if that can differ from pylance's rows.
+
+    `offsets`: only the rows at these offsets, ascending, deleted or not. Raises as `Dataset`.
+    """
+    files = list(fragment.files)
+    whole = offsets is None and fragment.HasField("deletion_file")
+    plain = not whole and not fragment.overlays and fragment.physical_rows
+    if not plain or not files or not all(is_direct(file) for file in files):
+        return None
+    opened = [_OpenFile(uri, file, options) for file in files]
+    found = sources(schema.columns, files, [file.fields for file in opened])
+    if found is None:
+        return None
+    for file in opened:
+        if file.rows != fragment.physical_rows:
+            raise DamagedError(
+                f"the file holds {file.rows} rows, its fragment {fragment.physical_rows}", where=file.path
+            )
+    wanted = Wanted(fragment.physical_rows, offsets, batch_rows)
+    return _joined(opened, found, schema.arrow, wanted)
+
+
+class _OpenFile:
+    """A data file whose footer was read."""
+
+    def __init__(self, uri: str, file: DataFile, options: Mapping[str, str]) -> None:
+        self.path = file_location(uri, data_path(file.path))
+        self._options = dict(options) or None
+        with translated_errors(self.path):
+            _check_size(self.path, file)
+        self._all = self._open(None)
+        with translated_errors(self.path):
+            with _ONE_AT_A_TIME:
+                descriptor = self._all.read_global_buffer(0)
+            self.rows: int = self._all.num_rows()
+        try:
+            self.fields = list(FileDescriptor.FromString(descriptor).schema.fields)
+        except DecodeError as error:
+            raise DamagedError(f"the file's schema can't be decoded: {error}", where=self.path) from error
+
+    def batches(self, names: Sequence[str], wanted: Wanted) -> Iterator[pa.RecordBatch]:
+        """The rows of these columns."""
+        top = [field.name for field in self.fields if field.parent_id < 0]
+        reader = self._all if set(names) == set(top) else self._open(list(names))
+        return translated_batches(wanted.of(reader), self.path)
+
+    def _open(self, columns: list[str] | None) -> Any:  # noqa: ANN401 - pylance is published without types
+        from lance.file import LanceFileReader
+
+        with translated_errors(self.path), _ONE_AT_A_TIME:
+            return LanceFileReader(self.path, storage_options=self._options, columns=columns)
+
+
+def _check_size(path: str, file: DataFile) -> None:
+    """Raises `DamagedError` if a local file's size is not the recorded one, because pylance might panic."""
+    if not path.startswith("/") or not file.file_size_bytes:
+        return
+    size = Path(path).stat().st_size
+    if size != file.file_size_bytes:
+        hint = "the file was changed or not written to its end: restore it from a copy"
+        message = f"the file has {size} bytes, its version says {file.file_size_bytes}"
+        raise DamagedError(message, where=path, hint=hint)
+
+
+def file_location(uri: str, path: str) -> str:
+    """The location of a table's file for pylance's file reader: a local path, or a URI."""
+    return f"{local_path(uri)}/{path}" if place(uri).scheme == FILE else below(uri, path)
+
+
+def _joined(
+    files: Sequence[_OpenFile], found: Sequence[ColumnSource | None], schema: pa.Schema, wanted: Wanted
+) -> Iterator[pa.RecordBatch]:
+    """The columns of several files side by side; absent ones as nulls."""
+    used = sorted({one.file for one in found if one is not None})
+    streams = [
+        files[number].batches([one.name for one in found if one is not None and one.file == number], wanted)
+        for number in used
+    ]
+    for parts in side_by_side(streams) if streams else wanted.lengths():
+        length = parts if isinstance(parts, int) else parts[0].num_rows
+        arrays = [
+            pa.nulls(length, column.type)
+            if one is None or isinstance(parts, int)
+            else parts[used.index(one.file)].column(one.name)
+            for one, column in zip(found, schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

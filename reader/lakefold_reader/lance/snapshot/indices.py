@@ -1,0 +1,74 @@
+"""The indices of a version for people: which columns a search is quick on, and for how many fragments.
+
+An index made long ago covers the fragments of its time; the others are scanned. How far it reaches is what
+decides whether it should be built again, and no name or number in the manifest tells it directly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from lakefold_protos.lance.table_pb2 import IndexSection
+from lakefold_reader.format.snapshots import IndexInfo
+from lakefold_table.errors import DamagedError, PlaceError
+from lakefold_table.lance.indexing.indices import effective_coverage, type_of
+from lakefold_table.lance.indexing.reuse import remapped
+from lakefold_table.lance.schemas.schema import TOP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from lakefold_protos.lance.file_pb2 import Field
+    from lakefold_protos.lance.table_pb2 import IndexMetadata
+    from lakefold_table.lance.state import LanceState
+
+
+def indices_of(state: LanceState, content: Callable[[str], bytes]) -> tuple[IndexInfo, ...]:
+    """The indices of a version, by name.
+
+    `content` gives the bytes of a file (`FileNotFoundError` where it isn't there): where rows lie now that
+    compactions moved may be written outside of the manifest. Raises `DamagedError`.
+    """
+    try:
+        entries = IndexSection.FromString(state.index_section).indices
+    except DecodeError as error:
+        raise DamagedError(f"the index section can't be decoded: {error}") from error
+
+    def found(path: str) -> bytes | None:
+        try:
+            return content(path)
+        except (FileNotFoundError, PlaceError):
+            return None
+
+    by_name: dict[str, list[IndexMetadata]] = {}
+    for one in remapped(state.head, tuple(entries), found):
+        by_name.setdefault(one.name, []).append(one)
+    paths = _paths(state.head.fields)
+    return tuple(_info(name, by_name[name], paths, state) for name in sorted(by_name))
+
+
+def _info(
+    name: str, segments: Sequence[IndexMetadata], paths: dict[int, str], state: LanceState
+) -> IndexInfo:
+    covered: set[int] | None = set()
+    for one in segments:
+        part = effective_coverage(one, state.fragments.taken)
+        covered = None if part is None or covered is None else covered.union(part)
+    first = segments[0]
+    return IndexInfo(
+        name,
+        tuple(paths.get(number, f"[{number}]") for number in first.fields),
+        type_of(first).removesuffix("Details").removesuffix("Index"),
+        len(segments),
+        None if covered is None else len(covered),
+    )
+
+
+def _paths(fields: Iterable[Field]) -> dict[int, str]:
+    """The path of each field by its id; parents come before their children."""
+    paths: dict[int, str] = {}
+    for one in fields:
+        paths[one.id] = one.name if one.parent_id == TOP else f"{paths.get(one.parent_id, '')}.{one.name}"
+    return paths

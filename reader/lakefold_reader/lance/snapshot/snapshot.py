@@ -1,0 +1,127 @@
+"""One version of a Lance table, opened: what its manifest says, and its rows by pylance's scanner."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import IO, TYPE_CHECKING
+
+from lakefold_reader.format.snapshots import Feature, IndexInfo, Root, RowRange
+from lakefold_reader.lance.read_errors import explained, guarded
+from lakefold_reader.lance.scan.columns import TableSchema, check_list, schema_of
+from lakefold_reader.lance.snapshot.indices import indices_of
+from lakefold_table.lance.manifests.features import bits_of, meaning
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lakefold_reader.format.snapshots import Missing
+    from lakefold_reader.format.source import Source
+    from lakefold_reader.lance.scan.scan import Dataset
+    from lakefold_reader.lance.scan.take import Taking
+    from lakefold_table.lance.state import LanceState
+
+
+class LanceSnapshot:
+    """See `Snapshot`."""
+
+    def __init__(self, source: Source, state: LanceState) -> None:
+        self._source = source
+        self.state = state
+
+    @cached_property
+    def schema(self) -> TableSchema:
+        """See `Snapshot.schema`. Raises `DamagedError`."""
+        return schema_of(self.state.head)
+
+    @property
+    def fragment_count(self) -> int:
+        """See `Snapshot.fragment_count`."""
+        return self.state.fragments.count
+
+    @property
+    def physical_rows(self) -> int:
+        """See `Snapshot.physical_rows`."""
+        return self.state.fragments.physical_rows
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        """See `Snapshot.config`."""
+        return self.state.head.config
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The feature flags that are set, ascending."""
+        head = self.state.head
+        return features_of(head.reader_feature_flags, head.writer_feature_flags)
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """See `Snapshot.roots`."""
+        bases = sorted(self.state.head.base_paths, key=lambda base: base.id)
+        return tuple(Root(base.id, base.name, base.path, base.is_dataset_root) for base in bases)
+
+    @property
+    def storage_version(self) -> str:
+        """See `Snapshot.storage_version`."""
+        return self.state.head.data_format.version
+
+    def indices(self) -> tuple[IndexInfo, ...]:
+        """See `Snapshot.indices`."""
+        return indices_of(self.state, self._source.content)
+
+    def count_rows(self, where: str | None) -> int:
+        """See `Snapshot.count_rows`: without a filter from the manifest, if it records the numbers."""
+        if where is None and self.state.fragments.counts_rows:
+            return self.state.rows
+        with explained(self._source, self.state.version):
+            return self._dataset.count(where)
+
+    def reader(
+        self, columns: Sequence[str] | None, where: str | None, part: RowRange
+    ) -> pa.RecordBatchReader:
+        """See `Snapshot.reader`."""
+        import pyarrow as pa
+
+        check_list(columns)
+        with explained(self._source, self.state.version):
+            reader = self._dataset.reader(columns, where, part=part)
+        batches = guarded(self._source, self.state.version, reader)
+        return pa.RecordBatchReader.from_batches(reader.schema, batches)
+
+    def take(self, row_ids: object, columns: Sequence[str] | None, missing: Missing) -> pa.Table:
+        """See `Snapshot.take`."""
+        from lakefold_reader.lance.scan.take import row_ids_of
+
+        check_list(columns)
+        with explained(self._source, self.state.version):
+            return self._taking.rows(row_ids_of(row_ids), columns, missing)
+
+    def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:
+        """See `Snapshot.blobs`."""
+        from lakefold_reader.lance.scan.take import row_ids_of
+
+        with explained(self._source, self.state.version):
+            return self._dataset.blobs(column, self._taking.addresses(row_ids_of(row_ids)))
+
+    @cached_property
+    def _dataset(self) -> Dataset:
+        from lakefold_reader.lance.scan.scan import Dataset
+
+        return Dataset(self._source, self.state.version, self.state)
+
+    @cached_property
+    def _taking(self) -> Taking:
+        from lakefold_reader.lance.scan.row_id_index import row_index_of
+        from lakefold_reader.lance.scan.take import Taking
+
+        return Taking(self._dataset, row_index_of(self.state))
+
+
+def features_of(reader_flags: int, writer_flags: int) -> tuple[Feature, ...]:
+    """The flags that are set, ascending."""
+    return tuple(
+        Feature(flag, meaning(flag), bool(reader_flags & flag), bool(writer_flags & flag))
+        for flag in bits_of(reader_flags | writer_flags)
+    )

@@ -1,0 +1,48 @@
+"""Opens a table for reading: finds its format. The only module outside `lance` that names a format."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_reader.format.source import Source
+from lakefold_reader.lance.reader import LanceReader
+from lakefold_reader.versions.branches import branched
+from lakefold_table.storage import open_storage
+from lakefold_table.uri import canonical
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from lakefold_reader.format.source import ReaderFormat
+    from lakefold_table.storage.base import Storage
+
+FORMATS: tuple[ReaderFormat, ...] = (LanceReader(),)
+"""The formats that can be read. A table whose folders show none of them is opened as one of the first."""
+
+
+def open_source(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Source:
+    """The table at `uri`. With one format to choose from nothing is read."""
+    return source_on(open_storage(canonical(uri), storage_options), storage_options)
+
+
+def source_on(storage: Storage, storage_options: Mapping[str, str] | None = None) -> Source:
+    """The table at the root of a store."""
+    return Source.on(storage, format_of(storage), storage_options)
+
+
+def open_branch(
+    uri: str | os.PathLike[str], branch: str | None, storage_options: Mapping[str, str] | None = None
+) -> Source:
+    """The table at `uri`, or a branch of the same table. Raises `UnknownRefError`, `InvalidError`."""
+    source = open_source(uri, storage_options)
+    return source if branch is None else branched(source, branch)
+
+
+def format_of(storage: Storage) -> ReaderFormat:
+    """The format of the table at the root of a store, by the versions in its folders."""
+    default, *others = FORMATS
+    for table_format in others:
+        if table_format.detect(storage.names(table_format.folder)) is not None:
+            return table_format
+    return default

@@ -1,0 +1,58 @@
+"""Which versions of a table exist."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from lakefold_table.errors import NotATableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold_reader.format.source import Source
+
+
+def numbers_of(source: Source) -> list[int]:
+    """Lists the versions that exist, ascending. Raises `NotATableError` if none exists."""
+    numbers = source.versions.numbers()
+    if numbers:
+        return numbers
+    what = "no version of a table" if source.storage.anything_at_root() else "nothing"
+    raise NotATableError(
+        f"there is {what} at this place",
+        where=source.uri,
+        hint=f"name the table's own root: the folder of {source.format.folder}/",
+    )
+
+
+def unbroken_from(numbers: Sequence[int]) -> int:
+    """The oldest of these versions, which are ascending, after which none is missing.
+
+    A tag keeps its version when the versions around it are cleaned up: a reader can't continue from there.
+    """
+    first = numbers[-1]
+    for number in reversed(numbers[:-1]):
+        if number + 1 != first:
+            break
+        first = number
+    return first
+
+
+def remaining(numbers: Sequence[int]) -> str:
+    """The part of a hint that says from which of these versions a reader can continue."""
+    oldest = unbroken_from(numbers)
+    if oldest == numbers[0]:
+        return f"the oldest one left is {oldest}"
+    return f"none is missing from {oldest} on"
+
+
+def newest_of(source: Source) -> int:
+    """The newest version. Raises `NotATableError` if no version exists.
+
+    If the store lists the newest version first, this is one request, however many versions there are.
+    """
+    with suppress(NotATableError):
+        if newest := source.versions.latest():
+            return newest
+    return numbers_of(source)[-1]

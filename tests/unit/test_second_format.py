@@ -1,0 +1,99 @@
+"""A table of another format is followed by the same tail, the same verb and the same consumers."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+import lakefold
+from lakefold import cli
+from lakefold_reader import opening
+from lakefold_reader.opening import open_source
+from lakefold_reader.snapshot.history import history_of
+from lakefold_reader.versions.as_of import version_as_of
+from lakefold_table.errors import DamagedError, VersionExpiredError
+from lakefold_table.storage import open_storage
+from tests.toy_tables import ToyNaming, ToyReader, append
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakefold_table.storage.base import Storage
+
+
+@pytest.fixture
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    monkeypatch.setattr(opening, "FORMATS", (*opening.FORMATS, ToyReader()))
+    made = open_storage((tmp_path / "toy").as_uri())
+    for version in (1, 2, 3):
+        append(made, version, [{"id": version, "v": 10 * version}])
+    return made
+
+
+def test_a_tail_gives_each_version_and_its_rows(storage: Storage) -> None:
+    with lakefold.tail(storage.uri, "earliest") as tail:
+        first, *others = tail
+    assert first.inserted().to_pylist() == [{"id": 1, "v": 10}]
+    assert [(change.version, change.rows, change.operation) for change in others] == [
+        (2, 1, "append"),
+        (3, 1, "append"),
+    ]
+    assert others[-1].inserted(["id"]).to_pylist() == [{"id": 3}]
+
+
+def test_a_tail_continues_from_a_cursor_and_sees_what_came_since(storage: Storage) -> None:
+    cursor = lakefold.tail(storage.uri, 3).cursor
+    append(storage, 4, [{"id": 4, "v": 40}])
+    (change,) = lakefold.tail(storage.uri, str(cursor))
+    assert change.inserted().to_pylist() == [{"id": 4, "v": 40}]
+
+
+def test_a_tail_notices_another_table_under_the_same_name(storage: Storage) -> None:
+    cursor = lakefold.tail(storage.uri, 3).cursor
+    storage.delete(ToyNaming().path(3))
+    append(storage, 3, [], uuid="another")
+    with pytest.raises(lakefold.MadeAnewError):
+        lakefold.tail(storage.uri, cursor)
+
+
+def test_a_tail_notices_that_versions_were_cleaned_up(storage: Storage) -> None:
+    for version in (1, 2):
+        storage.delete(ToyNaming().path(version))
+    with pytest.raises(VersionExpiredError) as caught:
+        lakefold.tail(storage.uri, 1)
+    assert caught.value.oldest == 3
+
+
+def test_a_damaged_version_is_named(storage: Storage) -> None:
+    storage.put(ToyNaming().path(4), [b"{"])
+    with pytest.raises(DamagedError) as caught:
+        list(lakefold.tail(storage.uri, 3))
+    assert caught.value.where.endswith(ToyNaming().path(4))
+
+
+def test_steps_stay_within_limits(storage: Storage) -> None:
+    with lakefold.tail(storage.uri, 0) as tail:
+        assert [change.version for change in tail.step(max_rows=2)] == [1, 2]
+
+
+def test_a_consumer_continues_where_it_stopped(storage: Storage) -> None:
+    with lakefold.tail(storage.uri, 1, consumer="nightly") as tail:
+        next(tail)
+        tail.commit()
+    with lakefold.tail(storage.uri, consumer="nightly") as tail:
+        assert [change.version for change in tail] == [3]
+
+
+def test_the_verb_prints_its_versions_and_rows(storage: Storage, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["tail", storage.uri, "--from", "1", "--rows", "--json"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["row"] for line in told if "row" in line] == [{"id": 2, "v": 20}, {"id": 3, "v": 30}]
+    assert [line["version"] for line in told if "cursor" in line] == [2, 3]
+
+
+def test_history_and_times(storage: Storage) -> None:
+    source = open_source(storage.uri)
+    assert version_as_of(source, 2_500_000) == 2
+    assert [(row.version, row.rows_in) for row in history_of(source)] == [(3, 1), (2, 1), (1, 1)]
