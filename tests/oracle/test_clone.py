@@ -200,15 +200,15 @@ def test_a_committer_that_died_before_it_recorded_the_branch_leaves_it_to_the_ne
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "relative source": ({"ref_path": "t"}, "no absolute path"),
+    "relative source": ({"ref_path": "t"}, "not an absolute path"),
     "no version": ({"ref_version": 0}, "can't begin with version 0"),
     "detached version": ({"ref_version": 2**63}, "can't begin with"),
-    "version that is gone": ({"ref_version": 99, "read_version": 99}, "version 99 of .* is not there"),
-    "source that is gone": ({"ref_path": "/no/such"}, "is not there"),
-    "other read version": ({"read_version": 2}, "was built on 2"),
+    "version that is gone": ({"ref_version": 99, "read_version": 99}, "version 99 of .* does not exist"),
+    "source that is gone": ({"ref_path": "/no/such"}, "does not exist"),
+    "other read version": ({"read_version": 2}, "its read version is 2"),
     "deep branch": ({"is_shallow": False, "branch_name": "b"}, "deep clone can't be a branch"),
     "bad branch": ({"branch_name": "a..b"}, "can't be the name"),
-    "branch elsewhere": ({"branch_name": "b"}, "can't lie at"),
+    "branch elsewhere": ({"branch_name": "b"}, "can't be stored at"),
     "branch of too long a name": ({"branch_name": "é" * 42}, "too long"),
 }
 
@@ -279,7 +279,7 @@ def test_a_branch_may_be_named_by_the_table_and_its_name(source: Path) -> None:
     assert "doesn't say that it is the branch ours" in result.message
     result = folded(source / "tree/other", branching(source, "other"), name)
     assert isinstance(result, Invalid)
-    assert "the branch other can't lie at" in result.message
+    assert "the branch other can't be stored at" in result.message
 
 
 @pytest.mark.parametrize("source", [False], indirect=True)
@@ -368,7 +368,7 @@ def test_a_branch_says_what_it_is_made_from(source: Path) -> None:
     transaction.clone.ref_name = "side/one"
     result = folded(parent / "tree/ours", transaction)
     assert isinstance(result, Invalid)
-    assert "lies beside it" in result.message
+    assert "stored below the main branch" in result.message
     assert isinstance(folded(source / "tree/ours", transaction), Committed)
 
 

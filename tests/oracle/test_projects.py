@@ -125,7 +125,7 @@ REFUSED: dict[str, tuple[Act, str]] = {
     ),
     "a new column": (
         projecting(lambda s: s.append(pa.field("z", pa.int8()))),
-        "fields [3] are not the table's",
+        "fields [3] are not in the table's schema",
     ),
     "no column": (projecting(lambda _: pa.schema([])), "at least one column"),
     "no file": (drop("a", "b"), "in fragments [0]"),

@@ -82,7 +82,7 @@ def test_an_index_can_only_be_trimmed(table: Path) -> None:
     more.lance.create_index.new_indices[0].index_details.value = told.SerializeToString()
     (result,) = sent(table, more)
     assert isinstance(result, Invalid)
-    assert "more than the one it replaces" in result.message
+    assert "versions that the index it replaces does not have" in result.message
     alone = trim(table, versions(table))
     del alone.lance.create_index.removed_indices[:]
     (result,) = sent(table, alone)

@@ -133,7 +133,7 @@ def test_a_base_that_is_another_place_for_each_reader_is_refused_wherever_tables
         assert not asked(table, envelope)
         result = table.result(envelope)
         assert isinstance(result, Invalid), path
-        assert "is no absolute path or URI" in result.message
+        assert "is not an absolute path or URI" in result.message
 
 
 @pytest.mark.parametrize("envelope", [bases("/lake/a", "/etc"), creation_with("/lake/a", "/etc")])
@@ -143,7 +143,7 @@ def test_a_base_outside_of_the_roots_is_refused_with_its_name(envelope: Envelope
     assert asked(table, envelope) == {"/lake/a", "/etc"}
     (outcome,) = table.fold_group(group, observed=Fetched(outside={"/etc"})).outcomes
     assert isinstance(outcome.result, Invalid)
-    assert outcome.result.message == "the base '/etc' does not lie under the roots that this committer folds"
+    assert outcome.result.message == "the base '/etc' is not below the roots of this committer"
     assert "roots" in outcome.result.hint
     assert table.table.state is before
 
@@ -154,7 +154,7 @@ def test_more_bases_than_can_be_looked_at_are_refused_unseen() -> None:
     assert not asked(table, bases(*many))
     result = table.result(bases(*many))
     assert isinstance(result, Invalid)
-    assert f"brings {MOST_BASES + 1} bases" in result.message
+    assert f"adds {MOST_BASES + 1} bases" in result.message
     assert isinstance(table.result(bases(*many[:-1], uuid="c")), Committed)
 
 

@@ -116,7 +116,7 @@ def swapped(file: DataFile, path: str) -> DataFile:
 
 REFUSED: dict[str, tuple[Change, str]] = {
     "no such fragment": (lambda e: group(e, 7), "no fragments [7]"),
-    "twice": (lambda e: group(e, 1), "fragments [1] get several new files"),
+    "twice": (lambda e: group(e, 1), "fragments [1] get more than one new file"),
     "other fields": (lambda e: new(e).fields.__setitem__(0, 0), "hold different fields"),
     "no field": (lambda e: [one.new_file.ClearField("fields") for one in replacements(e)], "lists no fields"),
     "an unknown field": (
@@ -135,9 +135,9 @@ REFUSED: dict[str, tuple[Change, str]] = {
         lambda e: [list_fields(one.new_file, [2, 2]) for one in replacements(e)],
         "field ids [2] lie in the fragment twice",
     ),
-    "its columns in other places": (
+    "its columns in another order": (
         lambda e: [swapped(one.new_file, f"f-{one.fragment_id}.lance") for one in replacements(e)],
-        "its columns in other places",
+        "other column indices",
     ),
     "its own file": (lambda e: setattr(new(e), "path", "f-1.lance"), "is one of fragment 1 already"),
 }

@@ -74,10 +74,10 @@ def test_the_uuid_follows_from_what_it_is_made_of() -> None:
 @pytest.mark.parametrize(
     ("sstables", "message"),
     [
-        ([sstable(ONE, 3)], "don't move forward: shard 0101.* is at generation 3"),
-        ([sstable(TWO, 1), sstable(ONE, 2)], r"\['01010101010101010101010101010101'\] don't move forward"),
-        ([sstable(TWO, 1), sstable(TWO, 2)], "move twice"),
-        ([sstable(b"short", 1)], "no UUID"),
+        ([sstable(ONE, 3)], "don't advance: shard 0101.* is at generation 3"),
+        ([sstable(TWO, 1), sstable(ONE, 2)], r"\['01010101010101010101010101010101'\] don't advance"),
+        ([sstable(TWO, 1), sstable(TWO, 2)], "are named twice"),
+        ([sstable(b"short", 1)], "not a UUID"),
     ],
 )
 def test_what_is_refused(sstables: list[CompactedSsTable], message: str) -> None:

@@ -194,7 +194,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "another parent": (nested, "another type or nullability"),
     "a column that needs values": (
         lambda e: of(e).schema.extend([column("y", 3, nullable=False)]),
-        "columns ['y'] may not be null and are in no file of fragment 0",
+        "columns ['y'] are non-nullable and are in no file of fragment 0",
     ),
     "no column": (lambda e: of(e).ClearField("schema"), "at least one column"),
     "a key of the log": (lambda e: of(e).schema_metadata.update({"lakefold.x": b""}), "belongs to the log"),
@@ -226,7 +226,7 @@ def test_a_dropped_columns_id_is_not_given_to_another() -> None:
 
     result = table.result(changed(merging(table), with_the_same_id))
     assert isinstance(result, Invalid)
-    assert "new fields [1] have ids that a file of fragment 0 has for others" in result.message
+    assert "new fields [1] have ids that a file of fragment 0 uses for others" in result.message
 
 
 def test_a_column_written_anew_everywhere_may_have_another_type() -> None:

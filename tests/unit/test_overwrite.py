@@ -75,7 +75,7 @@ def test_what_it_follows_is_judged() -> None:
 
 
 REFUSED: dict[str, tuple[Change, str]] = {
-    "bases": (lambda e: e.lance.overwrite.initial_bases.add(id=1, path="/b"), "bases only where it creates"),
+    "bases": (lambda e: e.lance.overwrite.initial_bases.add(id=1, path="/b"), "bases only if it creates"),
     "no column": (lambda e: e.lance.overwrite.ClearField("schema"), "at least one column"),
     "reserved key": (
         lambda e: e.lance.overwrite.config_upsert_values.update({"lakefold.x": "1"}),

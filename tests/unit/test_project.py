@@ -99,7 +99,7 @@ REFUSED: dict[str, tuple[Edit, str]] = {
     "no column": (lambda e: e.lance.project.ClearField("schema"), "at least one column"),
     "a new column": (
         lambda e: e.lance.project.schema.extend([column("n", 6)]),
-        "fields [6] are not the table's",
+        "fields [6] are not in the table's schema",
     ),
     "another type": (lambda e: field(e, 0, "logical_type", "int32"), "columns ['a'] have another type"),
     "another parent": (lambda e: field(e, 2, "parent_id", -1), "columns ['x'] have another type or parent"),
@@ -108,7 +108,7 @@ REFUSED: dict[str, tuple[Edit, str]] = {
     "a list without items": (lambda e: e.lance.project.schema.pop(5), "instead of one"),
     "a hollow struct": (
         lambda e: e.lance.project.schema.__delitem__(slice(2, 4)),
-        "of columns ['p'] nothing",
+        "columns ['p'] have no child columns left",
     ),
     "a primary key of nulls": (
         lambda e: field(e, 0, "unenforced_primary_key", value=True),

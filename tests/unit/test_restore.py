@@ -78,7 +78,8 @@ def test_the_marks_are_those_of_now() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "message"), [(0, "no version 0"), (4, "the newest is 3"), (2**63 + 5, "no")]
+    ("version", "message"),
+    [(0, "version 0 can't be restored"), (4, "the newest version is 3"), (2**63 + 5, "restored")],
 )
 def test_a_version_that_never_was(version: int, message: str) -> None:
     table, second = filled()
@@ -102,7 +103,7 @@ def test_row_ids_that_last_are_not_switched() -> None:
     head.reader_feature_flags = 0
     found = result(table, restoring(2), replace(second, head=head))
     assert isinstance(found, Invalid)
-    assert "keep their ids" in found.message
+    assert "stable row ids" in found.message
 
 
 def test_it_asks_for_the_version() -> None:

@@ -190,10 +190,10 @@ def of_file(change: Callable[[DataFragment], object]) -> Change:
 
 COLUMNS: dict[str, tuple[Change, str]] = {
     "untold": (lambda update: update.ClearField("fields_modified"), "written anew but not among"),
-    "no field": (lambda update: update.fields_modified.append(9), "fields [9] are said to be modified"),
+    "no field": (lambda update: update.fields_modified.append(9), "the update names fields [9]"),
     "no field kept": (
         lambda update: update.fields_for_preserving_frag_bitmap.append(8),
-        "fields [8] are said to be modified",
+        "the update names fields [8]",
     ),
     "lost": (of_file(lambda one: one.files.pop(0)), "fields [0] of fragment 0 are in none"),
     "twice": (of_file(lambda one: one.files[0].fields.__setitem__(1, 1)), "lie in fragment 0 twice"),

@@ -44,7 +44,7 @@ def long_app(envelope: Envelope, size: int) -> None:
 
 REFUSED: dict[str, tuple[Change, str, str]] = {
     "no operation": (lambda e: e.lance.ClearField("append"), "has no operation", "set one"),
-    "data overlay": (becomes("data_overlay"), "data overlays are not folded", "propose the columns whole"),
+    "data overlay": (becomes("data_overlay"), "data overlays are not folded", "propose whole columns"),
     "reuse index": (lambda e: e.fragment_reuse_index.SetInParent(), "belongs to a Rewrite", "leave it out"),
     "long uuid": (lambda e: setattr(e.lance, "uuid", "u" * 65), "uuid has 65 characters", "use 36"),
     "reserved property": (

@@ -10,7 +10,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.features import Flag, set_flag
 from lakefold_table.lance.neighbours import neighbour_fault
-from lakefold_table.lance.operations.update_bases import place_fault
+from lakefold_table.lance.operations.update_bases import base_path_fault
 from lakefold_table.lance.schemas.columns import KNOWN_VERSIONS, LEGACY_FILES, some
 from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, LEGACY, NAMES
 from lakefold_table.lance.schemas.keys import check_primary_key
@@ -56,7 +56,7 @@ def creation_fault(envelope: Envelope, observed: Fetched) -> Invalid | None:
         return Invalid("a base has the id of another", "give each base an id of its own")
     return (
         neighbour_fault(envelope.table, observed.neighbours)
-        or place_fault(overwrite.initial_bases, observed.outside)
+        or base_path_fault(overwrite.initial_bases, observed.outside)
         or schema_fault(overwrite.schema)
         or reserved_key_fault([*overwrite.config_upsert_values, *overwrite.schema_metadata])
     )

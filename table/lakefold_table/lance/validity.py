@@ -13,7 +13,6 @@ from lakefold_table.entry import Invalid
 from lakefold_table.lance.manifests.naming import data_path, is_data_name, is_inside
 from lakefold_table.lance.manifests.plain import MAX_ROWS, MAX_UUID_LENGTH
 from lakefold_table.lance.operations import FOLDED, Kind
-from lakefold_table.lance.operations.data_overlay import REFUSED
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.marks.marks import PREFIX
 
@@ -26,6 +25,15 @@ if TYPE_CHECKING:
 
 BUILT_ON_NONE = frozenset({Kind.OVERWRITE, Kind.RESTORE})
 MANAGED_BLOBS = "lance.blob.managed"
+DATA_OVERLAYS_REFUSED = Invalid(
+    "data overlays are not folded: Lance clients open no table that has some (feature flag 64)",
+    "propose whole columns: an Update that rewrites columns, or a DataReplacement",
+)
+"""The answer to every DataOverlay (decision 0011).
+
+The operation puts files with single values over those of a fragment. pylance 14 commits it, then can't open
+the table any more: it refuses flag 64 unless an environment variable allows it (Lance fact 6.16).
+"""
 
 
 def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
@@ -34,7 +42,7 @@ def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
     if kind is Kind.UNKNOWN:
         return Invalid("the transaction has no operation", "set one of the operations of Lance's Transaction")
     if kind is Kind.DATA_OVERLAY:
-        return REFUSED
+        return DATA_OVERLAYS_REFUSED
     if kind not in FOLDED:
         folded = ", ".join(sorted(FOLDED))
         return Invalid(f"{kind} is not folded in this release", f"it folds {folded}")

@@ -1,4 +1,4 @@
-"""Append: new fragments beside those that are there (Lance facts 6.1 and 6.2)."""
+"""Append: adds new fragments to a table (Lance facts 6.1 and 6.2)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def needs(_state: LanceState | None, envelope: Envelope) -> Requirements:
-    """The sizes of the new fragments' files."""
-    return sizes_of(file for one in envelope.lance.append.fragments for file in one.files)
+    """Returns the requirements: the sizes of the new fragments' files."""
+    return sizes_of(file for fragment in envelope.lance.append.fragments for file in fragment.files)
 
 
 def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
-    """The fragments, which get the next free ids."""
+    """Returns a change that adds the fragments; they get the next free ids."""
     packed = proposal.packed
     if packed is not None:
         fault = _packed_fault(table, proposal, packed)
@@ -46,7 +46,10 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
 
 
 def sizes_of(files: Iterable[DataFile]) -> Requirements:
-    """The sizes of new data files in the table itself: not under another base, nor what is no plain path."""
+    """Returns a request for the sizes of those of these data files that are in the table's own folder.
+
+    Files under another base are left out, and so are paths that lead out of the folder.
+    """
     own = [file for file in files if not file.HasField("base_id") and is_inside(file.path)]
     return Requirements(
         sizes=frozenset(data_path(file.path) for file in own),
@@ -55,14 +58,15 @@ def sizes_of(files: Iterable[DataFile]) -> Requirements:
 
 
 def _packed_fault(table: VersionBuilder, proposal: Proposal, packed: Packed) -> Invalid | None:
-    """What is wrong with fragments that are sound in themselves, on this table: the same as one by one.
+    """Returns why encoded fragments don't fit this table; the answer is the same as for decoded ones.
 
-    Where nothing is, none of them is decoded; else the first faulty one is looked for.
+    They have passed the checks that need no table. They are decoded only if something is wrong, to find the
+    first faulty fragment.
     """
     sizes = proposal.sizes
     samples = (without_dropped(_sample(kind), proposal.dropped) for kind in packed.kinds)
-    kinds_fit = all(new_fragment_fault(one, table.columns, ()) is None for one in samples)
-    files_fit = sizes is None or _as_said(packed, sizes)
+    kinds_fit = all(new_fragment_fault(sample, table.columns, ()) is None for sample in samples)
+    files_fit = sizes is None or _sizes_match(packed, sizes)
     if not (kinds_fit and files_fit):
         fault = _first_fault(table, proposal, packed)
         if fault is not None:
@@ -71,7 +75,7 @@ def _packed_fault(table: VersionBuilder, proposal: Proposal, packed: Packed) -> 
 
 
 def _sample(kind: DataFragment) -> DataFragment:
-    """A fragment of this kind."""
+    """Returns a fragment of this kind, with a row count and file names so that it can be checked."""
     sample = DataFragment()
     sample.CopyFrom(kind)
     sample.physical_rows = 1
@@ -80,28 +84,32 @@ def _sample(kind: DataFragment) -> DataFragment:
     return sample
 
 
-def _as_said(packed: Packed, sizes: array[int]) -> bool:
-    """Whether every file is there and has the size that the proposal says.
+def _sizes_match(packed: Packed, sizes: array[int]) -> bool:
+    """Returns whether every file exists and has the size that the proposal states.
 
-    Raises `ValueError` unless all were looked at: what nobody looked at counts for nothing.
+    Raises `ValueError` if the sizes of only some of the files are known.
     """
-    said, found = np.frombuffer(packed.sizes, np.uint64), np.frombuffer(sizes, np.int64)
-    if said.shape != found.shape:
-        raise ValueError(f"{len(found)} files were looked at, the proposal has {len(said)}")
-    there = found >= 0
-    return bool((there & ((said == 0) | (said == found.astype(np.uint64)))).all())
+    stated, stored = np.frombuffer(packed.sizes, np.uint64), np.frombuffer(sizes, np.int64)
+    if stated.shape != stored.shape:
+        raise ValueError(f"the sizes of {len(stored)} files are known, the proposal has {len(stated)}")
+    exists = stored >= 0
+    return bool((exists & ((stated == 0) | (stated == stored.astype(np.uint64)))).all())
 
 
 def _first_fault(table: VersionBuilder, proposal: Proposal, packed: Packed) -> Invalid | None:
-    at, sizes = 0, proposal.sizes
+    first, sizes = 0, proposal.sizes
     for fragments in packed.fragments():
-        for one in fragments:
-            paths = [data_path(file.path) for file in one.files]
-            there = [] if sizes is None else sizes[at : at + len(paths)]
-            seen = {path: None if size < 0 else size for path, size in zip(paths, there, strict=False)}
-            left = without_dropped(one, proposal.dropped)
-            fault = new_fragment_fault(left, table.columns, table.base_ids) or file_fault(one, seen)
+        for fragment in fragments:
+            paths = [data_path(file.path) for file in fragment.files]
+            stored = [] if sizes is None else sizes[first : first + len(paths)]
+            known_sizes = {
+                path: None if size < 0 else size for path, size in zip(paths, stored, strict=False)
+            }
+            remaining = without_dropped(fragment, proposal.dropped)
+            fault = new_fragment_fault(remaining, table.columns, table.base_ids) or file_fault(
+                fragment, known_sizes
+            )
             if fault is not None:
                 return fault
-            at += len(paths)
+            first += len(paths)
     return None

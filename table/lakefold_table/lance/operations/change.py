@@ -1,4 +1,4 @@
-"""What passes between an operation and the table it is applied to: a proposal goes in, a change comes out."""
+"""The types that operations share: a `Proposal` is the input of an operation, a `Change` its result."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ NOTHING = Rebase()
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One entry as its operation sees it, after the conflict rules have let it through.
+    """An entry that the conflict rules have accepted, with what its operation needs to know of it.
 
-    `affected_rows`: the row offsets that it deletes or moves, by fragment id, None where nobody says.
-    `rebase`: what must be fitted to what came after its read version (Lance fact 5.4).
-    `packed`: the fragments of an Append that are kept encoded, and then not in the transaction; `sizes` those
-    of their files as the shell found them (-1: not there), None where it didn't look. `dropped`: the ids of
-    fields that were dropped since its read version, which its data files may hold.
+    `affected_rows`: the row offsets that it deletes or moves, by fragment id; None if the envelope doesn't
+    say. `rebase`: what must be adapted to the versions after its read version (Lance fact 5.4). `packed`: the
+    fragments of an Append that stay encoded; the transaction then lists none. `sizes`: the sizes of their
+    files in the store, -1 for a missing file; None if they were not requested. `dropped`: the ids of fields
+    that were dropped since the read version, which the data files may still have.
     """
 
     envelope: Envelope
@@ -43,26 +43,25 @@ class Proposal:
 
     @property
     def transaction(self) -> Transaction:
-        """The proposed transaction; not to be changed."""
+        """The proposed transaction. It must not be changed."""
         return self.envelope.lance
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an operation does to a table: taken up as a whole, or not at all.
+    """What an operation changes in a table. It is applied as a whole or not at all.
 
-    `transaction` is the proposal as it stands in the version it becomes part of, rebased; foreign writers
-    check theirs against it. `added`: new fragments in order; what has no id, row ids or versions gets them.
-    `packed`: more new fragments, kept encoded, which the transaction doesn't list; `held`: as the table is to
-    have them, where that differs.
-    `replaced`: fragments that are there, in their new form. `removed`: ids that go.
-    `whole`: the list of fragments to begin with instead of the table's; the three above come on top.
-    `head`: the manifest (without fragments) to go on with instead of the table's, `file_version` that of its
-    data files where it doesn't say so. `indices`: the entries of the index section to go on with, None where
-    it stays as it is. `reserved`: fragment ids used up, `row_ids`: row ids used up by added fragments that
-    bring their own sequences.
-    `before`: files to be written before the version is put. `rows_added` and `rows_deleted` are what the
-    outcome tells, None where they follow from the fragments.
+    `transaction`: the proposal, rebased, as it is stored in the version; other clients check their own
+    commits against it. `added`: new fragments in order; ids, row ids and row versions that they lack are
+    assigned. `packed`: further new fragments that stay encoded and that the transaction doesn't list; `held`:
+    the form in which the table stores them, if that is different. `replaced`: the new form of existing
+    fragments, by id. `removed`: the ids of fragments that are removed. `whole`: a list of fragments that
+    replaces the table's; `added`, `replaced` and `removed` then apply to it. `head`: a manifest (without
+    fragments) that replaces the table's; `file_version` is the version of its data files if it doesn't state
+    that itself. `indices`: the entries of the index section, None if they stay the same. `reserved`: how many
+    fragment ids are used up. `row_ids`: how many row ids are used up by added fragments that have their own
+    sequences. `before`: files that must be written before the version is published. `rows_added` and
+    `rows_deleted`: the counts for the outcome, None if they follow from the fragments.
     """
 
     transaction: Transaction

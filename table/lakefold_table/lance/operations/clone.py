@@ -1,8 +1,8 @@
-"""Clone: a table that begins as another one's version, sharing its files or with copies of them.
+"""Clone: creates a table from a version of another one, which shares its files or has copies of them.
 
-A branch is a shallow clone in a folder below the main line's root. The first version keeps the number of the
-one it was made from; a shallow clone names the source as one more root that files lie under (Lance
-facts 1.7, 1.8 and 6.15).
+A branch is a shallow clone in a folder below the root of the main branch. The first version keeps the number
+of the version that was cloned. A shallow clone names the source as one more base path of files (Lance facts
+1.7, 1.8 and 6.15).
 """
 
 from __future__ import annotations
@@ -35,42 +35,43 @@ if TYPE_CHECKING:
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
-    """The source's version and what lies around, where there is no table yet."""
+    """Returns the requirements: the source's version and other tables nearby; none if the table exists."""
     clone = envelope.lance.clone
     if state is not None or _request_fault(envelope) is not None:
         return Requirements()
     source = Requirements(states=frozenset({(clone.ref_path, clone.ref_version)}))
-    return Requirements.all_of([source, needs_around(_place_of(envelope), clone.branch_name)])
+    return Requirements.all_of([source, needs_around(_root_of(envelope), clone.branch_name)])
 
 
 def change(table: VersionBuilder, _proposal: Proposal) -> Rejected:
-    """Refused: a clone begins a table, and there is one."""
+    """Returns a refusal: a clone creates a table, and this one exists."""
     version = table.version - 1
     return Rejected(
         Conflict(
             retryable=False,
-            message=f"the table exists already, at version {version}: clone to another place",
+            message=f"the table exists already, at version {version}: clone to another path",
             other_version=version,
         )
     )
 
 
 def begin(envelope: Envelope, observed: Fetched) -> LanceState | Invalid:
-    """The first version of the clone but for its time, its marks and its transaction.
+    """Returns the first version of the clone, without its time, marks and transaction.
 
-    Takes a pass over all fragments of the source: each file has to say where it lies.
+    Returns `Invalid` if the clone is not possible. Reads all fragments of the source, since each file has to
+    name its base.
     """
     fault = _request_fault(envelope)
     if fault is not None:
         return fault
     clone = envelope.lance.clone
-    fault = neighbour_fault(_place_of(envelope), observed.neighbours, clone.branch_name)
+    fault = neighbour_fault(_root_of(envelope), observed.neighbours, clone.branch_name)
     if fault is not None:
         return fault
     source = cast("LanceState | None", observed.states.get((clone.ref_path, clone.ref_version)))
     if source is None:
         return Invalid(
-            f"version {clone.ref_version} of {clone.ref_path} is not there, or may not be read from here",
+            f"version {clone.ref_version} of {clone.ref_path} does not exist or can't be read from here",
             "name the root of a table below the committer's roots, and one of its versions",
         )
     fault = _source_fault(envelope, source)
@@ -80,18 +81,20 @@ def begin(envelope: Envelope, observed: Fetched) -> LanceState | Invalid:
 
 
 def _request_fault(envelope: Envelope) -> Invalid | None:
-    """What is wrong with the proposal in itself."""
+    """Returns what is wrong with the proposal itself, whatever the source has."""
     transaction, clone = envelope.lance, envelope.lance.clone
     if not is_whole(clone.ref_path):
         return Invalid(
-            f"the clone's source {clone.ref_path!r} is no absolute path or URI", "give the whole path"
+            f"the clone's source {clone.ref_path!r} is not an absolute path or URI", "give the whole path"
         )
     if not clone.ref_version or is_detached(clone.ref_version):
-        return Invalid(f"a clone can't begin with version {clone.ref_version}", "name a version of the line")
+        return Invalid(
+            f"a clone can't begin with version {clone.ref_version}", "name a version of the source's branch"
+        )
     if transaction.read_version not in (0, clone.ref_version):
         return Invalid(
-            f"the clone is of version {clone.ref_version}, but was built on {transaction.read_version}",
-            "the read version of a clone is the version it is made from",
+            f"the clone is of version {clone.ref_version}, its read version is {transaction.read_version}",
+            "set the read version to the version that is cloned",
         )
     if envelope.branch and not clone.HasField("branch_name"):
         return Invalid(
@@ -101,10 +104,15 @@ def _request_fault(envelope: Envelope) -> Invalid | None:
 
 
 def _branch_fault(envelope: Envelope) -> Invalid | None:
-    """A branch's name is where it lies, or no client finds it by that name."""
+    """Returns why the clone can't be this branch.
+
+    Clients find a branch by its name, from which its folder follows.
+    """
     clone = envelope.lance.clone
     if not clone.is_shallow:
-        return Invalid("a deep clone can't be a branch", "make it shallow, or leave the branch's name out")
+        return Invalid(
+            "a deep clone can't be a branch", "make the clone shallow, or leave the branch's name out"
+        )
     try:
         check_branch_name(clone.branch_name)
     except InvalidError as error:
@@ -113,17 +121,17 @@ def _branch_fault(envelope: Envelope) -> Invalid | None:
     if len(file) > MAX_SEGMENT:
         return Invalid(f"the branch's file would be called {file}, which is too long", "give a shorter name")
     root = branch_root(clone.branch_name)
-    place = _place_of(envelope)
-    if above(place, root) != place:
+    clone_root = _root_of(envelope)
+    if above(clone_root, root) != clone_root:
         return None
     return Invalid(
-        f"the branch {clone.branch_name} can't lie at {place}",
+        f"the branch {clone.branch_name} can't be stored at {clone_root}",
         "name the same branch in the envelope and in the clone",
     )
 
 
 def _source_fault(envelope: Envelope, source: LanceState) -> Invalid | None:
-    """What of the source can't be taken over; for a branch, also whose branch it would be."""
+    """Returns why the source can't be cloned, or for a branch, why it isn't a branch of this table."""
     clone, parent = envelope.lance.clone, source.branch
     try:
         check_writable(source.head, clone.ref_path)
@@ -135,48 +143,51 @@ def _source_fault(envelope: Envelope, source: LanceState) -> Invalid | None:
         return Invalid(
             f"{clone.ref_path} is {f'the branch {parent}' if parent else 'no branch'}, "
             f"the clone calls it {clone.ref_name!r}",
-            "name the branch that it is made from in ref_name, and none for the main line",
+            "name the source's branch in ref_name; leave ref_name out for the main branch",
         )
-    main = above(_place_of(envelope), branch_root(clone.branch_name))
+    main = above(_root_of(envelope), branch_root(clone.branch_name))
     if parent and above(main, branch_root(parent)) != main:
         return Invalid(
-            "a branch of a branch lies beside it, below the main line", "send it to the main line's table"
+            "a branch of a branch is stored below the main branch's root",
+            "send the clone to the table of the main branch",
         )
     return None
 
 
-def _place_of(envelope: Envelope) -> str:
-    """The URI at which the clone is to begin."""
+def _root_of(envelope: Envelope) -> str:
+    """Returns the root URI of the clone."""
     root = branch_root(envelope.branch or None)
     return below(envelope.table, root) if root else envelope.table
 
 
 def _shallow(clone: Transaction.Clone, source: LanceState) -> LanceState:
-    """Files that lay in the source itself lie under a base of its own now; the lowest free id from 0."""
+    """Returns the source's version, its own files under a new base, which gets the lowest free id from 0."""
     base = BasePath(is_dataset_root=True, path=clone.ref_path)
-    base.id = free_id({one.id for one in source.head.base_paths}, 0)
+    base.id = free_id({base_path.id for base_path in source.head.base_paths}, 0)
     if clone.HasField("ref_name"):
         base.name = clone.ref_name
     head = with_bases(source.head, [*source.head.base_paths, base])
     head.ClearField("branch")
     if clone.HasField("branch_name"):
         head.branch = clone.branch_name
-    return _moved(source, head, base.id)
+    return _relocated(source, head, base.id)
 
 
 def _deep(source: LanceState) -> LanceState:
-    """All files lie in the clone itself, where its maker has copied them."""
+    """Returns the source's version, all its files in the clone itself: the writer has copied them."""
     head = with_bases(source.head, ())
     head.ClearField("branch")
-    return _moved(source, head, None)
+    return _relocated(source, head, None)
 
 
-def _moved(source: LanceState, head: Manifest, base: int | None) -> LanceState:
-    """The source with its own files under `base`, or all files in the table itself (None)."""
+def _relocated(source: LanceState, head: Manifest, base: int | None) -> LanceState:
+    """Returns the source with its own files under `base`, or with all files in the table itself if None."""
     section = IndexSection.FromString(source.index_section)
     for index in section.indices:
-        _place(index, base)
-    fragments = Fragments.of(Numbered.of(_placed(one, base)) for one in source.fragments)
+        _set_base(index, base)
+    fragments = Fragments.of(
+        Numbered.of(_fragment_with_base(fragment, base)) for fragment in source.fragments
+    )
     return replace(
         source,
         head=head,
@@ -189,15 +200,15 @@ def _moved(source: LanceState, head: Manifest, base: int | None) -> LanceState:
     )
 
 
-def _placed(fragment: DataFragment, base: int | None) -> DataFragment:
+def _fragment_with_base(fragment: DataFragment, base: int | None) -> DataFragment:
     for file in fragment.files:
-        _place(file, base)
+        _set_base(file, base)
     if fragment.HasField("deletion_file"):
-        _place(fragment.deletion_file, base)
+        _set_base(fragment.deletion_file, base)
     return fragment
 
 
-def _place(file: DataFile | DeletionFile | IndexMetadata, base: int | None) -> None:
+def _set_base(file: DataFile | DeletionFile | IndexMetadata, base: int | None) -> None:
     if base is None:
         file.ClearField("base_id")
     elif not file.HasField("base_id"):

@@ -1,9 +1,10 @@
-"""CreateIndex: indices that are added, replaced and dropped (Lance facts 6.6 and 10.9).
+"""CreateIndex: adds, replaces and removes indices (Lance facts 6.6 and 10.9).
 
-An entry is known by its uuid: one that is added again under its uuid is replaced, one of the same name is
-not; several entries of one name are segments of one index. Two indices speak of the table itself. The one of
-the write-ahead log (`__lance_mem_wal`) is made by this operation. The fragment-reuse index comes with a
-compaction; this operation trims it, which pylance can't be asked for from Python (source).
+The uuid identifies an entry of the index section. A new entry replaces the entry with its uuid, not the one
+with its name; several entries with one name are segments of one index. Two indices describe the table itself.
+This operation creates the index of the write-ahead log (`__lance_mem_wal`). The fragment-reuse index is
+created by a compaction, and this operation trims it; pylance has no Python function for that, so this
+follows its source.
 """
 
 from __future__ import annotations
@@ -35,29 +36,31 @@ OWN = frozenset({FRAGMENT_REUSE, MEM_WAL})
 
 @dataclass(frozen=True, slots=True)
 class _Fitted:
-    """A new entry as it stands in the version, and the one of the table's own that it takes the place of."""
+    """A new entry as it is stored in the version, and the existing entry that it replaces."""
 
     entry: IndexMetadata
     replaces: IndexMetadata | None = None
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
-    """The sizes of the new indices' files, and the details of fragment-reuse indices that lie in files."""
+    """Returns the requirements: sizes of new indices' files, and fragment-reuse details that are files."""
     if state is None:
         return Requirements()
     create = envelope.lance.create_index
     sizes = frozenset(path for index in create.new_indices for path in paths_of(index))
-    told = [one for one in (*create.new_indices, *create.removed_indices) if one.name == FRAGMENT_REUSE]
-    unsaid = (left_out.needs_of(state.schema, index) for index in create.new_indices)
+    reuse_entries = [
+        entry for entry in (*create.new_indices, *create.removed_indices) if entry.name == FRAGMENT_REUSE
+    ]
+    omitted = (left_out.needs_of(state.schema, index) for index in create.new_indices)
     return Requirements.all_of(
-        [Requirements(sizes=sizes), *unsaid, *(reuse.needs_of(state.head, one) for one in told)]
+        [Requirements(sizes=sizes), *omitted, *(reuse.needs_of(state.head, entry) for entry in reuse_entries)]
     )
 
 
 def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Invalid:
-    """The indices without those removed, and with the new ones last.
+    """Returns a change with the remaining indices first and the new ones last.
 
-    Raises `DamagedError` where the table's own can't be read.
+    Raises `DamagedError` if the table's own index section can't be read.
     """
     _ = table.indices
     fitted: list[_Fitted] = []
@@ -66,47 +69,48 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Inv
             index = left_out.completed(table.head.fields, proposed, table.observed)
             if isinstance(index, Invalid):
                 return index
-            found = (
+            result = (
                 entry_fault(table, index, proposal.transaction.read_version)
                 or _fields_fault(table, proposal, index)
                 or _fit(table, proposal, index)
             )
-            if not isinstance(found, _Fitted):
-                return found
-            fitted.append(found)
+            if not isinstance(result, _Fitted):
+                return result
+            fitted.append(result)
         return _removed_fault(table, proposal, fitted) or _made(table, proposal, fitted)
     except DamagedError as error:
         return Invalid(
-            f"a fragment-reuse index can't be read: {error.reason}", "write its details before it is sent"
+            f"a fragment-reuse index can't be read: {error.reason}",
+            "write its details before you send the transaction",
         )
 
 
 def _made(table: VersionBuilder, proposal: Proposal, fitted: list[_Fitted]) -> Change | Invalid:
     create = proposal.transaction.create_index
-    gone = {one.uuid.uuid for one in (*create.removed_indices, *create.new_indices)}
-    gone.update(one.replaces.uuid.uuid for one in fitted if one.replaces is not None)
-    kept = [index for index in table.indices if index.uuid.uuid not in gone]
-    indices = (*kept, *(one.entry for one in fitted))
-    read = reuse.remapped(table.head, indices, table.content)
-    fault = overlap_fault(read) or reuse.dropped_fault(table.head, table.indices, read, table.content)
+    dropped = {entry.uuid.uuid for entry in (*create.removed_indices, *create.new_indices)}
+    dropped.update(new.replaces.uuid.uuid for new in fitted if new.replaces is not None)
+    remaining = [index for index in table.indices if index.uuid.uuid not in dropped]
+    indices = (*remaining, *(new.entry for new in fitted))
+    remapped = reuse.remapped(table.head, indices, table.content)
+    fault = overlap_fault(remapped) or reuse.dropped_fault(table.head, table.indices, remapped, table.content)
     return fault or Change(_rebased(proposal.transaction, fitted), indices=indices)
 
 
 def _fields_fault(
     table: VersionBuilder, proposal: Proposal, index: IndexMetadata
 ) -> Rejected | Invalid | None:
-    """Where the index is on fields that the table doesn't have, or not any more."""
+    """Returns a refusal if the index is on fields that the table doesn't have, or no longer has."""
     missing = sorted(set(index.fields) - {field.id for field in table.head.fields})
     if not missing:
         return None
     message = f"index {index.name!r} is on field ids {some(missing)}, which the table doesn't have"
     if _is_stale(table, proposal):
-        return Rejected(_again(message, field_ids=tuple(missing)))
-    return Invalid(message, "open the table and take its field ids")
+        return Rejected(_conflict(message, field_ids=tuple(missing)))
+    return Invalid(message, "open the table and use its field ids")
 
 
 def _fit(table: VersionBuilder, proposal: Proposal, index: IndexMetadata) -> _Fitted | Invalid:
-    """The entry fitted to what came after its read version."""
+    """Returns the entry adapted to the versions after the proposal's read version."""
     if index.name == FRAGMENT_REUSE:
         return _trimmed(table, proposal, index)
     if index.name == MEM_WAL:
@@ -116,36 +120,47 @@ def _fit(table: VersionBuilder, proposal: Proposal, index: IndexMetadata) -> _Fi
     if covered is None or not stale:
         return _Fitted(index)
     before = covering(index, covered - stale)
-    (followed, *_) = reuse.remapped(table.head, (before, *table.indices), table.content)
-    return _Fitted(covering(index, (coverage(followed) or Bitmap()) - stale))
+    (remapped_entry, *_) = reuse.remapped(table.head, (before, *table.indices), table.content)
+    return _Fitted(covering(index, (coverage(remapped_entry) or Bitmap()) - stale))
 
 
 def _trimmed(table: VersionBuilder, proposal: Proposal, index: IndexMetadata) -> _Fitted | Invalid:
-    """The table's fragment-reuse index without what the proposal drops of it; what was added since stays."""
+    """Returns the table's fragment-reuse index without the versions that the proposal drops.
+
+    Versions that were added since the read version stay.
+    """
     current = reuse.reuse_index(table.indices)
     before = reuse.reuse_index(proposal.transaction.create_index.removed_indices)
     if current is None or before is None:
-        return Invalid(f"{FRAGMENT_REUSE} can't be added by itself", "it comes with a compaction (Rewrite)")
-    there, was, now = (reuse.versions_of(table.head, one, table.content) for one in (current, before, index))
-    numbers = {one.dataset_version for one in was}
-    left = {one.dataset_version for one in now}
-    if not left <= numbers:
-        return Invalid(f"{FRAGMENT_REUSE} tells of more than the one it replaces", "only drop versions of it")
-    kept = [one for one in there if one.dataset_version in left or one.dataset_version not in numbers]
-    entry = index if kept == list(now) else reuse.rewritten_by(index, kept)
+        return Invalid(f"{FRAGMENT_REUSE} can't be added by itself", "send it with a compaction (Rewrite)")
+    stored, read, proposed = (
+        reuse.versions_of(table.head, version, table.content) for version in (current, before, index)
+    )
+    numbers = {version.dataset_version for version in read}
+    wanted = {version.dataset_version for version in proposed}
+    if not wanted <= numbers:
+        return Invalid(
+            f"{FRAGMENT_REUSE} has versions that the index it replaces does not have", "only drop versions"
+        )
+    remaining = [
+        version
+        for version in stored
+        if version.dataset_version in wanted or version.dataset_version not in numbers
+    ]
+    entry = index if remaining == list(proposed) else reuse.rewritten_by(index, remaining)
     return _Fitted(entry, current)
 
 
 def _initialized(table: VersionBuilder, proposal: Proposal, index: IndexMetadata) -> _Fitted | Invalid:
-    """The index of the write-ahead log; what was merged since its read version is taken in."""
+    """Returns the index of the write-ahead log, with the generations merged since the read version."""
     details = details_of(index)
     if isinstance(details, Invalid):
         return details
     removed = proposal.transaction.create_index.removed_indices
-    current = next((one for one in table.indices if one.name == MEM_WAL), None)
-    if current is None or any(one.uuid == current.uuid for one in removed):
+    current = next((entry for entry in table.indices if entry.name == MEM_WAL), None)
+    if current is None or any(entry.uuid == current.uuid for entry in removed):
         return _Fitted(index)
-    if not proposal.rebase.mem_wal or all(one.name != MEM_WAL for one in removed):
+    if not proposal.rebase.mem_wal or all(entry.name != MEM_WAL for entry in removed):
         return Invalid(
             "the table's write-ahead log is initialized already", f"drop its index {MEM_WAL} first"
         )
@@ -158,47 +173,49 @@ def _initialized(table: VersionBuilder, proposal: Proposal, index: IndexMetadata
 def _removed_fault(
     table: VersionBuilder, proposal: Proposal, fitted: list[_Fitted]
 ) -> Rejected | Invalid | None:
-    """Where an index that is to go isn't there.
+    """Returns a refusal if an index that is to be removed doesn't exist.
 
-    Somebody else may have dropped it since, which is as good for a proposal that does nothing but drop; one
-    that replaces it was built on what isn't there any more.
+    If another writer dropped it since the read version, a proposal that only drops indices still succeeds.
+    One that also adds indices is refused, since it was built on the missing index.
     """
     create = proposal.transaction.create_index
-    late = next(filter(None, map(time_fault, create.removed_indices)), None)
-    if late is not None:
-        return late
-    there = {index.uuid.uuid for index in table.indices}
-    replaced = {one.entry.name for one in fitted if one.replaces is not None}
+    fault = next(filter(None, map(time_fault, create.removed_indices)), None)
+    if fault is not None:
+        return fault
+    existing = {index.uuid.uuid for index in table.indices}
+    replaced = {new.entry.name for new in fitted if new.replaces is not None}
     missing = {
-        one.name for one in create.removed_indices if one.uuid.uuid not in there and one.name not in replaced
+        entry.name
+        for entry in create.removed_indices
+        if entry.uuid.uuid not in existing and entry.name not in replaced
     }
     if not missing:
         return None
-    message = f"indices {some(missing)} are to be removed and aren't there"
+    message = f"indices {some(missing)} are to be removed but don't exist"
     if not _is_stale(table, proposal):
         return Invalid(message, "name the uuids of the version that was read")
     if not create.new_indices:
         return None
-    return Rejected(_again(message, keys=tuple(sorted(missing))))
+    return Rejected(_conflict(message, keys=tuple(sorted(missing))))
 
 
 def _rebased(transaction: Transaction, fitted: list[_Fitted]) -> Transaction:
-    """The transaction as it stands in the version; the same where nothing had to be fitted."""
+    """Returns the transaction as it is stored in the version; the same object if nothing was adapted."""
     proposed = transaction.create_index.new_indices
-    if all(one.entry is index for one, index in zip(fitted, proposed, strict=True)):
+    if all(new.entry is index for new, index in zip(fitted, proposed, strict=True)):
         return transaction
     rebased = Transaction()
     rebased.CopyFrom(transaction)
-    replaced = {one.replaces.name: one.replaces for one in fitted if one.replaces is not None}
+    replaced = {new.replaces.name: new.replaces for new in fitted if new.replaces is not None}
     for index in rebased.create_index.removed_indices:
         if index.name in replaced:
             index.CopyFrom(replaced[index.name])
     del rebased.create_index.new_indices[:]
-    rebased.create_index.new_indices.extend(one.entry for one in fitted)
+    rebased.create_index.new_indices.extend(new.entry for new in fitted)
     return rebased
 
 
-def _again(message: str, field_ids: tuple[int, ...] = (), keys: tuple[str, ...] = ()) -> Conflict:
+def _conflict(message: str, field_ids: tuple[int, ...] = (), keys: tuple[str, ...] = ()) -> Conflict:
     return Conflict(
         retryable=True,
         message=f"{message} any more; build it again on the newest version",

@@ -1,8 +1,9 @@
 """DataReplacement: new files for some columns of some fragments, row for row (Lance facts 6.12 and 7.7).
 
-A file of the same fields and version gives its place up; fields that lie in no file get one; otherwise they
-are struck out where they lie, and the new file is added. Whether the new file has as many rows as the
-fragment can't be seen without opening it: that is the writer's to keep, as in every fragment it writes.
+If a file of the fragment has the same fields and file version, the new file replaces it. If no file has the
+fields, the new file is added. Otherwise the fields are marked as unused in the existing files and the new
+file is added. Whether it has as many rows as the fragment can't be checked without opening it; the writer is
+responsible for that, as for every file that it writes.
 """
 
 from __future__ import annotations
@@ -40,23 +41,23 @@ if TYPE_CHECKING:
 
 
 def needs(_state: LanceState | None, envelope: Envelope) -> Requirements:
-    """The sizes of the new files."""
-    return sizes_of(one.new_file for one in envelope.lance.data_replacement.replacements)
+    """Returns the requirements: the sizes of the new files."""
+    return sizes_of(group.new_file for group in envelope.lance.data_replacement.replacements)
 
 
 def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
-    """The fragments with their new files; no index on these fields covers them any more."""
+    """Returns a change of the fragments' files; indices on these fields no longer cover the fragments."""
     groups = proposal.transaction.data_replacement.replacements
     if not groups:
         return Change(proposal.transaction)
-    there = table.get([one.fragment_id for one in groups])
-    fault = _fault(table, groups, there.keys())
+    current = table.get([group.fragment_id for group in groups])
+    fault = _fault(table, groups, current.keys())
     if fault is not None:
         return fault
     replaced = {}
-    for one in groups:
-        fragment = there[one.fragment_id]
-        files = _files(fragment, one.new_file)
+    for group in groups:
+        fragment = current[group.fragment_id]
+        files = _files(fragment, group.new_file)
         if isinstance(files, Invalid):
             return files
         replaced[fragment.id] = updated(table, fragment, of_columns(files, table.columns.roots))
@@ -69,51 +70,56 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
 
 
 def _fault(
-    table: VersionBuilder, groups: Sequence[Transaction.DataReplacementGroup], there: AbstractSet[int]
+    table: VersionBuilder, groups: Sequence[Transaction.DataReplacementGroup], existing: AbstractSet[int]
 ) -> Invalid | None:
-    """What is wrong with the replacements, whatever their fragments hold."""
-    counts = Counter(one.fragment_id for one in groups)
-    missing = counts.keys() - there
+    """Returns what is wrong with the replacements, without regard to the fragments' files."""
+    counts = Counter(group.fragment_id for group in groups)
+    missing = counts.keys() - existing
     if missing:
         return Invalid(f"the table has no fragments {some(missing)}", "name fragments of the newest version")
-    twice = [number for number, count in counts.items() if count > 1]
-    if twice:
-        return Invalid(f"fragments {some(twice)} get several new files", "replace one file of each at a time")
-    if len({tuple(one.new_file.fields) for one in groups}) > 1:
-        return Invalid("the new files hold different fields", "propose files of other fields by themselves")
-    faults = (new_file_fault(table, one.new_file, table.columns) for one in groups)
+    repeated = [number for number, count in counts.items() if count > 1]
+    if repeated:
+        return Invalid(
+            f"fragments {some(repeated)} get more than one new file",
+            "replace one file of each fragment at a time",
+        )
+    if len({tuple(group.new_file.fields) for group in groups}) > 1:
+        return Invalid(
+            "the new files hold different fields", "send a transaction of its own for each set of fields"
+        )
+    faults = (new_file_fault(table, group.new_file, table.columns) for group in groups)
     return next((fault for fault in faults if fault is not None), None)
 
 
 def _files(fragment: DataFragment, new: DataFile) -> list[DataFile] | Invalid:
-    """The fragment's files with the new one among them."""
-    there = {file_key(file): file for file in fragment.files}.get(file_key(new))
-    if there is not None and there.column_indices != new.column_indices:
+    """Returns the fragment's files after the replacement."""
+    same_file = {file_key(file): file for file in fragment.files}.get(file_key(new))
+    if same_file is not None and same_file.column_indices != new.column_indices:
         return Invalid(
-            f"file {new.path} is one of fragment {fragment.id} already, with its columns in other places",
+            f"file {new.path} is one of fragment {fragment.id} already, with other column indices",
             "write the new values into a file of another name",
         )
-    place = next((at for at, file in enumerate(fragment.files) if _is_like(file, new)), None)
-    others = [file for at, file in enumerate(fragment.files) if at != place]
+    index = next((i for i, file in enumerate(fragment.files) if _is_like(file, new)), None)
+    others = [file for i, file in enumerate(fragment.files) if i != index]
     if file_key(new) in {file_key(file) for file in others}:
         return Invalid(
-            f"file {new.path} is one of fragment {fragment.id} already, for other fields",
+            f"file {new.path} is one of fragment {fragment.id} already, with other fields",
             "write the new values into a file of another name",
         )
-    if place is not None:
-        return [new if at == place else file for at, file in enumerate(fragment.files)]
-    known = places(fragment).keys()
-    shared = known & set(new.fields)
+    if index is not None:
+        return [new if i == index else file for i, file in enumerate(fragment.files)]
+    stored = places(fragment).keys()
+    shared = stored & set(new.fields)
     if shared and len(shared) < len(new.fields):
         return Invalid(
             f"of the fields {some(new.fields)} fragment {fragment.id} has files for {some(shared)} only",
-            "propose the others by themselves",
+            "send a transaction of its own for the other fields",
         )
     return [*(_struck(file, shared) if shared else file for file in fragment.files), new]
 
 
 def _is_like(file: DataFile, new: DataFile) -> bool:
-    """Whether a file holds just the fields of the new one, in a file of the same version."""
+    """Returns whether the file has exactly the fields and the file version of the new one."""
     return list(file.fields) == list(new.fields) and (file.file_major_version, file.file_minor_version) == (
         new.file_major_version,
         new.file_minor_version,
@@ -121,7 +127,7 @@ def _is_like(file: DataFile, new: DataFile) -> bool:
 
 
 def _struck(file: DataFile, fields: AbstractSet[int]) -> DataFile:
-    """The file without these fields."""
+    """Returns the file with these fields marked as unused."""
     struck = DataFile()
     struck.CopyFrom(file)
     struck.fields[:] = [STRUCK if number in fields else number for number in file.fields]

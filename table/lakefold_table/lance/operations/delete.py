@@ -1,4 +1,4 @@
-"""Delete: rows marked as deleted, and fragments of which none is left (Lance facts 5.4 and 6.3)."""
+"""Delete: marks rows as deleted and removes fragments without remaining rows (Lance facts 5.4 and 6.3)."""
 
 from __future__ import annotations
 
@@ -21,48 +21,51 @@ if TYPE_CHECKING:
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
-    """The deletion files proposed, and those of the same fragments in the table."""
+    """Returns the requirements: the proposed deletion files and the table's own ones of these fragments."""
     delete = envelope.lance.delete
     says_rows = bool(envelope.affected_rows)
     return needs_of(state, delete.updated_fragments, delete.deleted_fragment_ids, all_rows=says_rows)
 
 
 def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Invalid:
-    """The fragments with their new deletion files. Bitmaps of indices stay as they are."""
+    """Returns a change with the new deletion files. The fragment bitmaps of indices stay the same."""
     proposal = _without_dropped(table, proposal)
     delete = proposal.transaction.delete
     fault = same_files_fault(table, delete.updated_fragments)
-    found = fault or deletions_of(table, proposal, delete.updated_fragments, delete.deleted_fragment_ids)
-    if not isinstance(found, Deletions):
-        return found
+    deletions = fault or deletions_of(table, proposal, delete.updated_fragments, delete.deleted_fragment_ids)
+    if not isinstance(deletions, Deletions):
+        return deletions
     transaction = proposal.transaction
-    if found.rebased:
+    if deletions.rebased:
         transaction = Transaction()
         transaction.CopyFrom(proposal.transaction)
-        found.rebase(transaction.delete.updated_fragments)
-        transaction.delete.deleted_fragment_ids.extend(sorted(found.emptied))
+        deletions.rebase(transaction.delete.updated_fragments)
+        transaction.delete.deleted_fragment_ids.extend(sorted(deletions.emptied))
     return Change(
         transaction,
-        replaced=found.replaced,
-        removed=found.removed,
-        before=found.files,
-        rows_deleted=found.rows,
+        replaced=deletions.replaced,
+        removed=deletions.removed,
+        before=deletions.files,
+        rows_deleted=deletions.rows,
     )
 
 
 def _without_dropped(table: VersionBuilder, proposal: Proposal) -> Proposal:
-    """A stale proposal without the files of columns that were dropped since.
+    """Returns the proposal without the files of columns that were dropped since its read version.
 
-    A Project takes them off the list, and neither conflicts with the other: what they held is in no column.
+    A Project removes these files from the fragments. It doesn't conflict with a Delete, since the files hold
+    no column of the table any more.
     """
     fields, updated = table.columns.roots, proposal.transaction.delete.updated_fragments
     stale = proposal.transaction.read_version < table.version - 1
-    if not stale or all(len(of_columns(one.files, fields)) == len(one.files) for one in updated):
+    if not stale or all(
+        len(of_columns(fragment.files, fields)) == len(fragment.files) for fragment in updated
+    ):
         return proposal
     envelope = Envelope()
     envelope.CopyFrom(proposal.envelope)
-    for one in envelope.lance.delete.updated_fragments:
-        files = of_columns(one.files, fields)
-        del one.files[:]
-        one.files.extend(files)
+    for fragment in envelope.lance.delete.updated_fragments:
+        files = of_columns(fragment.files, fields)
+        del fragment.files[:]
+        fragment.files.extend(files)
     return replace(proposal, envelope=envelope)

@@ -1,7 +1,7 @@
-"""The kinds of operation a Lance transaction can be, as the conflict rules tell them apart.
+"""The kinds of operation that a Lance transaction can have.
 
-A kind is the name of the operation in the transaction message; where the rules depend on one of its fields
-(`preserves_nullability`), each value of that field is a kind of its own.
+A kind is the name of the operation in the transaction message. If the conflict rules depend on a field of the
+operation (`preserves_nullability`), each value of that field is a separate kind.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What a transaction does (Lance fact 3.3)."""
+    """The operation of a transaction (Lance fact 3.3)."""
 
     APPEND = "append"
     DELETE = "delete"
@@ -74,11 +74,11 @@ SCHEMA_CHANGING = frozenset(
         Kind.UNKNOWN,
     }
 )
-"""After one of these a field id may mean another field than before."""
+"""The kinds after which a field id may refer to another field than before."""
 
 
 def kind_of(transaction: Transaction | None) -> Kind:
-    """The kind of a transaction. `UNKNOWN`: there is none, or it is an operation we don't know."""
+    """Returns the kind of a transaction; `UNKNOWN` if it is None or has an unknown operation."""
     name = transaction.WhichOneof("operation") if transaction is not None else None
     if transaction is None or name is None:
         return Kind.UNKNOWN

@@ -1,8 +1,8 @@
-"""Merge: other columns for the rows that are there, by a new schema and the list of all fragments.
+"""Merge: changes the columns of the existing rows, by a new schema and a list of all fragments.
 
-The list is the whole table's, so a Merge holds only where no fragment has changed since it was made; the
-conflict rules see to that, and what is listed is held against the table once more here. New fragments may
-follow behind those that are there (Lance fact 6.8).
+The list must have every fragment of the table, so a Merge is only valid if no fragment has changed since it
+was built. The conflict rules ensure that; this module checks the list against the table once more. New
+fragments may follow after the existing ones (Lance fact 6.8).
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
     from lakefold_table.lance.version_builder import VersionBuilder
 
 Pair = tuple["DataFragment", "DataFragment"]
-"""A fragment as the table has it, and as the proposal lists it."""
+"""A fragment in the table and its form in the proposal."""
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
-    """The sizes of the files that no fragment of the table has yet."""
-    known = {file_key(file) for one in state.fragments for file in one.files} if state else set()
-    files = (file for one in envelope.lance.merge.fragments for file in one.files)
-    return sizes_of(file for file in files if file_key(file) not in known)
+    """Returns the requirements: the sizes of the files that no fragment of the table has yet."""
+    existing = {file_key(file) for fragment in state.fragments for file in fragment.files} if state else set()
+    files = (file for fragment in envelope.lance.merge.fragments for file in fragment.files)
+    return sizes_of(file for file in files if file_key(file) not in existing)
 
 
 def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
-    """The fragments with their new files, behind them the new ones, and the schema that goes with them."""
+    """Returns a change with the fragments' new files, the new fragments and the new schema."""
     merge = proposal.transaction.merge
     fault = _schema_fault(merge) or _nullability_fault(table, merge)
     if fault is not None:
@@ -68,7 +68,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     fault = (
         _columns_fault(table, merge.schema, columns, pairs)
         or table.new_fragments_fault(new, columns)
-        or twice_fault(new, (one for pair in pairs for one in pair))
+        or twice_fault(new, (fragment for pair in pairs for fragment in pair))
     )
     if fault is not None:
         return fault
@@ -103,41 +103,41 @@ def _nullability_fault(table: VersionBuilder, merge: Transaction.Merge) -> Inval
 def _paired(
     table: VersionBuilder, listed: Sequence[DataFragment]
 ) -> tuple[list[Pair], Sequence[DataFragment] | None]:
-    """Each fragment of the table with what is listed for it, and the new ones.
+    """Returns each fragment of the table with its form in the list, and the new fragments.
 
-    Those are None where the list isn't all of the table's fragments, in any order, and then others.
+    The new fragments are None if the list doesn't begin with all of the table's fragments, in any order.
     """
-    there = {one.id: one for one in table.all()}
-    count = len(there)
+    current = {fragment.id: fragment for fragment in table.all()}
+    count = len(current)
     first, new = listed[:count], listed[count:]
-    if {one.id for one in first} != there.keys():
+    if {fragment.id for fragment in first} != current.keys():
         return [], None
-    return [(there[one.id], one) for one in first], new
+    return [(current[fragment.id], fragment) for fragment in first], new
 
 
 def _list_fault(table: VersionBuilder, listed: Sequence[DataFragment]) -> Invalid:
-    there = {one.id for one in table.all()}
-    missing = there - {one.id for one in listed[: len(there)]}
+    existing = {fragment.id for fragment in table.all()}
+    missing = existing - {fragment.id for fragment in listed[: len(existing)]}
     return Invalid(
-        f"fragments {some(missing)} of the table are not among the first {len(there)} that are listed",
-        "list each fragment of the table once, and new ones (id 0) behind all of them",
+        f"fragments {some(missing)} of the table are not among the first {len(existing)} in the list",
+        "list each fragment of the table once, then the new ones (id 0)",
     )
 
 
 def _columns_fault(
     table: VersionBuilder, schema: Sequence[Field], columns: Columns, pairs: Sequence[Pair]
 ) -> Invalid | None:
-    """What is wrong with the files of the fragments that stay, and with fields that stay in the schema."""
-    known = by_id(table.head.fields)
+    """Returns what is wrong with the files of existing fragments or with fields that stay in the schema."""
+    current = by_id(table.head.fields)
     altered: set[int] = set()
-    for one in schema:
-        if one.id in known and (one.parent_id in altered or is_altered(known[one.id], one)):
-            altered.add(one.id)
-    brought = columns.roots.keys() - known.keys()
+    for field in schema:
+        if field.id in current and (field.parent_id in altered or is_altered(current[field.id], field)):
+            altered.add(field.id)
+    added = columns.roots.keys() - current.keys()
     required = columns.required.keys() - table.columns.required.keys()
     for before, after in pairs:
         fault = rows_fault(before, after) or files_fault(table, before, after, columns)
-        fault = fault or _meaning_fault(before, after, brought, altered)
+        fault = fault or _meaning_fault(before, after, added, altered)
         fault = fault or _required_fault(after, columns, required)
         if fault is not None:
             return fault
@@ -145,42 +145,48 @@ def _columns_fault(
 
 
 def _meaning_fault(
-    before: DataFragment, after: DataFragment, brought: AbstractSet[int], altered: AbstractSet[int]
+    before: DataFragment, after: DataFragment, added: AbstractSet[int], altered: AbstractSet[int]
 ) -> Invalid | None:
-    """Values that are there already may not become another column's, nor be read as another type."""
+    """Returns why the schema would give stored values another meaning.
+
+    Stored values must not become values of another column, nor be read as another type.
+    """
     old, new = places(before), places(after)
     listed = {number for file in before.files for number in file.fields}
     files = {file_key(file) for file in before.files}
-    kept = {number for number, place in new.items() if (place.path, place.base) in files}
-    reused = kept & listed & brought
+    unchanged = {number for number, location in new.items() if (location.path, location.base) in files}
+    reused = unchanged & listed & added
     if reused:
         return Invalid(
-            f"the new fields {some(reused)} have ids that a file of fragment {after.id} has for others",
-            "give new columns ids above all that the schema and the files have",
+            f"the new fields {some(reused)} have ids that a file of fragment {after.id} uses for others",
+            "give new columns ids above all ids of the schema and of the files",
         )
     unwritten = {number for number in altered if number in old and old[number] == new.get(number)}
     if unwritten:
         return Invalid(
             f"fields {some(unwritten)} have another type or nullability, but not in fragment {after.id}",
-            "write the columns anew in every fragment, under new field ids",
+            "write the columns again in every fragment, under new field ids",
         )
     return None
 
 
 def _required_fault(after: DataFragment, columns: Columns, required: AbstractSet[int]) -> Invalid | None:
-    """Columns that may not be null as of now must be in files."""
-    there = {columns.roots[number] for number in places(after) if number in columns.roots}
-    missing = [columns.required[number] for number in required - there]
+    """Returns a fault if a column that is now non-nullable has no file in the fragment."""
+    stored = {columns.roots[number] for number in places(after) if number in columns.roots}
+    missing = [columns.required[number] for number in required - stored]
     if not missing:
         return None
     return Invalid(
-        f"columns {some(missing)} may not be null and are in no file of fragment {after.id}",
-        "write them for every fragment, or let them be null",
+        f"columns {some(missing)} are non-nullable and are in no file of fragment {after.id}",
+        "write them for every fragment, or make them nullable",
     )
 
 
 def _head(table: VersionBuilder, merge: Transaction.Merge) -> Manifest:
-    """The manifest with the new schema; metadata left empty stays: pylance fills none in (Lance fact 3.6)."""
+    """Returns the manifest with the new schema.
+
+    Schema metadata stays the same if the proposal has none: pylance doesn't send it (Lance fact 3.6).
+    """
     head = Manifest()
     head.CopyFrom(table.head)
     del head.fields[:]
@@ -194,8 +200,11 @@ def _head(table: VersionBuilder, merge: Transaction.Merge) -> Manifest:
 def _indices(
     table: VersionBuilder, schema: Sequence[Field], pairs: Sequence[Pair]
 ) -> Sequence[IndexMetadata]:
-    """The indices without those on dropped fields, none covering a fragment where its field was rewritten."""
-    indices = without_fields(table.indices, {one.id for one in schema})
+    """Returns the indices whose fields are still in the schema.
+
+    They no longer cover fragments in which their fields were written again.
+    """
+    indices = without_fields(table.indices, {field.id for field in schema})
     indexed = related(schema, {number for index in indices for number in index.fields})
     rewritten: dict[int, list[int]] = defaultdict(list)
     for number, fragment in _rewritten(pairs):
@@ -207,7 +216,7 @@ def _indices(
 
 
 def _rewritten(pairs: Iterable[Pair]) -> Iterator[tuple[int, int]]:
-    """Each field that has other values in a fragment, with that fragment's id."""
+    """Yields the id of each field with new values, and the id of the fragment in which it has them."""
     for before, after in pairs:
         if list(before.files) != list(after.files):
             for number in changed_fields(places(before), places(after)):

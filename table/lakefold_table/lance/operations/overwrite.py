@@ -1,7 +1,6 @@
-"""Overwrite: other rows and another schema in place of all that is there; where nothing is, it creates.
+"""Overwrite: replaces all rows and the schema; if the table doesn't exist, creates it.
 
-What isn't rows or schema stays: configuration, metadata, bases, the ids that were ever used (Lance
-fact 6.5).
+Configuration, table metadata, base paths and the ids that were ever used stay (Lance fact 6.5).
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ if TYPE_CHECKING:
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
-    """The sizes of the new fragments' files; of a creation, what lies around it and where its bases do."""
+    """Returns the requirements: sizes of new files; for a creation also tables nearby and below its bases."""
     overwrite = envelope.lance.overwrite
-    sizes = sizes_of(file for one in overwrite.fragments for file in one.files)
+    sizes = sizes_of(file for fragment in overwrite.fragments for file in fragment.files)
     if state is not None:
         return sizes
     return Requirements.all_of([sizes, needs_of(overwrite.initial_bases), needs_around(envelope.table)])
 
 
 def create(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
-    """The first rows of a table that has just been given its schema."""
+    """Returns a change that adds the first rows of a table that has just got its schema."""
     fragments = unnumbered(proposal.transaction.overwrite.fragments)
     return table.new_fragments_fault(fragments) or Change(proposal.transaction, added=fragments)
 
 
 def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
-    """All rows, the schema and the indices give way to the proposal's; ids go on where they were."""
+    """Returns a change that replaces all rows, the schema and the indices; ids continue after those used."""
     overwrite = proposal.transaction.overwrite
     fault = _fault(overwrite)
     if fault is not None:
@@ -59,7 +58,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     version = version_of_all(fragments) or table.file_version
     if version == LEGACY and table.head.writer_feature_flags & Flag.MIXED_FILE_VERSIONS:
         return Invalid(
-            "the table once had data files of several versions (flag 256), and then none older than 2",
+            "the table once had files of several versions (flag 256), so none may be older than version 2",
             "write the files in version 2.0 or later",
         )
     fault = table.new_fragments_fault(fragments, columns_of(overwrite.schema, version))
@@ -76,19 +75,22 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
 
 
 def unnumbered(fragments: Iterable[DataFragment]) -> Sequence[DataFragment]:
-    """The fragments without ids: they get new ones whatever they bring (Lance fact 6.5).
+    """Returns the fragments without ids: an overwrite assigns new ones in any case (Lance fact 6.5).
 
-    They lie in one message: each in a message of its own takes a kilobyte more.
+    The copies belong to one message: a message for each would take a kilobyte more.
     """
-    found = Transaction.Append(fragments=fragments).fragments
-    for fragment in found:
+    copies = Transaction.Append(fragments=fragments).fragments
+    for fragment in copies:
         fragment.ClearField("id")
-    return found
+    return copies
 
 
 def _fault(overwrite: Transaction.Overwrite) -> Invalid | None:
     if overwrite.initial_bases:
-        return Invalid("an overwrite may bring bases only where it creates the table", "add the bases first")
+        return Invalid(
+            "an overwrite may add bases only if it creates the table",
+            "add the bases first, by an UpdateBases",
+        )
     blobs = overwrite.schema_metadata.get(MANAGED_BLOBS)
     return (
         schema_fault(overwrite.schema)
@@ -102,7 +104,7 @@ def _keys(overwrite: Transaction.Overwrite) -> Sequence[str]:
 
 
 def _head(table: VersionBuilder, overwrite: Transaction.Overwrite, version: FileVersion | None) -> Manifest:
-    """The manifest with the proposal's schema; its metadata too, none if it brings none (Lance fact 3.6)."""
+    """Returns the manifest with the proposal's schema and schema metadata (Lance fact 3.6)."""
     head = Manifest()
     head.CopyFrom(table.head)
     del head.fields[:]

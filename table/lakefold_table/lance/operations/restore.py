@@ -1,8 +1,8 @@
-"""Restore: the table as it was at an older version, as its next one.
+"""Restore: publishes the content of an older version as the next version.
 
-Fragments, schema, indices, configuration, metadata and bases are those of then. What was ever used stays
-used: fragment ids and row ids go on where they were, and flags that last are not taken back (Lance fact
-6.10). The marks of the log are not restored either: the draft stamps those of now.
+Fragments, schema, indices, configuration, metadata and base paths are those of the older version. Fragment
+ids and row ids continue after the highest that was ever used, and permanent feature flags stay (Lance fact
+6.10). The marks of the log are not restored: the draft writes the current ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
-    """The version to go back to, whole; nothing where there can't be such a version."""
+    """Returns the requirements: the whole older version; none if there can't be such a version."""
     number = envelope.lance.restore.version
     if state is None or not 0 < number <= state.version:
         return Requirements()
@@ -31,43 +31,44 @@ def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
 
 
 def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
-    """The table of the older version, with the ids of now."""
+    """Returns a change to the content of the older version, with the current ids."""
     number, newest = proposal.transaction.restore.version, table.version - 1
     if not 0 < number <= newest:
         return Invalid(
-            f"there is no version {number} to restore: the newest is {newest}", "name one from 1 to it"
+            f"version {number} can't be restored: the newest version is {newest}",
+            f"name a version from 1 to {newest}",
         )
-    then = _state(table, number)
-    if then is None:
+    restored = _state(table, number)
+    if restored is None:
         return Invalid(
             f"version {number} can't be restored: it was cleaned up, or can't be read",
             "restore another version; a tag keeps a version from being cleaned up",
         )
-    if has_stable_row_ids(then.head) != table.stable_row_ids:
+    if has_stable_row_ids(restored.head) != table.stable_row_ids:
         return Invalid(
-            f"version {number} and the newest differ in whether rows keep their ids",
-            "that can't change in a table: copy the old version into a new one",
+            f"version {number} and the newest differ in whether they have stable row ids",
+            "a table can't change that; copy the old version into a new table",
         )
     return Change(
         proposal.transaction,
-        whole=then.fragments,
-        head=_head(table, then),
-        file_version=then.file_version,
-        indices=IndexSection.FromString(then.index_section).indices,
-        rows_added=then.rows,
+        whole=restored.fragments,
+        head=_head(table, restored),
+        file_version=restored.file_version,
+        indices=IndexSection.FromString(restored.index_section).indices,
+        rows_added=restored.rows,
         rows_deleted=table.rows,
     )
 
 
 def _state(table: VersionBuilder, number: int) -> LanceState | None:
-    """The version as the shell found it, None where it didn't."""
+    """Returns the fetched version, None if it could not be fetched."""
     return table.observed.states.get(("", number))  # type: ignore[return-value]  # what this format decoded
 
 
-def _head(table: VersionBuilder, then: LanceState) -> Manifest:
-    """The manifest of then; files that once were of several versions may be so again."""
+def _head(table: VersionBuilder, restored: LanceState) -> Manifest:
+    """Returns the older version's manifest; the flag for mixed file versions stays if the table has it."""
     head = Manifest()
-    head.CopyFrom(then.head)
+    head.CopyFrom(restored.head)
     if table.head.writer_feature_flags & Flag.MIXED_FILE_VERSIONS:
         set_flag(head, Flag.MIXED_FILE_VERSIONS)
     return head

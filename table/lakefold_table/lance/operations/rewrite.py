@@ -1,8 +1,10 @@
-"""Rewrite: the rows of some fragments written into others, as a compaction does (Lance fact 6.7).
+"""Rewrite: replaces fragments by others with the same rows, as a compaction does (Lance fact 6.7).
 
-Nothing may be lost or doubled by it, and nobody but its author knows where the rows went: so the rows of the
-new fragments are held against those of the old ones as they are in the table, and what becomes of indices is
-either told (indices that were remapped, a fragment-reuse index) or they no longer cover what was rewritten.
+No row may be lost or duplicated, and only the writer knows where each row went. So the rows of the new
+fragments are checked against those of the old ones as they are in the table. Indices either come with the
+proposal (remapped indices, a fragment-reuse index) or no longer cover the rewritten fragments.
+
+ReserveFragments belongs to it: a compaction that remaps indices itself needs fragment ids beforehand.
 """
 
 from __future__ import annotations
@@ -38,116 +40,131 @@ if TYPE_CHECKING:
     from lakefold_table.lance.version_builder import VersionBuilder
 
 Group: TypeAlias = Transaction.Rewrite.RewriteGroup
-READ_ANEW = "take the fragments from the version that was read"
+REREAD_HINT = "use the fragments as they are in the read version"
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
-    """Sizes of new files, deletion files where rows must be told apart, details of a fragment-reuse index."""
+    """Returns the requirements: sizes of new files, deletion files, details of a fragment-reuse index."""
     if state is None:
         return Requirements()
     rewrite = envelope.lance.rewrite
     groups = groups_of(rewrite)
     sizes = frozenset(paths_of_rewritten(rewrite.rewritten_indices))
-    carried = envelope.HasField("fragment_reuse_index")
-    all_rows = carried or has_stable_row_ids(state.head)
-    asked = [Requirements(sizes=sizes), sizes_of(file for one in _new(groups) for file in one.files)]
-    asked.append(needs_of(state, (), _old_ids(groups), all_rows=all_rows))
-    if carried:
-        asked.append(reuse.needs_of(state.head, envelope.fragment_reuse_index))
-    return Requirements.all_of(asked)
+    has_reuse_index = envelope.HasField("fragment_reuse_index")
+    all_rows = has_reuse_index or has_stable_row_ids(state.head)
+    requirements = [
+        Requirements(sizes=sizes),
+        sizes_of(file for fragment in _new(groups) for file in fragment.files),
+    ]
+    requirements.append(needs_of(state, (), _old_ids(groups), all_rows=all_rows))
+    if has_reuse_index:
+        requirements.append(reuse.needs_of(state.head, envelope.fragment_reuse_index))
+    return Requirements.all_of(requirements)
 
 
 def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Invalid:
-    """The new fragments in place of the old ones, and the indices with them."""
+    """Returns a change that replaces the old fragments by the new ones and adapts the indices."""
     groups = groups_of(proposal.transaction.rewrite)
-    there = table.get(_old_ids(groups))
-    fault = _old_fault(table, proposal, groups, there) or _new_fault(
-        table, groups, told=bool(proposal.transaction.rewrite.rewritten_indices)
+    current = table.get(_old_ids(groups))
+    fault = _old_fault(table, proposal, groups, current) or _new_fault(
+        table, groups, remapped=bool(proposal.transaction.rewrite.rewritten_indices)
     )
     if fault is not None:
         return fault
     try:
-        made = _with_rows(table, groups, there)
+        completed = _with_rows(table, groups, current)
     except DamagedError as error:
-        return Invalid(
-            f"the rows of the old fragments can't be told: {error}", "restore the file that is missing"
-        )
-    if isinstance(made, Invalid):
-        return made
-    indices = _indices(table, proposal, made)
+        return Invalid(f"the rows of the old fragments can't be read: {error}", "restore the missing file")
+    if isinstance(completed, Invalid):
+        return completed
+    indices = _indices(table, proposal, completed)
     if isinstance(indices, Invalid):
         return indices
     return Change(
-        _rebased(proposal.transaction, made),
-        added=list(_new(made)),
-        removed=frozenset(there),
+        _rebased(proposal.transaction, completed),
+        added=list(_new(completed)),
+        removed=frozenset(current),
         indices=indices,
         rows_added=0,
         rows_deleted=0,
     )
 
 
+def reserve(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
+    """Returns a change that uses up the reserved fragment ids; the outcome names the first of them."""
+    count = proposal.transaction.reserve_fragments.num_fragments
+    return table.numbering.reserve_fault(count) or Change(proposal.transaction, reserved=count)
+
+
 def groups_of(rewrite: Transaction.Rewrite) -> Sequence[Group]:
-    """What is rewritten into what; an older form of the message has one group in fields of its own."""
+    """Returns the groups of old and new fragments; an older form of the message has a single group."""
     if rewrite.groups or not (rewrite.old_fragments or rewrite.new_fragments):
         return rewrite.groups
     return [Group(old_fragments=rewrite.old_fragments, new_fragments=rewrite.new_fragments)]
 
 
 def _old_fault(
-    table: VersionBuilder, proposal: Proposal, groups: Sequence[Group], there: Mapping[int, DataFragment]
+    table: VersionBuilder, proposal: Proposal, groups: Sequence[Group], current: Mapping[int, DataFragment]
 ) -> Invalid | None:
-    """Why the fragments can't be rewritten: not there, named twice, or not as the proposal knows them."""
+    """Returns why the old fragments can't be rewritten.
+
+    They may be missing, named twice, or different from what the proposal states.
+    """
     if not all(group.old_fragments for group in groups):
         return Invalid("a group rewrites no fragment", "send new rows as an Append")
     counts = Counter(_old_ids(groups))
-    twice = [number for number, count in counts.items() if count > 1]
-    if twice:
-        return Invalid(f"fragments {some(twice)} are rewritten twice", "name each in one group")
-    missing = counts.keys() - there.keys()
+    repeated = [number for number, count in counts.items() if count > 1]
+    if repeated:
+        return Invalid(f"fragments {some(repeated)} are rewritten twice", "name each fragment in one group")
+    missing = counts.keys() - current.keys()
     if missing:
-        return Invalid(f"fragments {some(missing)} are not in the table", READ_ANEW)
+        return Invalid(f"fragments {some(missing)} are not in the table", REREAD_HINT)
     stale = proposal.transaction.read_version < table.version - 1
-    for known in chain.from_iterable(group.old_fragments for group in groups):
-        if not _is_same(there[known.id], known, stale=stale):
-            return Invalid(f"fragment {known.id} is another one in the table: other files or rows", READ_ANEW)
+    for stated in chain.from_iterable(group.old_fragments for group in groups):
+        if not _is_same(current[stated.id], stated, stale=stale):
+            return Invalid(f"fragment {stated.id} has other files or rows in the table", REREAD_HINT)
     return None
 
 
-def _is_same(there: DataFragment, known: DataFragment, *, stale: bool) -> bool:
-    """Whether the fragment is as the proposal knows it; a Project in between may have dropped files of it."""
-    files = [_plain(file) for file in known.files]
-    ours = [_plain(file) for file in there.files]
+def _is_same(current: DataFragment, stated: DataFragment, *, stale: bool) -> bool:
+    """Returns whether the fragment is as stated; if `stale`, a Project may have dropped some of its files."""
+    files = [_plain(file) for file in stated.files]
+    ours = [_plain(file) for file in current.files]
     return (
-        there.physical_rows == known.physical_rows
-        and there.deletion_file == known.deletion_file
-        and there.overlays == known.overlays
+        current.physical_rows == stated.physical_rows
+        and current.deletion_file == stated.deletion_file
+        and current.overlays == stated.overlays
         and (ours == files or (stale and all(file in files for file in ours)))
     )
 
 
 def _plain(file: DataFile) -> DataFile:
-    """A data file without its size, which may be unknown to either."""
+    """Returns a data file without its size, which may be missing in either form."""
     plain = DataFile()
     plain.CopyFrom(file)
     plain.ClearField("file_size_bytes")
     return plain
 
 
-def _new_fault(table: VersionBuilder, groups: Sequence[Group], *, told: bool) -> Invalid | None:
-    """What is wrong with the new fragments, rows aside. `told`: indices know addresses in them already."""
-    if told and not all(one.id for one in _new(groups)):
+def _new_fault(table: VersionBuilder, groups: Sequence[Group], *, remapped: bool) -> Invalid | None:
+    """Returns what is wrong with the new fragments, apart from their rows.
+
+    `remapped`: the proposal has indices that already contain addresses in the new fragments.
+    """
+    if remapped and not all(fragment.id for fragment in _new(groups)):
         return Invalid(
-            "indices were remapped to fragments that have no ids yet", "reserve ids first, and remap to those"
+            "indices were remapped to fragments without ids", "reserve ids first, then remap to them"
         )
-    known = {field.id for field in table.head.fields}
+    existing = {field.id for field in table.head.fields}
     bare: list[DataFragment] = []
     for group in groups:
-        before = {number for one in group.old_fragments for file in one.files for number in file.fields}
-        bare += [_bare(one, before - known) for one in group.new_fragments]
+        before = {
+            number for fragment in group.old_fragments for file in fragment.files for number in file.fields
+        }
+        bare += [_bare(fragment, before - existing) for fragment in group.new_fragments]
     if not table.stable_row_ids and any(map(_has_lineage, _new(groups))):
         return Invalid(
-            "a new fragment brings row ids or row versions, which this table's rows don't have",
+            "a new fragment has row ids or row versions, but the table's rows have none",
             "leave them out",
         )
     return table.new_fragments_fault(bare) or _lost_fault(table, groups)
@@ -162,65 +179,70 @@ def _has_lineage(fragment: DataFragment) -> bool:
 
 
 def _lost_fault(table: VersionBuilder, groups: Sequence[Group]) -> Invalid | None:
-    """Why the files of the new fragments can't be those: a column is in none, or rows are in an old one's."""
+    """Returns a fault if a new fragment lacks a column of the old ones or lists one of their files."""
     for group in groups:
-        old = table.get([one.id for one in group.old_fragments]).values()
+        old = table.get([fragment.id for fragment in group.old_fragments]).values()
+        group_ids = [fragment.id for fragment in old]
         fault = twice_fault(group.new_fragments, old)
         if fault is not None:
             return fault
-        held = {number for one in old for number in places(one)} & table.columns.own
-        lost = {number for one in group.new_fragments for number in held - places(one).keys()}
+        held = {number for fragment in old for number in places(fragment)} & table.columns.own
+        lost = {number for fragment in group.new_fragments for number in held - places(fragment).keys()}
         if lost:
             return Invalid(
-                f"fields {some(lost)} of fragments {some([one.id for one in old])} are in no file of a new "
-                "fragment",
-                "a rewrite keeps every column: write all that the table's schema has",
+                f"fields {some(lost)} of fragments {some(group_ids)} are in no file of a new fragment",
+                "a rewrite keeps every column: write all columns of the table's schema",
             )
     return None
 
 
 def _bare(fragment: DataFragment, dropped: set[int]) -> DataFragment:
-    """A new fragment without row ids and versions, and without columns that were dropped since.
+    """Returns a new fragment without row ids and versions, and without columns that were dropped since.
 
-    A compaction that began before a Project still writes what that dropped; nobody reads it.
+    A compaction that began before a Project still writes the dropped columns; they are never read.
     """
     bare = DataFragment(id=fragment.id, physical_rows=fragment.physical_rows, overlays=fragment.overlays)
     if fragment.HasField("deletion_file"):
         bare.deletion_file.CopyFrom(fragment.deletion_file)
     for file in fragment.files:
-        kept = [place for place, number in enumerate(file.fields) if number not in dropped]
-        if len(kept) == len(file.fields) or not file.column_indices:
+        kept_indices = [index for index, number in enumerate(file.fields) if number not in dropped]
+        if len(kept_indices) == len(file.fields) or not file.column_indices:
             bare.files.add().CopyFrom(file)
-        elif kept:
-            left = bare.files.add()
-            left.CopyFrom(file)
-            del left.fields[:], left.column_indices[:]
-            left.fields.extend(file.fields[place] for place in kept)
-            left.column_indices.extend(
-                file.column_indices[place] for place in kept if place < len(file.column_indices)
+        elif kept_indices:
+            trimmed = bare.files.add()
+            trimmed.CopyFrom(file)
+            del trimmed.fields[:], trimmed.column_indices[:]
+            trimmed.fields.extend(file.fields[index] for index in kept_indices)
+            trimmed.column_indices.extend(
+                file.column_indices[index] for index in kept_indices if index < len(file.column_indices)
             )
     return bare
 
 
 def _with_rows(
-    table: VersionBuilder, groups: Sequence[Group], there: Mapping[int, DataFragment]
+    table: VersionBuilder, groups: Sequence[Group], current: Mapping[int, DataFragment]
 ) -> list[Group] | Invalid:
-    """The groups with their new fragments complete, if the rows of the old ones are in them."""
+    """Returns the groups with complete new fragments.
+
+    Returns `Invalid` unless these have exactly the rows of the old ones that are not deleted.
+    """
     ids = iter(table.numbering.ids_for(list(_new(groups))))
     complete: list[Group] = []
     for group in groups:
-        old = [there[one.id] for one in group.old_fragments]
-        new = [_numbered(one, next(ids)) for one in group.new_fragments]
-        rows, written = sum(live_rows(table, one) for one in old), sum(one.physical_rows for one in new)
+        old = [current[fragment.id] for fragment in group.old_fragments]
+        new = [_numbered(fragment, next(ids)) for fragment in group.new_fragments]
+        rows = sum(live_rows(table, fragment) for fragment in old)
+        written = sum(fragment.physical_rows for fragment in new)
         if rows != written:
+            group_ids = [fragment.id for fragment in old]
             return Invalid(
-                f"{written} rows are written for the {rows} of fragments {some([one.id for one in old])}",
-                "a rewrite keeps all rows that aren't deleted",
+                f"{written} rows are written for the {rows} rows of fragments {some(group_ids)}",
+                "a rewrite keeps exactly the rows that aren't deleted",
             )
-        carried = carried_over(table, old, new) if table.stable_row_ids else new
-        if isinstance(carried, Invalid):
-            return carried
-        complete.append(Group(old_fragments=group.old_fragments, new_fragments=carried))
+        with_lineage = carried_over(table, old, new) if table.stable_row_ids else new
+        if isinstance(with_lineage, Invalid):
+            return with_lineage
+        complete.append(Group(old_fragments=group.old_fragments, new_fragments=with_lineage))
     return complete
 
 
@@ -239,7 +261,7 @@ def _indices(table: VersionBuilder, proposal: Proposal, groups: Sequence[Group])
 
 
 def _rebased(transaction: Transaction, groups: Sequence[Group]) -> Transaction:
-    """The transaction with the ids that the new fragments got."""
+    """Returns the transaction with the ids that the new fragments got."""
     rebased = Transaction()
     rebased.CopyFrom(transaction)
     rewrite = rebased.rewrite
@@ -250,7 +272,7 @@ def _rebased(transaction: Transaction, groups: Sequence[Group]) -> Transaction:
 
 
 def _old_ids(groups: Iterable[Group]) -> list[int]:
-    return [one.id for group in groups for one in group.old_fragments]
+    return [fragment.id for group in groups for fragment in group.old_fragments]
 
 
 def _new(groups: Iterable[Group]) -> Iterable[DataFragment]:

@@ -1,4 +1,4 @@
-"""For each operation that is folded: what it needs to see, and what it makes of a table."""
+"""The two functions of each operation: what it requires, and how it changes a table."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from lakefold_table.format import Requirements
 from lakefold_table.lance.operations import (
     append,
     clone,
@@ -17,7 +18,6 @@ from lakefold_table.lance.operations import (
     merge,
     overwrite,
     project,
-    reserve,
     restore,
     rewrite,
     update,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Invalid, Rejected
-    from lakefold_table.format import Requirements
     from lakefold_table.lance.operations.change import Change, Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
@@ -42,10 +41,14 @@ ChangeOf = Callable[["VersionBuilder", "Proposal"], "Change | Rejected | Invalid
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One operation: `needs` names what the shell brings, `change` what the table becomes, or the refusal."""
+    """An operation: `needs` returns what must be fetched, `change` how the table changes, or a refusal."""
 
     needs: NeedsOf
     change: ChangeOf
+
+
+def _needs_nothing(_state: LanceState | None, _envelope: Envelope) -> Requirements:
+    return Requirements()
 
 
 RULES: Mapping[Kind, Rule] = MappingProxyType(
@@ -58,14 +61,14 @@ RULES: Mapping[Kind, Rule] = MappingProxyType(
         Kind.MERGE: Rule(merge.needs, merge.change),
         Kind.MERGE_KEEPING_NULLABILITY: Rule(merge.needs, merge.change),
         Kind.OVERWRITE: Rule(overwrite.needs, overwrite.change),
-        Kind.PROJECT: Rule(project.needs, project.change),
-        Kind.PROJECT_KEEPING_NULLABILITY: Rule(project.needs, project.change),
-        Kind.RESERVE_FRAGMENTS: Rule(reserve.needs, reserve.change),
+        Kind.PROJECT: Rule(_needs_nothing, project.change),
+        Kind.PROJECT_KEEPING_NULLABILITY: Rule(_needs_nothing, project.change),
+        Kind.RESERVE_FRAGMENTS: Rule(_needs_nothing, rewrite.reserve),
         Kind.RESTORE: Rule(restore.needs, restore.change),
         Kind.REWRITE: Rule(rewrite.needs, rewrite.change),
         Kind.UPDATE: Rule(update.needs, update.change),
         Kind.UPDATE_BASES: Rule(update_bases.needs, update_bases.change),
-        Kind.UPDATE_CONFIG: Rule(update_config.needs, update_config.change),
-        Kind.UPDATE_MEM_WAL_STATE: Rule(mem_wal.needs, mem_wal.change),
+        Kind.UPDATE_CONFIG: Rule(_needs_nothing, update_config.change),
+        Kind.UPDATE_MEM_WAL_STATE: Rule(_needs_nothing, mem_wal.change),
     }
 )

@@ -1,9 +1,9 @@
-"""Update: rows that move to new fragments, or columns that are written again (Lance facts 5.4, 6.4, 7.6).
+"""Update: moves rows to new fragments, or writes columns again (Lance facts 5.4, 6.4, 7.6).
 
-An update of rows marks the old ones as deleted and adds new fragments; on a table with stable row ids those
-hold the ids of the rows they replace. An update of columns gives fragments that stay another file. The
-transaction's `update_mode` only says whether changed rows are noted as such; for the rest pylance goes by
-what the fragments say, and so do we.
+An update of rows marks the old rows as deleted and adds new fragments; in a table with stable row ids these
+contain the ids of the rows that they replace. An update of columns adds files to existing fragments. The
+transaction's `update_mode` only decides whether changed rows are recorded as such. Everything else follows
+from the fragments, as in pylance.
 """
 
 from __future__ import annotations
@@ -47,115 +47,121 @@ if TYPE_CHECKING:
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
-    """The sizes of new files, the deletion files proposed and those of the same fragments in the table."""
+    """Returns the requirements: sizes of new files, proposed deletion files and the table's own ones."""
     update = envelope.lance.update
-    fresh = list(update.new_fragments)
+    with_new_files = list(update.new_fragments)
     if state is not None:
-        there = state.fragments.get([one.id for one in update.updated_fragments])
-        fresh += [
-            DataFragment(files=new_files(there[one.id], one))
-            for one in update.updated_fragments
-            if one.id in there
+        current = state.fragments.get([fragment.id for fragment in update.updated_fragments])
+        with_new_files += [
+            DataFragment(files=new_files(current[fragment.id], fragment))
+            for fragment in update.updated_fragments
+            if fragment.id in current
         ]
-    sizes = sizes_of(file for one in fresh for file in one.files)
+    sizes = sizes_of(file for fragment in with_new_files for file in fragment.files)
     removed = update.removed_fragment_ids
     return Requirements.all_of((sizes, needs_of(state, update.updated_fragments, removed, all_rows=True)))
 
 
 def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Invalid:
-    """The fragments as they are afterwards, with what that does to indices."""
+    """Returns a change of the fragments and of the indices that cover them."""
     update = proposal.transaction.update
     fault = _plain_fault(table, update, proposal.dropped)
     if fault is not None:
         return fault
-    which = table.stable_row_ids and any(one.HasField("inline_row_ids") for one in update.new_fragments)
-    found = deletions_of(table, proposal, update.updated_fragments, update.removed_fragment_ids, which=which)
-    if not isinstance(found, Deletions):
-        return found
-    replaced = _rewritten(table, proposal, found)
+    needs_rows = table.stable_row_ids and any(
+        fragment.HasField("inline_row_ids") for fragment in update.new_fragments
+    )
+    deletions = deletions_of(
+        table, proposal, update.updated_fragments, update.removed_fragment_ids, which=needs_rows
+    )
+    if not isinstance(deletions, Deletions):
+        return deletions
+    replaced = _rewritten(table, proposal, deletions)
     if not isinstance(replaced, dict):
         return replaced
-    added = _added(table, proposal, found)
+    added = _added(table, proposal, deletions)
     if isinstance(added, Invalid):
         return added
     indices = _indices(table, update, added)
     if isinstance(indices, Invalid):
         return indices
     return Change(
-        _rebased(proposal.transaction, found),
+        _rebased(proposal.transaction, deletions),
         added=added.fragments,
         replaced=replaced,
-        removed=found.removed,
+        removed=deletions.removed,
         indices=indices,
         row_ids=added.row_ids,
-        before=found.files,
-        rows_deleted=found.rows,
+        before=deletions.files,
+        rows_deleted=deletions.rows,
     )
 
 
 def _plain_fault(
     table: VersionBuilder, update: Transaction.Update, dropped: frozenset[int]
 ) -> Invalid | None:
-    """What is wrong with the message before anything is read for it."""
-    known = table.columns.roots.keys() | dropped
-    unknown = {*update.fields_modified, *update.fields_for_preserving_frag_bitmap} - known
+    """Returns what is wrong with the message, before any file is read."""
+    existing = table.columns.roots.keys() | dropped
+    unknown = {*update.fields_modified, *update.fields_for_preserving_frag_bitmap} - existing
     if unknown:
         return Invalid(
-            f"fields {some(unknown)} are said to be modified and are not the table's",
+            f"the update names fields {some(unknown)}, which the table doesn't have",
             "name field ids of the table's schema",
         )
-    # In one message: each in a message of its own takes a kilobyte more.
+    # All copies belong to one message: a message for each would take a kilobyte more.
     bare = Transaction.Append(fragments=update.new_fragments).fragments
-    for one in bare:
-        if one.HasField("inline_row_ids") and not table.stable_row_ids:
-            return Invalid("a new fragment brings row ids, but the table's rows have none", "leave them out")
-        one.ClearField("inline_row_ids")
-    touched = table.get([*update.removed_fragment_ids, *(one.id for one in update.updated_fragments)])
+    for fragment in bare:
+        if fragment.HasField("inline_row_ids") and not table.stable_row_ids:
+            return Invalid("a new fragment has row ids, but the table's rows have none", "leave them out")
+        fragment.ClearField("inline_row_ids")
+    touched = table.get(
+        [*update.removed_fragment_ids, *(fragment.id for fragment in update.updated_fragments)]
+    )
     return table.new_fragments_fault(bare, dropped=dropped) or twice_fault(bare, touched.values())
 
 
 def _rewritten(
-    table: VersionBuilder, proposal: Proposal, found: Deletions
+    table: VersionBuilder, proposal: Proposal, deletions: Deletions
 ) -> dict[int, DataFragment] | Invalid:
-    """The fragments that stay, with their new files and the versions of their rows."""
+    """Returns the updated fragments with their new files and row versions, by id."""
     update = proposal.transaction.update
-    proposed = {one.id: one for one in update.updated_fragments}
-    told = changed_offsets(update, proposed)
-    if isinstance(told, Invalid):
-        return told
-    notes = table.stable_row_ids and update.update_mode == Transaction.REWRITE_COLUMNS
-    replaced = dict(found.replaced)
-    for number, there in table.get(replaced).items():
-        one = proposed[number]
-        if has_other_files(there, one):
-            fault = columns_fault(table, there, one, update.fields_modified, proposal.dropped)
+    proposed = {updated.id: updated for updated in update.updated_fragments}
+    changed_rows = changed_offsets(update, proposed)
+    if isinstance(changed_rows, Invalid):
+        return changed_rows
+    records_changes = table.stable_row_ids and update.update_mode == Transaction.REWRITE_COLUMNS
+    replaced = dict(deletions.replaced)
+    for number, current in table.get(replaced).items():
+        updated = proposed[number]
+        if has_other_files(current, updated):
+            fault = columns_fault(table, current, updated, update.fields_modified, proposal.dropped)
             if fault is not None:
                 return fault
-            replaced[number] = with_files(replaced[number], of_columns(one.files, table.columns.roots))
-        if notes and number in told:
+            replaced[number] = with_files(replaced[number], of_columns(updated.files, table.columns.roots))
+        if records_changes and number in changed_rows:
             replaced[number] = _copy(replaced[number])
-            hindered = touch(replaced[number], told[number], table.version)
-            if hindered is not None:
-                return hindered
+            fault = touch(replaced[number], changed_rows[number], table.version)
+            if fault is not None:
+                return fault
     return replaced
 
 
-def _added(table: VersionBuilder, proposal: Proposal, found: Deletions) -> Moved | Invalid:
-    """The new fragments, complete where rows have ids for life."""
+def _added(table: VersionBuilder, proposal: Proposal, deletions: Deletions) -> Moved | Invalid:
+    """Returns the new fragments, with complete row ids if the table has stable ones."""
     fragments = of_fields_left(proposal.transaction.update.new_fragments, proposal.dropped)
     if not table.stable_row_ids:
         return Moved(fragments, 0, ())
-    sources = table.get(found.fresh)
+    sources = table.get(deletions.fresh)
     try:
-        origin = origin_of(sources, found.fresh)
+        origin = origin_of(sources, deletions.fresh)
     except (DamagedError, InvalidError) as error:
-        return Invalid(f"the rows that are moved can't be followed: {error}", error.hint)
+        return Invalid(f"the moved rows can't be identified: {error}", error.hint)
     return moved(fragments, origin, table.numbering.next_row_id, table.version)
 
 
 def _indices(table: VersionBuilder, update: Transaction.Update, added: Moved) -> Indices | Invalid:
-    """The index section's entries afterwards."""
-    updated = [one.id for one in update.updated_fragments]
+    """Returns the entries of the index section after the update."""
+    updated = [fragment.id for fragment in update.updated_fragments]
     changed = related(table.head.fields, update.fields_modified)
     indices = without_fragments(table.indices, changed, updated)
     ids = table.numbering.ids_for(update.new_fragments)
@@ -163,18 +169,18 @@ def _indices(table: VersionBuilder, update: Transaction.Update, added: Moved) ->
         indices,
         update.fields_for_preserving_frag_bitmap,
         [*updated, *update.removed_fragment_ids],
-        [ids[place] for place in added.only_moved],
+        [ids[index] for index in added.only_moved],
     )
     return advanced(indices, update.compacted_sstables, table.version)
 
 
-def _rebased(transaction: Transaction, found: Deletions) -> Transaction:
-    if not found.rebased:
+def _rebased(transaction: Transaction, deletions: Deletions) -> Transaction:
+    if not deletions.rebased:
         return transaction
     rebased = Transaction()
     rebased.CopyFrom(transaction)
-    found.rebase(rebased.update.updated_fragments)
-    rebased.update.removed_fragment_ids.extend(sorted(found.emptied))
+    deletions.rebase(rebased.update.updated_fragments)
+    rebased.update.removed_fragment_ids.extend(sorted(deletions.emptied))
     return rebased
 
 

@@ -1,4 +1,4 @@
-"""UpdateBases: more roots that files may lie under (Lance facts 1.8 and 6.13)."""
+"""UpdateBases: adds base paths below which files of the table may be stored (Lance facts 1.8 and 6.13)."""
 
 from __future__ import annotations
 
@@ -20,53 +20,53 @@ if TYPE_CHECKING:
     from lakefold_table.lance.version_builder import VersionBuilder
 
 MOST_BASES = 10_000
-"""So many bases a proposal may bring: where each lies has to be looked at."""
+"""How many bases a proposal may add: the committer has to check the path of each."""
 
 
 def needs(_state: LanceState | None, envelope: Envelope) -> Requirements:
-    """Whether tables may lie where the bases do."""
+    """Returns the requirements: whether tables may be stored below these bases."""
     return needs_of(envelope.lance.update_bases.new_bases)
 
 
 def needs_of(bases: Sequence[BasePath]) -> Requirements:
-    """What must be known of bases that a proposal brings; nothing of too many."""
+    """Returns the requirements for bases that a proposal adds; none if there are too many."""
     if not _are_few(bases):
         return Requirements()
     return Requirements(bases=frozenset(base.path for base in bases if is_whole(base.path)))
 
 
 def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
-    """The bases beside those that are there; one without an id gets the lowest that is free, from 1."""
+    """Returns a change that adds the bases; one without an id gets the lowest free id from 1."""
     proposed = proposal.transaction.update_bases.new_bases
-    misplaced = place_fault(proposed, table.observed.outside)
-    if misplaced is not None:
-        return misplaced
+    location_fault = base_path_fault(proposed, table.observed.outside)
+    if location_fault is not None:
+        return location_fault
     bases = _Bases(table.head.base_paths)
-    for one in proposed:
-        fault = bases.fault(one)
+    for base in proposed:
+        fault = bases.fault(base)
         if fault is not None:
             return fault
-        bases.add(one)
+        bases.add(base)
     return Change(proposal.transaction, head=with_bases(table.head, bases.by_id.values()))
 
 
-def place_fault(bases: Sequence[BasePath], outside: Collection[str]) -> Invalid | None:
-    """Why files of the table can't lie where these bases do.
+def base_path_fault(bases: Sequence[BasePath], outside: Collection[str]) -> Invalid | None:
+    """Returns why files of the table must not be stored below these bases.
 
-    The committer goes there only for the rows of deletion files, but a reader goes wherever a version sends
-    it: to the files of another tenant's bucket, or of the machine it runs on.
+    The committer itself reads only deletion files there. But a reader opens every file that a version names,
+    which could be one in another tenant's bucket or on the reader's own machine.
     """
     if not _are_few(bases):
-        return Invalid(f"the transaction brings {len(bases)} bases", f"bring at most {MOST_BASES} at a time")
+        return Invalid(f"the transaction adds {len(bases)} bases", f"add at most {MOST_BASES} at a time")
     for base in bases:
         if not base.path:
-            return Invalid("a base has no path", "give the path or URI that its files lie under")
+            return Invalid("a base has no path", "give the path or URI below which its files are")
         if not is_whole(base.path):
-            return Invalid(f"the base {base.path!r} is no absolute path or URI", "give the whole path")
+            return Invalid(f"the base {base.path!r} is not an absolute path or URI", "give the whole path")
         if base.path in outside:
             return Invalid(
-                f"the base {base.path!r} does not lie under the roots that this committer folds",
-                "name a place below them, without `..`; or have the committer's roots name it too",
+                f"the base {base.path!r} is not below the roots of this committer",
+                "name a path below them, without `..`; or add its root to the committer's `roots`",
             )
     return None
 
@@ -76,12 +76,12 @@ def _are_few(bases: Sequence[BasePath]) -> bool:
 
 
 def free_id(taken: Container[int], first: int) -> int:
-    """The lowest id from `first` that no base has (pylance fills gaps too, Lance fact 6.13)."""
+    """Returns the lowest id from `first` that no base has (pylance fills gaps too, Lance fact 6.13)."""
     return next(number for number in count(first) if number not in taken)
 
 
 def with_bases(head: Manifest, bases: Iterable[BasePath]) -> Manifest:
-    """The manifest with these bases in place of its own, ascending by id."""
+    """Returns the manifest with these bases instead of its own, in ascending order of their ids."""
     changed = Manifest()
     changed.CopyFrom(head)
     del changed.base_paths[:]
@@ -90,7 +90,10 @@ def with_bases(head: Manifest, bases: Iterable[BasePath]) -> Manifest:
 
 
 class _Bases:
-    """A table's bases while new ones are added: a proposal may bring as many as fit into a message."""
+    """The bases of a table while new ones are added.
+
+    It has an index for each check, since a proposal may add thousands.
+    """
 
     def __init__(self, bases: Iterable[BasePath]) -> None:
         self.by_id = {base.id: base for base in bases}
@@ -99,7 +102,7 @@ class _Bases:
         self._free = 1
 
     def add(self, proposed: BasePath) -> None:
-        """Adds a base in which there is no fault."""
+        """Adds a base for which `fault` returned None."""
         base = BasePath()
         base.CopyFrom(proposed)
         if not base.id:
@@ -107,18 +110,18 @@ class _Bases:
         self.by_id[base.id] = self._by_path[base.path] = self._by_name[_name(base)] = base
 
     def fault(self, proposed: BasePath) -> Invalid | None:
-        """Why the base can't stand beside these.
+        """Returns why the base can't be added to these.
 
-        Where it lies is not asked here (`place_fault`). Two bases can't both be without a name, as in
-        pylance. An id that is taken is refused, though pylance gives it to the new base (Lance fact 6.13):
-        the files under the old one would be lost.
+        Whether its path is allowed is not checked here (`base_path_fault`). Only one base may be without a
+        name, as in pylance. An id that is in use is refused, though pylance gives it to the new base (Lance
+        fact 6.13), and so loses the files below the old one.
         """
         if proposed.id and proposed.id in self.by_id:
-            there = f"base {proposed.id} exists already, at {self.by_id[proposed.id].path}"
-            return Invalid(there, "leave the id out to get a free one")
+            message = f"base {proposed.id} exists already, at {self.by_id[proposed.id].path}"
+            return Invalid(message, "leave the id out to get a free one")
         if proposed.path in self._by_path:
             other = self._by_path[proposed.path]
-            return Invalid(f"base {other.id} has the path {other.path} already", "use that base")
+            return Invalid(f"base {other.id} has the path {other.path} already", "use that base instead")
         if _name(proposed) in self._by_name:
             other = self._by_name[_name(proposed)]
             named = f"the name {other.name!r}" if other.HasField("name") else "no name"

@@ -1,7 +1,7 @@
-"""UpdateConfig: other keys in the table's config, its metadata, that of its schema or of fields.
+"""UpdateConfig: changes the table's config, its metadata, or the metadata of its schema or of fields.
 
-The fold never lets an entry touch keys of the log (`lakefold.*`), and what no Lance client would open after
-it is refused: a key column that isn't one, a feature that this release doesn't know.
+A proposal can't change the log's own keys (`lakefold.*`). It is also refused if Lance clients could not open
+the table afterwards: an invalid key column, or a feature that this release doesn't know.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
-from lakefold_table.format import Requirements
 from lakefold_table.lance.creation import primary_key_fault
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.operations.key_values import updates_of
@@ -27,11 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.operations.key_values import ConfigUpdates, MapUpdate
-    from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 
 EXTENSION_NAME = "ARROW:extension:name"
@@ -39,17 +36,12 @@ PRIMARY_KEYS = frozenset({PRIMARY_KEY, f"{PRIMARY_KEY}:position"})
 CLUSTERING_KEYS = frozenset({f"{CLUSTERING_KEY}:position"})
 
 
-def needs(_state: LanceState | None, _envelope: Envelope) -> Requirements:
-    """Nothing."""
-    return Requirements()
-
-
 def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
-    """The maps with what the proposal sets, deletes or replaces in them."""
+    """Returns a change that sets, deletes or replaces the keys of the maps."""
     updates = updates_of(proposal.transaction.update_config)
     if isinstance(updates, Invalid):
         return updates
-    fault = reserved_key_fault([key for one in updates.all for key in one.keys])
+    fault = reserved_key_fault([key for update in updates.all for key in update.keys])
     fault = fault or _schema_metadata_fault(updates.schema_metadata) or _unknown_field(table, updates)
     if fault is not None:
         return fault
@@ -58,7 +50,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     if updates.config is not None:
         updates.config.apply(head.config)
     if updates.table_metadata is not None:
-        # The marks among it are written anew with every version, so a replacement can't lose them.
+        # The marks are written again with every version, so a replacement can't lose them.
         updates.table_metadata.apply(head.table_metadata)
     if updates.schema_metadata is not None:
         updates.schema_metadata.apply_encoded(head.schema_metadata)
@@ -74,17 +66,17 @@ def _unknown_field(table: VersionBuilder, updates: ConfigUpdates) -> Invalid | N
     unknown = sorted(set(updates.field_metadata) - {field.id for field in table.head.fields})
     if not unknown:
         return None
-    return Invalid(f"the table has no field {unknown[0]}", "name fields by the ids of the table's schema")
+    return Invalid(f"the table has no field {unknown[0]}", "use the field ids of the table's schema")
 
 
 def _update_fields(fields: Sequence[Field], updates: Mapping[int, MapUpdate]) -> Invalid | None:
-    """Changes the metadata of fields, and what follows from it; a fault where the schema can't be so."""
+    """Changes the metadata of fields, and what follows from it. Returns a fault if the result is invalid."""
     had_primary = _has_primary(fields)
     had_clustering = any(field.unenforced_clustering_key_position for field in fields)
-    known = by_id(fields)
+    fields_by_id = by_id(fields)
     touched: set[str] = set()
     for number, update in updates.items():
-        touched |= _update_field(known[number], update)
+        touched |= _update_field(fields_by_id[number], update)
     fault = _key_fault("primary", touched & PRIMARY_KEYS, had=had_primary, has=_has_primary(fields))
     fault = fault or _key_fault(
         "clustering", touched & CLUSTERING_KEYS, had=had_clustering, has=_has_clustering(fields)
@@ -93,7 +85,7 @@ def _update_fields(fields: Sequence[Field], updates: Mapping[int, MapUpdate]) ->
 
 
 def _update_field(field: Field, update: MapUpdate) -> frozenset[str]:
-    """Changes one field; the keys that may have another value now, dropped ones among them."""
+    """Changes one field. Returns the keys whose value may have changed, including dropped ones."""
     touched = update.keys.union(field.metadata) if update.replaces else update.keys
     update.apply_encoded(field.metadata)
     if EXTENSION_NAME in touched:
@@ -108,17 +100,20 @@ def _has_primary(fields: Iterable[Field]) -> bool:
 
 
 def _has_clustering(fields: Iterable[Field]) -> bool:
-    """A position of 0 counts, though the version then has no clustering key (Lance fact 4.3)."""
+    """Returns whether a field has a clustering position; 0 counts as one here (Lance fact 4.3)."""
     return any(position_of(field, CLUSTERING_KEY) is not None for field in fields)
 
 
 def _key_fault(which: str, touched: AbstractSet[str], *, had: bool, has: bool) -> Invalid | None:
-    """A key is declared once, and by what declares one (Lance fact 4.3)."""
+    """Returns why the keys of fields can't change so.
+
+    A table's key is declared once and never changed (Lance fact 4.3).
+    """
     if not touched:
         return None
     if had:
-        return Invalid(f"the table has a {which} key already, and it can't be changed", "leave its keys out")
+        return Invalid(f"the table has a {which} key already, which can't be changed", "leave these keys out")
     if not has:
         keys = ", ".join(sorted(touched))
-        return Invalid(f"{keys} declares no {which} key", "give true, or a position that is a number")
+        return Invalid(f"{keys} declares no {which} key", "set it to true, or to a position that is a number")
     return None
