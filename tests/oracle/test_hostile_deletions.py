@@ -150,7 +150,7 @@ def test_a_file_is_looked_at_once(tmp_path: Path) -> None:
     with pytest.raises(DamagedError):
         lakefold.open(uri).to_arrow()
     deletions.forget()
-    with pytest.raises(DamagedError, match="no well-formed bitmap"):
+    with pytest.raises(DamagedError, match="not a well-formed bitmap"):
         lakefold.open(uri).to_arrow()
     assert whole.num_rows == ROWS // 2
 

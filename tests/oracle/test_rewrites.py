@@ -338,10 +338,10 @@ STABLE_WRONG: dict[str, Callable[[DataFragment], None]] = {
     "rows would be lost": lambda one: setattr(one, "inline_row_ids", row_id_range(1, 40)),
     "can't be read": lambda one: setattr(one, "inline_row_ids", row_id_range(0, 39)),
     "39 row ids for 40|0 row ids": lambda one: one.ClearField("inline_row_ids"),
-    "other versions than they have": lambda one: setattr(
+    "have other versions than in the old": lambda one: setattr(
         one, "inline_created_at_versions", one_version(40, 2)
     ),
-    "come with other versions": lambda one: setattr(
+    "other versions than in the old ones": lambda one: setattr(
         one, "inline_last_updated_at_versions", one_version(40, 2)
     ),
     "row versions for 40": lambda one: setattr(one, "inline_last_updated_at_versions", one_version(39, 1)),

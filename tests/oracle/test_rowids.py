@@ -23,7 +23,7 @@ from lakefold_table.lance.rows.row_versions import (
     one_version,
     replaced_versions,
 )
-from lakefold_table.lance.rows.rowids import concat_row_ids, count_row_ids, decode_row_ids, encode_row_ids
+from lakefold_table.lance.rows.rowids import count_row_ids, decode_row_ids, encode_row_ids
 from tests.oracle.manifests import manifest_files, read_sections
 
 MANY = settings(max_examples=400, deadline=None)
@@ -176,7 +176,7 @@ def test_pylance_reads_what_we_joined_and_wrote_anew(table: Path) -> None:
     lance.dataset(str(table)).update({"v": "1.0"}, "a in (1, 3, 12)")
     old = fragments(table)
     count = sum(one.physical_rows for one in old)
-    joined = concat_row_ids([one.inline_row_ids for one in old])
+    joined = b"".join([one.inline_row_ids for one in old])
     ids = decode_row_ids(joined, count)
     assert ids.tolist() == [*range(20), 1, 3, 12]
     assert read_by_pylance(joined) == ids.tolist() == read_by_pylance(encode_row_ids(ids))

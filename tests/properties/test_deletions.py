@@ -21,7 +21,7 @@ from lakefold_table.lance.rows.bitmaps import (
     numbers_of,
 )
 from lakefold_table.lance.rows.deletion_arrays import _Layouts, _read, write_column
-from lakefold_table.lance.rows.deletions import ARRAY, BITMAP, decode_deletions, encode_deletions, kind_for
+from lakefold_table.lance.rows.deletions import ARRAY, BITMAP, decode_deletions, encode_deletions
 
 MANY = settings(max_examples=200, deadline=None)
 FEW = settings(max_examples=60, deadline=None)
@@ -115,10 +115,10 @@ def test_any_bytes_as_a_bitmap_or_treemap(data: bytes, before: bytes) -> None:
 
 
 @FEW
-@given(bitmaps(), st.booleans())
-def test_deleted_rows_come_back(bitmap: Bitmap, merged: bool) -> None:  # noqa: FBT001 - drawn
+@given(bitmaps())
+def test_deleted_rows_come_back(bitmap: Bitmap) -> None:
     rows = Bitmap([row for row in numbers_of(bitmap).tolist() if row < 200_000])
-    for kind in (ARRAY, BITMAP, kind_for(rows, merged=merged)):
+    for kind in (ARRAY, BITMAP):
         file = DeletionFile(file_type=kind, num_deleted_rows=len(rows))
         assert decode_deletions(file, encode_deletions(rows, kind), 200_000) == rows
 

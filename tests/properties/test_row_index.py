@@ -9,7 +9,7 @@ from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.lance.scan.row_id_index import Addresses, RowIndex, StableIds
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.fragments import Fragments, fragments_of
-from lakefold_table.lance.rows.rowids import concat_row_ids, encode_row_ids, row_id_range
+from lakefold_table.lance.rows.rowids import encode_row_ids, row_id_range
 
 MOST = 2**64 - 1
 STARTS = st.sampled_from([0, 1, 5, 40, 2**32 - 3, 2**40, MOST - 60])
@@ -29,7 +29,7 @@ def fragment(number: int, ids: list[int], cuts: list[int]) -> DataFragment:
     """A fragment whose rows have these ids, listed in segments cut at these places."""
     values = np.array(ids, np.uint64)
     parts = [encode_row_ids(part) for part in np.split(values, cuts) if part.size]
-    return DataFragment(id=number, physical_rows=len(ids), inline_row_ids=concat_row_ids(parts))
+    return DataFragment(id=number, physical_rows=len(ids), inline_row_ids=b"".join(parts))
 
 
 def listing(fragments: list[DataFragment]) -> Fragments:

@@ -15,7 +15,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_table.lance.refs.names import root_of
 from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
-from lakefold_table.lance.rows.deletions import deletion_path, encode_deletions, kind_for
+from lakefold_table.lance.rows.deletions import ARRAY, BITMAP, deletion_path, encode_deletions
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import add_fragment, append, creation, reserve
 from tests.simulation.claiming import FATES, LATE, THERE
@@ -214,7 +214,7 @@ class Producer:
         fragment = DataFragment()
         fragment.CopyFrom(state.fragments.get([number])[number])
         deleted = Bitmap(range(fragment.physical_rows)) - Bitmap(left)
-        kind = kind_for(deleted, merged=self._hub.random.random() < 1 / 2)
+        kind = BITMAP if self._hub.random.random() < 1 / 2 else ARRAY
         self._names += 1
         file = DeletionFile(
             file_type=kind, read_version=state.version, id=self._names, num_deleted_rows=len(deleted)

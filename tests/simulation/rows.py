@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.lance.rows.deleted_rows import place_of
+from lakefold_table.lance.rows.deleted_rows import deletion_location
 from lakefold_table.lance.rows.deletions import decode_deletions
 from lakefold_table.roots import folder_and_name
 from lakefold_table.storage.memory import MemoryStorage
@@ -57,7 +57,7 @@ def rows_of(state: LanceState, deletions: Mapping[int, Bitmap]) -> Rows:
 
 
 def _deleted(uri: str, state: LanceState, fragment: DataFragment) -> Bitmap:
-    path = place_of(state.head, fragment.id, fragment.deletion_file)
+    path = deletion_location(state.head, fragment.id, fragment.deletion_file)
     root, name = folder_and_name(path) if "://" in path else (uri, path)
     data = MemoryStorage(root).get(name)
     return decode_deletions(fragment.deletion_file, data, fragment.physical_rows, path)

@@ -220,4 +220,4 @@ def test_deletion_files_are_not_looked_for_under_a_base_that_is_no_tables_root()
         assert not FORMAT.needs(table.state, entries([envelope], 9)).contents
         result = table.result(changed(envelope, lambda e: setattr(e.lance, "uuid", f"d{table.offset}")))
         assert isinstance(result, Invalid)
-        assert "its kind or its base isn't known" in result.message
+        assert "the kind or the base of the deletion file is unknown" in result.message

@@ -62,16 +62,24 @@ def file(**changes: object) -> Change:
 
 REFUSED: dict[str, tuple[Change, str, str]] = {
     "not there": (lambda one: setattr(one, "id", 7), "fragments [7] are not in the table", "that was read"),
-    "other rows": (lambda one: setattr(one, "physical_rows", 9), "has 10 rows, the proposal says 9", "take"),
+    "other rows": (lambda one: setattr(one, "physical_rows", 9), "has 10 rows in the table, not 9", "use"),
     "other path": (lambda one: setattr(one.files[0], "path", "x.lance"), "other data files", "no data file"),
     "another file": (lambda one: one.files.add(path="x.lance"), "other data files", "no data file"),
     "row ids": (lambda one: setattr(one, "inline_row_ids", b"\n\x04\n\x02\x10\n"), "other row ids", "never"),
-    "overlay": (lambda one: one.overlays.add(), "no overlays", "DataOverlay"),
+    "overlay": (lambda one: one.overlays.add(), "must not add overlays", "DataOverlay"),
     "no file": (lambda one: one.ClearField("deletion_file"), "differ in rows [1, 2]", "affected rows are"),
-    "missing file": (file(id=99), "is missing or too large", "write it before"),
-    "other kind": (file(file_type=ARRAY), "is missing", "write it before"),
-    "other count": (file(num_deleted_rows=3), "2 rows are deleted, the fragment says 3", "write it"),
-    "base": (file(base_id=4), "its kind or its base isn't known", "write it before"),
+    "missing file": (file(id=99), "is missing or too large", "write the file before"),
+    "other kind": (file(file_type=ARRAY), "is missing", "write the file before"),
+    "other count": (
+        file(num_deleted_rows=3),
+        "the file has 2 deleted rows, its fragment claims 3",
+        "write the file",
+    ),
+    "base": (
+        file(base_id=4),
+        "the kind or the base of the deletion file is unknown",
+        "write the file before",
+    ),
 }
 
 
@@ -170,7 +178,7 @@ def test_a_file_of_the_table_that_is_gone_is_not_the_proposals_fault(table: Memo
     assert isinstance(result, Rejected)
     assert result.conflict.retryable
     assert result.conflict.fragment_ids == (0,)
-    assert "restore it" in result.conflict.message
+    assert "restore the file" in result.conflict.message
 
 
 def test_deletes_of_other_rows_are_joined_one_after_the_other(table: MemoryRows) -> None:
@@ -274,7 +282,7 @@ def test_of_a_fragment_that_goes_all_rows_are_affected(table: MemoryRows) -> Non
     envelope.affected_rows[0] = encode_bitmap(Bitmap(range(2, 9)))
     (result,) = table.fold(envelope)
     assert isinstance(result, Invalid)
-    assert "affected rows leave some of it" in result.message
+    assert "affected rows are not all of its rows" in result.message
     (result,) = table.fold(table.delete({}, removed=[0]))
     assert result == Committed(4, rows_deleted=9)
 

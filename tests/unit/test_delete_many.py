@@ -83,6 +83,6 @@ def test_affected_rows_of_many_are_held_against_each(table: MemoryTable) -> None
     beyond.affected_rows[PORTION + 1] = encode_bitmap(Bitmap([ROWS]))
     result = table.result(beyond)
     assert isinstance(result, Invalid)
-    assert f"affected rows of fragments [{PORTION + 1}] lie beyond" in result.message
+    assert f"affected rows of fragments [{PORTION + 1}] are beyond" in result.message
     envelope.lance.uuid = "again"
     assert table.result(envelope) == Committed(3, rebased=False, rows_deleted=COUNT * ROWS)

@@ -251,7 +251,7 @@ def test_reserved_ids_are_for_whoever_reserved_them() -> None:
     assert [one.id for one in table.state.fragments] == [3, 5]
     taken = table.result(changed(given, lambda e: setattr(e.lance, "uuid", "h")))
     assert isinstance(taken, Invalid)
-    assert "[3] are taken" in taken.message
+    assert "[3] are in use" in taken.message
     assert table.reopened().state.head.max_fragment_id == 5
 
 

@@ -66,7 +66,7 @@ def test_ids(ids: tuple[int, ...], max_id: int | None, given: list[int], highest
 def test_ids_that_are_not_free_are_refused(ids: tuple[int, ...], text: str) -> None:
     fault = Numbering(live(2, 4), 4, 0, stable=False).fault(proposed(*ids))
     assert fault is not None
-    assert fault.hint == "leave ids 0: they are given when folded"
+    assert fault.hint == "set the ids to 0: they are assigned when the proposal is folded"
     assert text in fault.message
 
 

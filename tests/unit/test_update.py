@@ -98,12 +98,12 @@ def test_rows_without_ids_get_the_next_ones_in_order(stable: MemoryRows) -> None
 
 
 BROUGHT: dict[str, tuple[bytes, str]] = {
-    "of no row": (ids(1, 2, 99), "brings row ids [99]"),
-    "of a row that stays": (ids(1, 2, 3), "brings row ids [3]"),
+    "of no row": (ids(1, 2, 99), "has row ids [99]"),
+    "of a row that stays": (ids(1, 2, 3), "has row ids [3]"),
     "twice": (ids(1, 2, 1), "a row id twice"),
-    "too many": (row_id_range(0, 4), "brings 4 row ids"),
+    "too many": (row_id_range(0, 4), "has 4 row ids"),
     "damaged": (b"\xff\xff", "row ids of a new fragment"),
-    "without end": (row_id_range(0, 2**63), "brings 9223372036854775808 row ids"),
+    "without end": (row_id_range(0, 2**63), "has 9223372036854775808 row ids"),
 }
 
 
@@ -126,7 +126,7 @@ def test_a_row_id_may_not_come_back(stable: MemoryRows) -> None:
     envelope.lance.update.new_fragments[0].inline_row_ids = ids(1, 2)
     (result,) = stable.fold(envelope)
     assert isinstance(result, Invalid)
-    assert "brings row ids [1]" in result.message
+    assert "has row ids [1]" in result.message
 
 
 def test_a_row_that_another_deleted_meanwhile_does_not_come_back(stable: MemoryRows) -> None:
@@ -189,7 +189,7 @@ def of_file(change: Callable[[DataFragment], object]) -> Change:
 
 
 COLUMNS: dict[str, tuple[Change, str]] = {
-    "untold": (lambda update: update.ClearField("fields_modified"), "written anew but not among"),
+    "untold": (lambda update: update.ClearField("fields_modified"), "written again, but not in"),
     "no field": (lambda update: update.fields_modified.append(9), "the update names fields [9]"),
     "no field kept": (
         lambda update: update.fields_for_preserving_frag_bitmap.append(8),
@@ -208,7 +208,7 @@ COLUMNS: dict[str, tuple[Change, str]] = {
     "rows": (of_file(lambda one: setattr(one, "physical_rows", 11)), "has 10 rows"),
     "offsets elsewhere": (
         lambda update: update.updated_fragment_offset_bitmaps.__setitem__(1, encode_bitmap(Bitmap([1]))),
-        "told of fragments [1]",
+        "listed for fragments [1]",
     ),
     "offsets beyond": (
         lambda update: update.updated_fragment_offset_bitmaps.__setitem__(0, encode_bitmap(Bitmap([10]))),
@@ -216,7 +216,7 @@ COLUMNS: dict[str, tuple[Change, str]] = {
     ),
     "offsets damaged": (
         lambda update: update.updated_fragment_offset_bitmaps.__setitem__(0, b"x"),
-        "no well-formed bitmap",
+        "not a well-formed bitmap",
     ),
 }
 

@@ -98,8 +98,8 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
     "size as text": (merged(lambda e: fragment(e).files[0], b"\x32\x01x"), "of another type", "without them"),
     "taken id": (
         twice,
-        "fragment ids [9] are taken, given twice or above",
-        "leave ids 0",
+        "fragment ids [9] are in use, listed twice or above",
+        "set the ids to 0",
     ),
 }
 

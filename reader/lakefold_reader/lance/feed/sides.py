@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.lance.feed.difference import ANEW, Side
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.rows.deleted_rows import place_of
+from lakefold_table.lance.rows.deleted_rows import deletion_location
 from lakefold_table.lance.rows.deletions import decode_deletions
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _side(source: Source, state: LanceState, fragments: dict[int, DataFragment])
 def _deleted(source: Source, head: Manifest, fragment: DataFragment) -> Bitmap:
     """The rows that a fragment's deletion file lists."""
     file = fragment.deletion_file
-    place = place_of(head, fragment.id, file)
+    place = deletion_location(head, fragment.id, file)
     if not place:
         raise DamagedError(
             f"the kind or the base of the deletion file of fragment {fragment.id} isn't known",

@@ -19,7 +19,7 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_reader.lance.versions import head_of, read_state
 from lakefold_reader.versions.stray_files import missing
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.rows.deleted_rows import place_of
+from lakefold_table.lance.rows.deleted_rows import deletion_location
 from lakefold_table.lance.rows.deletions import decode_deletions
 from lakefold_table.roots import below
 from lakefold_table.storage.concurrently import together
@@ -101,7 +101,7 @@ class DeletionFiles:
 
     def _path(self, fragment: DataFragment) -> str:
         file = fragment.deletion_file
-        path = place_of(self._head if file.HasField("base_id") else _NO_BASES, fragment.id, file)
+        path = deletion_location(self._head if file.HasField("base_id") else _NO_BASES, fragment.id, file)
         if not path:
             message = f"the kind or the base of the deletion file of fragment {fragment.id} isn't known"
             raise DamagedError(message, where=self._source.uri, hint=HINT)

@@ -25,7 +25,7 @@ from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations.append import sizes_of
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.rows.deleted_rows import needs_of
-from lakefold_table.lance.rows.survivors import carried_over, live_rows
+from lakefold_table.lance.rows.rewritten_rows import count_live_rows, with_lineage
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.fragment_files import places, twice_fault
 
@@ -231,7 +231,7 @@ def _with_rows(
     for group in groups:
         old = [current[fragment.id] for fragment in group.old_fragments]
         new = [_numbered(fragment, next(ids)) for fragment in group.new_fragments]
-        rows = sum(live_rows(table, fragment) for fragment in old)
+        rows = sum(count_live_rows(table, fragment) for fragment in old)
         written = sum(fragment.physical_rows for fragment in new)
         if rows != written:
             group_ids = [fragment.id for fragment in old]
@@ -239,10 +239,10 @@ def _with_rows(
                 f"{written} rows are written for the {rows} rows of fragments {some(group_ids)}",
                 "a rewrite keeps exactly the rows that aren't deleted",
             )
-        with_lineage = carried_over(table, old, new) if table.stable_row_ids else new
-        if isinstance(with_lineage, Invalid):
-            return with_lineage
-        complete.append(Group(old_fragments=group.old_fragments, new_fragments=with_lineage))
+        completed = with_lineage(table, old, new) if table.stable_row_ids else new
+        if isinstance(completed, Invalid):
+            return completed
+        complete.append(Group(old_fragments=group.old_fragments, new_fragments=completed))
     return complete
 
 

@@ -21,11 +21,11 @@ from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.operations.mem_wal import advanced
 from lakefold_table.lance.rows.deleted_rows import needs_of
 from lakefold_table.lance.rows.merge_deletions import Deletions, deletions_of
-from lakefold_table.lance.rows.moved_rows import Moved, moved, origin_of
+from lakefold_table.lance.rows.moved_rows import MovedRows, complete_moved, origin_of
 from lakefold_table.lance.rows.rewritten_columns import (
     changed_offsets,
     columns_fault,
-    touch,
+    record_change,
 )
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.fragment_files import (
@@ -72,7 +72,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Inv
         fragment.HasField("inline_row_ids") for fragment in update.new_fragments
     )
     deletions = deletions_of(
-        table, proposal, update.updated_fragments, update.removed_fragment_ids, which=needs_rows
+        table, proposal, update.updated_fragments, update.removed_fragment_ids, needs_rows=needs_rows
     )
     if not isinstance(deletions, Deletions):
         return deletions
@@ -140,26 +140,26 @@ def _rewritten(
             replaced[number] = with_files(replaced[number], of_columns(updated.files, table.columns.roots))
         if records_changes and number in changed_rows:
             replaced[number] = _copy(replaced[number])
-            fault = touch(replaced[number], changed_rows[number], table.version)
+            fault = record_change(replaced[number], changed_rows[number], table.version)
             if fault is not None:
                 return fault
     return replaced
 
 
-def _added(table: VersionBuilder, proposal: Proposal, deletions: Deletions) -> Moved | Invalid:
+def _added(table: VersionBuilder, proposal: Proposal, deletions: Deletions) -> MovedRows | Invalid:
     """Returns the new fragments, with complete row ids if the table has stable ones."""
     fragments = of_fields_left(proposal.transaction.update.new_fragments, proposal.dropped)
     if not table.stable_row_ids:
-        return Moved(fragments, 0, ())
+        return MovedRows(fragments, 0, ())
     sources = table.get(deletions.fresh)
     try:
         origin = origin_of(sources, deletions.fresh)
     except (DamagedError, InvalidError) as error:
         return Invalid(f"the moved rows can't be identified: {error}", error.hint)
-    return moved(fragments, origin, table.numbering.next_row_id, table.version)
+    return complete_moved(fragments, origin, table.numbering.next_row_id, table.version)
 
 
-def _indices(table: VersionBuilder, update: Transaction.Update, added: Moved) -> Indices | Invalid:
+def _indices(table: VersionBuilder, update: Transaction.Update, added: MovedRows) -> Indices | Invalid:
     """Returns the entries of the index section after the update."""
     updated = [fragment.id for fragment in update.updated_fragments]
     changed = related(table.head.fields, update.fields_modified)

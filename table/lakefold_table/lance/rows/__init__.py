@@ -1,6 +1,7 @@
-"""The rows of fragments without their values: which are deleted, which id each has, since which version.
+"""The rows of fragments without their values: deleted rows, row ids, and the versions that changed rows.
 
-Sets of rows are `bitmaps`; `deletions` are their files, `joining` brings those of several writers together.
-Row ids and versions are `segments` of numbers (`rowids`, `row_versions`); `moved_rows` and `survivors` carry
-them to where rows were written anew, `numbering` gives the next ones.
+`bitmaps` are sets of row offsets; `deletions` are the deletion files that hold them, and `merge_deletions`
+merges those of several writers. Row ids and row versions are stored as `segments` of numbers (`rowids`,
+`row_versions`). `moved_rows` and `rewritten_rows` carry them over to new fragments, and `numbering` assigns
+new ones.
 """

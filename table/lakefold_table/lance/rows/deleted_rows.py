@@ -1,7 +1,7 @@
-"""Which rows of a fragment are deleted: what the shell must bring to tell it, and the answer.
+"""Which rows of a fragment are deleted: what must be fetched to know it, and the answer.
 
-The proposed deletion file is read, and the one that the fragment has in the table. Files under another base
-(those of the table that this one was cloned from) are named by their whole URI.
+The files concerned are the proposed deletion file and the one that the fragment has in the table. Files under
+another base (those of the table from which this one was cloned) are named by their whole URI.
 """
 
 from __future__ import annotations
@@ -24,50 +24,50 @@ if TYPE_CHECKING:
 
 CONTAINER_ROWS, CONTAINER_BYTES = 2**16, 2**13 + 64
 ARRAY_ROW_BYTES, SPARE_BYTES = 5, 2**16
-"""An array has 4 bytes a row, a bitmap at most 8 KiB for each 65,536 rows; the rest is room to spare."""
+"""An array takes 4 bytes a row, a bitmap at most 8 KiB for each 65,536 rows; the rest is a reserve."""
 
 
 def needs_of(
     state: LanceState | None, updated: Sequence[DataFragment], removed: Collection[int], *, all_rows: bool
 ) -> Requirements:
-    """The deletion files that are proposed, and those that the fragments have in the table.
+    """Returns the requirements: the proposed deletion files and those of the same fragments in the table.
 
-    `all_rows`: it must be known which rows of a removed fragment were there, not only how many.
+    `all_rows`: which rows of a removed fragment were live is needed, not only how many.
     """
     if state is None:
         return Requirements()
-    there = state.fragments.get({one.id for one in updated})
+    current = state.fragments.get({fragment.id for fragment in updated})
     contents: dict[str, int] = {}
     for number, file, rows in chain(
         (
-            (one.id, file, there[one.id].physical_rows)
-            for one in updated
-            if one.id in there
-            for file in (one.deletion_file, there[one.id].deletion_file)
+            (fragment.id, file, current[fragment.id].physical_rows)
+            for fragment in updated
+            if fragment.id in current
+            for file in (fragment.deletion_file, current[fragment.id].deletion_file)
         ),
         (
-            (one.id, one.deletion_file, one.physical_rows)
-            for one in state.fragments.each(removed)
-            if all_rows or not one.deletion_file.num_deleted_rows
+            (fragment.id, fragment.deletion_file, fragment.physical_rows)
+            for fragment in state.fragments.each(removed)
+            if all_rows or not fragment.deletion_file.num_deleted_rows
         ),
     ):
-        place = place_of(state.head, number, file)
-        if place:
-            contents[place] = max(contents.get(place, 0), most_bytes(file, rows))
+        location = deletion_location(state.head, number, file)
+        if location:
+            contents[location] = max(contents.get(location, 0), most_bytes(file, rows))
     return Requirements(contents=contents)
 
 
 def most_bytes(file: DeletionFile, rows: int) -> int:
-    """The most bytes that a deletion file of a fragment of so many rows can have, with room to spare."""
+    """Returns how many bytes a deletion file of a fragment with `rows` rows may have, with a reserve."""
     if file.file_type == BITMAP:
         return SPARE_BYTES + (rows // CONTAINER_ROWS + 1) * CONTAINER_BYTES * 2
     return SPARE_BYTES + rows * ARRAY_ROW_BYTES
 
 
-def place_of(head: Manifest, fragment_id: int, file: DeletionFile) -> str:
-    """Where a deletion file is: a path in the table, the whole URI of one under another base.
+def deletion_location(head: Manifest, fragment_id: int, file: DeletionFile) -> str:
+    """Returns the path of a deletion file in the table, or its whole URI if it is under another base.
 
-    Empty where there is none (an absent file has the id 0), where its kind isn't known, or where its base
+    Returns an empty string if there is no file (an empty message), if its kind is unknown, or if its base
     isn't the root of a table.
     """
     if not file.ByteSize():
@@ -83,15 +83,18 @@ def place_of(head: Manifest, fragment_id: int, file: DeletionFile) -> str:
 
 
 def deleted_rows(table: VersionBuilder, fragment: DataFragment) -> Bitmap:
-    """The rows that a fragment's deletion file marks. Raises `DamagedError` where it can't be told."""
+    """Returns the rows that are marked in a fragment's deletion file.
+
+    Raises `DamagedError` if the file is missing, too large or malformed.
+    """
     if not fragment.HasField("deletion_file"):
         return Bitmap()
     file = fragment.deletion_file
-    place = place_of(table.head, fragment.id, file)
-    if not place:
-        raise DamagedError("its kind or its base isn't known")
-    data = table.content(place)
+    location = deletion_location(table.head, fragment.id, file)
+    if not location:
+        raise DamagedError("the kind or the base of the deletion file is unknown")
+    data = table.content(location)
     if data is None:
-        reach = ", or not under the roots" if file.HasField("base_id") else ""
-        raise DamagedError(f"{place} is missing or too large{reach}")
-    return decode_deletions(file, data, fragment.physical_rows, place)
+        outside = ", or not below the committer's roots" if file.HasField("base_id") else ""
+        raise DamagedError(f"{location} is missing or too large{outside}")
+    return decode_deletions(file, data, fragment.physical_rows, location)

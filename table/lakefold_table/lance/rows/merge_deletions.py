@@ -1,8 +1,9 @@
-"""The deleted rows of a proposal against those of the table: held against each other, and joined.
+"""Checks the deleted rows of a proposal against those of the table, and merges the two.
 
-A deletion file is always complete, so one that was written from an older version would bring rows back that
-somebody else has deleted since. Where the proposal says which rows it deletes itself, both sets are joined in
-a new file; where it doesn't, or where both deleted one row, it is refused (Lance facts 5.4 and 8.4).
+A deletion file lists all deleted rows of its fragment, so a file that was written from an older version would
+restore rows that another writer has deleted since. If the proposal states which rows it deletes itself, both
+sets are merged into a new file. If it doesn't, or if both deleted the same row, it is refused (Lance facts
+5.4 and 8.4).
 """
 
 from __future__ import annotations
@@ -32,23 +33,23 @@ if TYPE_CHECKING:
     from lakefold_table.lance.version_builder import VersionBuilder
 
 MAX_EVIDENCE = 1000
-"""How many rows an outcome lists."""
+"""How many rows an outcome lists at most."""
 ROW_BITS = 32
 RETRY = "build it again on the newest version"
 
 
 @dataclass(frozen=True, slots=True)
 class Deletions:
-    """What the fragments that a proposal touches become.
+    """What becomes of the fragments that a proposal changes or removes.
 
-    `replaced`: fragments with their new deletion files; `joined`: ids of those whose file was made here.
-    `removed`: ids of fragments that go, among them those of which both together deleted all rows (`emptied`).
-    `files`: the files made here. `rows`: how many rows are deleted that weren't before; `fresh`: which these
-    are, by fragment, where that was asked for.
+    `replaced`: fragments with their new deletion files, by id; `merged`: ids of those whose file is made
+    here. `removed`: ids of fragments that are removed; `emptied`: those of them whose rows are all deleted
+    once both sets are merged. `files`: the files made here. `rows`: how many rows are newly deleted; `fresh`:
+    which ones, by fragment id, if the caller asked for them.
     """
 
     replaced: Mapping[int, DataFragment]
-    joined: frozenset[int]
+    merged: frozenset[int]
     removed: frozenset[int]
     emptied: frozenset[int]
     files: tuple[NewFile, ...]
@@ -57,23 +58,23 @@ class Deletions:
 
     @property
     def rebased(self) -> bool:
-        """Whether the proposal's transaction no longer says what becomes of its fragments."""
-        return bool(self.joined or self.emptied)
+        """Whether the proposal's transaction must be changed to describe the result."""
+        return bool(self.merged or self.emptied)
 
     def rebase(self, updated: Iterable[DataFragment]) -> None:
-        """Has a transaction's list of updated fragments say what becomes of them.
+        """Replaces the merged fragments in a transaction's list of updated fragments.
 
-        One of which nothing is left stays as it was proposed, and is removed by its id (Lance fact 5.4).
+        A fragment without remaining rows stays as it was proposed, and is removed by its id (Lance fact 5.4).
         """
-        for one in updated:
-            if one.id in self.joined:
-                one.CopyFrom(self.replaced[one.id])
+        for fragment in updated:
+            if fragment.id in self.merged:
+                fragment.CopyFrom(self.replaced[fragment.id])
 
 
 @dataclass(slots=True)
-class _Found:
+class _Collected:
     replaced: dict[int, DataFragment] = field(default_factory=dict)
-    joined: set[int] = field(default_factory=set)
+    merged: set[int] = field(default_factory=set)
     emptied: set[int] = field(default_factory=set)
     files: list[NewFile] = field(default_factory=list)
     rows: int = 0
@@ -86,36 +87,36 @@ def deletions_of(
     updated: Sequence[DataFragment],
     removed: Collection[int],
     *,
-    which: bool = False,
+    needs_rows: bool = False,
 ) -> Deletions | Rejected | Invalid:
-    """What becomes of the fragments with new deletion files (`updated`) and of those that go (`removed`).
+    """Returns what becomes of updated fragments, which get new deletion files, and of removed ones.
 
-    `which`: the rows that are deleted must be known, not only their number. The data files of updated
-    fragments are for the caller to look at; here they stay as they are.
+    `needs_rows`: the caller needs to know which rows are newly deleted, not only how many. The data files of
+    updated fragments are not checked here and stay the same.
     """
-    gone = frozenset(removed)
-    touched = _touched_fault(table, updated, gone, proposal.affected_rows)
+    removed_ids = frozenset(removed)
+    touched = _touched_fault(table, updated, removed_ids, proposal.affected_rows)
     if touched is not None:
         return touched
-    joining = _Joining(table, proposal.rebase.merges, proposal.affected_rows, which=which)
-    for one in table.each(gone):
-        fault = joining.remove(one)
+    merger = _Merger(table, proposal.rebase.merges, proposal.affected_rows, needs_rows=needs_rows)
+    for fragment in table.each(removed_ids):
+        fault = merger.remove(fragment)
         if fault is not None:
             return fault
-    there = table.get({one.id for one in updated})
-    for one in updated:
-        fault = None if one.id in gone else joining.update(there[one.id], one)
+    current = table.get({fragment.id for fragment in updated})
+    for fragment in updated:
+        fault = None if fragment.id in removed_ids else merger.update(current[fragment.id], fragment)
         if fault is not None:
             return fault
-    found = joining.found
+    collected = merger.collected
     return Deletions(
-        found.replaced,
-        frozenset(found.joined),
-        gone | found.emptied,
-        frozenset(found.emptied),
-        tuple(found.files),
-        found.rows,
-        found.fresh,
+        collected.replaced,
+        frozenset(collected.merged),
+        removed_ids | collected.emptied,
+        frozenset(collected.emptied),
+        tuple(collected.files),
+        collected.rows,
+        collected.fresh,
     )
 
 
@@ -125,8 +126,11 @@ def _touched_fault(
     removed: Collection[int],
     affected: Mapping[int, Bitmap] | None,
 ) -> Invalid | None:
-    """Why the fragments that are touched can't be, or aren't those whose rows are said to be affected."""
-    ids = [one.id for one in updated]
+    """Returns why these fragments can't be changed.
+
+    They must be in the table, and the affected rows must be rows of these fragments.
+    """
+    ids = [fragment.id for fragment in updated]
     touched = {*ids, *removed}
     if len(set(ids)) < len(ids):
         return Invalid("a fragment is updated twice in one transaction", "list each fragment once")
@@ -138,50 +142,53 @@ def _touched_fault(
     others = (affected or {}).keys() - touched
     if others:
         return Invalid(
-            f"affected rows are given for fragments {some(others)}, which the transaction leaves alone",
-            "give those of updated and removed fragments",
+            f"affected rows are given for fragments {some(others)}, which the transaction doesn't change",
+            "give only those of updated and removed fragments",
         )
-    counts = {one.id: one.physical_rows for one in table.each(affected or ())}
+    counts = {fragment.id: fragment.physical_rows for fragment in table.each(affected or ())}
     beyond = [number for number, rows in (affected or {}).items() if rows and rows.max() >= counts[number]]
     if beyond:
         return Invalid(
-            f"affected rows of fragments {some(beyond)} lie beyond their last row",
-            "give physical row offsets",
+            f"affected rows of fragments {some(beyond)} are beyond their last row",
+            "use physical row offsets",
         )
     return None
 
 
 def same_files_fault(table: VersionBuilder, updated: Iterable[DataFragment]) -> Invalid | None:
-    """Why the proposal's idea of its fragments' data files isn't the table's; None where it is."""
-    proposed = {one.id: one for one in updated}
-    for number, there in table.get(proposed).items():
-        if has_other_files(there, proposed[number]):
+    """Returns a fault if the proposed fragments have other data files than those in the table."""
+    proposed = {fragment.id: fragment for fragment in updated}
+    for number, current in table.get(proposed).items():
+        if has_other_files(current, proposed[number]):
             return Invalid(
-                f"fragment {number} comes with other data files than it has in the table",
-                "take the fragment from the version that was read; deleting rows changes no data file",
+                f"fragment {number} has other data files in the proposal than in the table",
+                "use the fragment as it is in the read version; deleting rows changes no data file",
             )
     return None
 
 
-def _same_fragment_fault(there: DataFragment, proposed: DataFragment) -> Invalid | None:
-    """Why the proposal's idea of a fragment isn't the table's, its deleted rows and data files aside."""
-    if proposed.physical_rows != there.physical_rows:
+def _same_fragment_fault(current: DataFragment, proposed: DataFragment) -> Invalid | None:
+    """Returns a fault if rows, overlays or row ids of a fragment differ from those in the table."""
+    if proposed.physical_rows != current.physical_rows:
         return Invalid(
-            f"fragment {there.id} has {there.physical_rows} rows, the proposal says {proposed.physical_rows}",
-            "take the fragment from the version that was read",
+            f"fragment {current.id} has {current.physical_rows} rows in the table, not "
+            f"{proposed.physical_rows}",
+            "use the fragment as it is in the read version",
         )
     if proposed.overlays:
-        return Invalid(f"fragment {there.id} may bring no overlays", "send them as a DataOverlay")
-    if proposed.inline_row_ids != there.inline_row_ids:
         return Invalid(
-            f"fragment {there.id} comes with other row ids than it has in the table",
-            "take the fragment from the version that was read: row ids never change",
+            f"the update of fragment {current.id} must not add overlays", "send them as a DataOverlay"
+        )
+    if proposed.inline_row_ids != current.inline_row_ids:
+        return Invalid(
+            f"fragment {current.id} has other row ids in the proposal than in the table",
+            "use the fragment as it is in the read version; its row ids never change",
         )
     return None
 
 
-class _Joining:
-    """Holds one proposal's fragments against the table's, one after the other."""
+class _Merger:
+    """Compares the fragments of one proposal with those of the table, and collects the results."""
 
     def __init__(
         self,
@@ -189,136 +196,137 @@ class _Joining:
         merges: Collection[int],
         affected: Mapping[int, Bitmap] | None,
         *,
-        which: bool,
+        needs_rows: bool,
     ) -> None:
         self._table = table
         self._merges = merges
         self._affected = affected
-        self._which = which
-        self.found = _Found()
+        self._needs_rows = needs_rows
+        self.collected = _Collected()
 
-    def remove(self, there: DataFragment) -> Rejected | Invalid | None:
-        """A fragment that goes as a whole."""
-        affected = None if self._affected is None else self._affected.get(there.id)
-        known = there.deletion_file.num_deleted_rows or not there.HasField("deletion_file")
-        if known and affected is None and not self._which and there.id not in self._merges:
-            self.found.rows += there.physical_rows - there.deletion_file.num_deleted_rows
+    def remove(self, current: DataFragment) -> Rejected | Invalid | None:
+        """Collects a fragment that is removed. Returns a refusal if it can't be."""
+        affected = None if self._affected is None else self._affected.get(current.id)
+        count_is_known = current.deletion_file.num_deleted_rows or not current.HasField("deletion_file")
+        if count_is_known and affected is None and not self._needs_rows and current.id not in self._merges:
+            self.collected.rows += current.physical_rows - current.deletion_file.num_deleted_rows
             return None
-        present = _present(self._table, there)
-        if isinstance(present, Rejected):
-            return present
-        if there.id in self._merges:
-            clash = present if affected is None else present & affected
+        deleted = _deleted_in_table(self._table, current)
+        if isinstance(deleted, Rejected):
+            return deleted
+        if current.id in self._merges:
+            clash = deleted if affected is None else deleted & affected
             if clash:
-                return _both_deleted(there.id, clash)
-        if affected is not None and len(present | affected) != there.physical_rows:
+                return _both_deleted(current.id, clash)
+        if affected is not None and len(deleted | affected) != current.physical_rows:
             return Invalid(
-                f"fragment {there.id} is removed, and its affected rows leave some of it",
-                "list all its rows as affected, or update it",
+                f"fragment {current.id} is removed, but its affected rows are not all of its rows",
+                "list all its rows as affected, or update the fragment instead",
             )
-        if self._which:
-            self._count(there.id, Bitmap(range(there.physical_rows)) - present)
+        if self._needs_rows:
+            self._count(current.id, Bitmap(range(current.physical_rows)) - deleted)
         else:
-            self.found.rows += there.physical_rows - len(present)
+            self.collected.rows += current.physical_rows - len(deleted)
         return None
 
-    def update(self, there: DataFragment, proposed: DataFragment) -> Rejected | Invalid | None:
-        """A fragment that gets another deletion file.
+    def update(self, current: DataFragment, proposed: DataFragment) -> Rejected | Invalid | None:
+        """Collects a fragment that gets another deletion file. Returns a refusal if it can't.
 
-        Of one whose columns are written anew, the rows said to be affected may be those whose values change.
+        If columns of the fragment are written again, its affected rows may be those whose values change.
         """
-        fault = _same_fragment_fault(there, proposed)
+        fault = _same_fragment_fault(current, proposed)
         if fault is not None:
             return fault
-        columns = has_other_files(there, proposed)
-        if columns and there.id in self._merges:
-            return _rewritten_meanwhile(there.id)
+        columns = has_other_files(current, proposed)
+        if columns and current.id in self._merges:
+            return _rewritten_and_deleted(current.id)
         try:
             rows = deleted_rows(self._table, proposed)
         except DamagedError as error:
             return Invalid(
-                f"the proposed deletion file of fragment {there.id} can't be used: {error.reason}",
-                "write it before the transaction is sent",
+                f"the proposed deletion file of fragment {current.id} can't be used: {error.reason}",
+                "write the file before you send the transaction",
             )
-        present = _present(self._table, there)
-        if isinstance(present, Rejected):
-            return present
+        deleted = _deleted_in_table(self._table, current)
+        if isinstance(deleted, Rejected):
+            return deleted
         affected = None
         if self._affected is not None and not columns:
-            affected = self._affected.get(there.id, Bitmap())
-        if there.id in self._merges:
-            return self._join(there, present, rows, affected)
-        return self._take(there, proposed, present, rows, affected)
+            affected = self._affected.get(current.id, Bitmap())
+        if current.id in self._merges:
+            return self._merge(current, deleted, rows, affected)
+        return self._use_file(current, proposed, deleted, rows, affected)
 
-    def _take(
+    def _use_file(
         self,
-        there: DataFragment,
+        current: DataFragment,
         proposed: DataFragment,
-        present: Bitmap,
+        deleted: Bitmap,
         rows: Bitmap,
         affected: Bitmap | None,
     ) -> Invalid | None:
-        """The proposal's own file, where the fragment is as it was when that was written."""
-        if not present.issubset(rows):
+        """Uses the proposal's own file; the fragment's deleted rows are those that the writer saw."""
+        if not deleted.issubset(rows):
             return Invalid(
-                f"rows {some(_first(present - rows))} of fragment {there.id} are deleted in the table, "
+                f"rows {some(_first(deleted - rows))} of fragment {current.id} are deleted in the table, "
                 "but not in the proposed deletion file",
-                "deletion files are complete: write the rows that were deleted before as well",
+                "a deletion file lists all deleted rows: include those that were deleted before",
             )
-        if affected is not None and present | affected != rows:
-            return _contradiction(there.id, (present | affected) ^ rows)
-        if len(rows) == there.physical_rows:
+        if affected is not None and deleted | affected != rows:
+            return _contradiction(current.id, (deleted | affected) ^ rows)
+        if len(rows) == current.physical_rows:
             return Invalid(
-                f"all rows of fragment {there.id} are deleted", "list it among the removed fragments instead"
+                f"all rows of fragment {current.id} are deleted",
+                "list it among the removed fragments instead",
             )
-        self._count(there.id, rows - present)
-        fragment = _with_file(there, proposed.deletion_file if proposed.HasField("deletion_file") else None)
-        self.found.replaced[there.id] = fragment
+        self._count(current.id, rows - deleted)
+        fragment = _with_file(current, proposed.deletion_file if proposed.HasField("deletion_file") else None)
+        self.collected.replaced[current.id] = fragment
         return None
 
-    def _join(
-        self, there: DataFragment, present: Bitmap, rows: Bitmap, affected: Bitmap | None
+    def _merge(
+        self, current: DataFragment, deleted: Bitmap, rows: Bitmap, affected: Bitmap | None
     ) -> Rejected | Invalid | None:
-        """Both deleted rows of the fragment: a file with those of both, read back by nobody before."""
+        """Writes a file with the rows that the table and the proposal deleted."""
         if affected is None:
             return Rejected(
                 Conflict(
                     retryable=True,
-                    message=f"rows of fragment {there.id} were deleted after it was read, and the envelope "
-                    f"doesn't say which rows are affected; {RETRY}",
-                    fragment_ids=(there.id,),
+                    message=f"rows of fragment {current.id} were deleted since it was read, and the envelope "
+                    f"has no affected rows; {RETRY}",
+                    fragment_ids=(current.id,),
                 )
             )
-        clash = present & affected
+        clash = deleted & affected
         if clash:
-            return _both_deleted(there.id, clash)
-        unexplained = (rows - affected - present) | (affected - rows)
+            return _both_deleted(current.id, clash)
+        unexplained = (rows - affected - deleted) | (affected - rows)
         if unexplained:
-            return _contradiction(there.id, unexplained)
-        joined = present | affected
-        self._count(there.id, affected)
-        if len(joined) == there.physical_rows:
-            self.found.emptied.add(there.id)
+            return _contradiction(current.id, unexplained)
+        merged_rows = deleted | affected
+        self._count(current.id, affected)
+        if len(merged_rows) == current.physical_rows:
+            self.collected.emptied.add(current.id)
             return None
-        self.found.joined.add(there.id)
-        self.found.replaced[there.id] = self._written(there, joined) if affected else there
+        self.collected.merged.add(current.id)
+        self.collected.replaced[current.id] = self._written(current, merged_rows) if affected else current
         return None
 
     def _count(self, fragment_id: int, rows: Bitmap) -> None:
-        self.found.rows += len(rows)
-        if self._which:
-            self.found.fresh[fragment_id] = rows
+        self.collected.rows += len(rows)
+        if self._needs_rows:
+            self.collected.fresh[fragment_id] = rows
 
-    def _written(self, there: DataFragment, rows: Bitmap) -> DataFragment:
+    def _written(self, current: DataFragment, rows: Bitmap) -> DataFragment:
         base = self._table.version - 1
         file = DeletionFile(
             file_type=BITMAP,
             read_version=base,
-            id=content_id(there.id, base, rows),
+            id=content_id(current.id, base, rows),
             num_deleted_rows=len(rows),
         )
-        self.found.files.append(NewFile(deletion_path(there.id, file), encode_deletions(rows, BITMAP)))
-        return _with_file(there, file)
+        self.collected.files.append(NewFile(deletion_path(current.id, file), encode_deletions(rows, BITMAP)))
+        return _with_file(current, file)
 
 
 def _with_file(fragment: DataFragment, file: DeletionFile | None) -> DataFragment:
@@ -330,16 +338,19 @@ def _with_file(fragment: DataFragment, file: DeletionFile | None) -> DataFragmen
     return changed
 
 
-def _present(table: VersionBuilder, there: DataFragment) -> Bitmap | Rejected:
-    """The rows deleted in the table now. What can't be read there is not the proposal's fault."""
+def _deleted_in_table(table: VersionBuilder, current: DataFragment) -> Bitmap | Rejected:
+    """Returns the rows that are deleted in the table now.
+
+    Returns a retryable refusal if the table's own file can't be read: that is not the proposal's fault.
+    """
     try:
-        return deleted_rows(table, there)
+        return deleted_rows(table, current)
     except DamagedError as error:
         conflict = Conflict(
             retryable=True,
-            message=f"the deletion file of fragment {there.id} in the table can't be read: {error}; "
-            "restore it, then send the proposal again",
-            fragment_ids=(there.id,),
+            message=f"the deletion file of fragment {current.id} in the table can't be read: {error}; "
+            "restore the file, then send the proposal again",
+            fragment_ids=(current.id,),
         )
         return Rejected(conflict)
 
@@ -348,18 +359,19 @@ def _both_deleted(fragment_id: int, rows: Bitmap) -> Rejected:
     first = _first(rows)
     conflict = Conflict(
         retryable=True,
-        message=f"rows {some(first)} of fragment {fragment_id} were deleted or moved meanwhile; {RETRY}",
+        message=f"rows {some(first)} of fragment {fragment_id} were deleted or moved since it was read; "
+        f"{RETRY}",
         fragment_ids=(fragment_id,),
         row_addresses=tuple(fragment_id << ROW_BITS | row for row in first),
     )
     return Rejected(conflict)
 
 
-def _rewritten_meanwhile(fragment_id: int) -> Rejected:
+def _rewritten_and_deleted(fragment_id: int) -> Rejected:
     conflict = Conflict(
         retryable=True,
-        message=f"columns of fragment {fragment_id} are written anew, and rows of it were deleted or moved "
-        f"meanwhile; {RETRY}",
+        message=f"columns of fragment {fragment_id} are written again, and rows of it were deleted or moved "
+        f"since the read version; {RETRY}",
         fragment_ids=(fragment_id,),
     )
     return Rejected(conflict)
@@ -368,7 +380,7 @@ def _rewritten_meanwhile(fragment_id: int) -> Rejected:
 def _contradiction(fragment_id: int, rows: Bitmap) -> Invalid:
     return Invalid(
         f"affected rows and deletion file of fragment {fragment_id} differ in rows {some(_first(rows))}",
-        "affected rows are those that the deletion file adds to the one of the version that was read",
+        "affected rows are those that the proposed deletion file adds to the one in the read version",
     )
 
 

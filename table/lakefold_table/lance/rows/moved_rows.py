@@ -1,8 +1,9 @@
-"""Rows that an Update moves into new fragments: on a table with stable row ids they keep id and birth.
+"""Rows that an Update moves into new fragments: with stable row ids, rows keep their ids.
 
-The proposal says which ids its new fragments hold; when each of those rows was made is looked up where the
-row was (Lance facts 7.5 and 7.6). An id that no row deleted by the same proposal had would be in the table
-twice, or bring back a row that somebody else has deleted.
+They also keep their creation versions. The proposal states the row ids of its new fragments; the version that
+created each row is looked up in the fragment from which the row is moved (Lance facts 7.5 and 7.6). An id of
+a row that this proposal doesn't delete is refused: the id would be in the table twice, or a row deleted by
+another writer would come back.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.rows.bitmaps import numbers_of
-from lakefold_table.lance.rows.row_versions import Runs, decode_versions, encode_runs, one_version
+from lakefold_table.lance.rows.row_versions import (
+    FIRST_VERSION,
+    Runs,
+    decode_versions,
+    encode_runs,
+    one_version,
+)
 from lakefold_table.lance.rows.rowids import count_row_ids, decode_row_ids, encode_row_ids, row_id_range
 from lakefold_table.lance.schemas.columns import some
 
@@ -29,20 +36,19 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.uint64]
 
-FIRST_VERSION = 1
-"""The version that counts as having made a row if its fragment doesn't say (Lance fact 7.5)."""
 MAX_NAMED = 1000
-"""How many row ids that are wrong are looked out for a message."""
+"""How many wrong row ids are collected for a message at most."""
 MOST_LAID_OUT = 2**22
-"""So many inserted rows get their ids in one segment with the moved ones, as pylance gives them. More get a
-segment of their own: a few bytes of a proposal may claim them, and laying them out would take gigabytes."""
+"""Up to this many inserted rows get their ids in one segment with the moved rows, as in pylance. More get a
+segment of their own: a few bytes of a proposal may claim them, and an array of them would take gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """New fragments with their row ids and versions. `row_ids`: how many ids were given to rows without one.
+class MovedRows:
+    """New fragments with their row ids and row versions.
 
-    `only_moved`: the places in the list of fragments all of whose rows were in the table before.
+    `row_ids`: how many ids were assigned to inserted rows. `only_moved`: the indices in `fragments` of those
+    that have moved rows only.
     """
 
     fragments: Sequence[DataFragment]
@@ -52,28 +58,31 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The rows that a proposal deletes: their ids, ascending, and the version that made each."""
+    """The rows that a proposal deletes: their ids in ascending order, and the version that created each."""
 
     ids: Numbers
     created: Numbers
 
     def versions_of(self, ids: Numbers) -> Numbers | None:
-        """The version that made each of these rows; None where one is not among them."""
+        """Returns the version that created each of these rows, None if one of them is not deleted here."""
         if not ids.size:
             return ids
         if not self.ids.size:
             return None
-        places = np.minimum(np.searchsorted(self.ids, ids), self.ids.size - 1)
-        return self.created[places] if bool((self.ids[places] == ids).all()) else None
+        indices = np.minimum(np.searchsorted(self.ids, ids), self.ids.size - 1)
+        return self.created[indices] if bool((self.ids[indices] == ids).all()) else None
 
-    def strangers(self, ids: Numbers) -> list[int]:
-        """Those of these ids that it doesn't have, a few of them."""
-        found: list[int] = ids[~np.isin(ids, self.ids)][:MAX_NAMED].tolist()
-        return found
+    def missing(self, ids: Numbers) -> list[int]:
+        """Returns up to `MAX_NAMED` of these ids that the proposal doesn't delete."""
+        missing_ids: list[int] = ids[~np.isin(ids, self.ids)][:MAX_NAMED].tolist()
+        return missing_ids
 
 
 def origin_of(sources: Mapping[int, DataFragment], deleted: Mapping[int, Bitmap]) -> Origin:
-    """The rows that are deleted, by fragment. Raises `DamagedError`, `InvalidError` for too many at once."""
+    """Returns the rows that are deleted, given as row offsets by fragment id.
+
+    Raises `DamagedError` if a row sequence is malformed, `InvalidError` if a fragment has too many rows.
+    """
     ids, created = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for number, rows in sorted(deleted.items()):
         fragment, offsets = sources[number], numbers_of(rows)
@@ -89,38 +98,42 @@ def origin_of(sources: Mapping[int, DataFragment], deleted: Mapping[int, Bitmap]
     return Origin(all_ids[order], np.concatenate(created)[order])
 
 
-def moved(
+def complete_moved(
     proposed: Sequence[DataFragment], origin: Origin, next_row_id: int, version: int
-) -> Moved | Invalid:
-    """The new fragments as the table will hold them: ids completed from `next_row_id`, versions filled in."""
+) -> MovedRows | Invalid:
+    """Returns the new fragments as the table will store them.
+
+    Rows without an id get one from `next_row_id` on. Returns `Invalid` if an id is not that of a deleted row.
+    """
     first, complete, only_moved = next_row_id, [], []
-    seen: list[Numbers] = []
-    for place, fragment in enumerate(proposed):
-        ids = brought_ids(fragment, origin.ids.size)
+    all_ids: list[Numbers] = []
+    for index, fragment in enumerate(proposed):
+        ids = proposed_ids(fragment, origin.ids.size)
         if isinstance(ids, Invalid):
             return ids
-        made = origin.versions_of(ids)
-        if made is None:
+        created = origin.versions_of(ids)
+        if created is None:
             return Invalid(
-                f"a new fragment brings row ids {some(origin.strangers(ids))}, "
-                "and the transaction deletes no row that has them",
-                "bring the ids of the rows that are moved; new rows get theirs when the proposal is folded",
+                f"a new fragment has row ids {some(origin.missing(ids))}, "
+                "but the transaction deletes no row with these ids",
+                "list the ids of moved rows only; inserted rows get theirs when the proposal is folded",
             )
-        seen.append(ids)
-        complete.append(_complete(fragment, ids, made, next_row_id, version))
+        all_ids.append(ids)
+        complete.append(_complete(fragment, ids, created, next_row_id, version))
         next_row_id += fragment.physical_rows - ids.size
-        only_moved += [place] if ids.size == fragment.physical_rows else []
-    every = np.concatenate([np.empty(0, np.uint64), *seen])
+        only_moved += [index] if ids.size == fragment.physical_rows else []
+    every = np.concatenate([np.empty(0, np.uint64), *all_ids])
     if np.unique(every).size < every.size:
-        return Invalid("new fragments bring a row id twice", "a row is in the table once: list its id once")
-    return Moved(complete, next_row_id - first, only_moved)
+        return Invalid("new fragments have a row id twice", "list the id of each row once")
+    return MovedRows(complete, next_row_id - first, only_moved)
 
 
-def brought_ids(fragment: DataFragment, most: int) -> Numbers | Invalid:
-    """The row ids that a new fragment brings: of its first rows, those of the others are given.
+def proposed_ids(fragment: DataFragment, most: int) -> Numbers | Invalid:
+    """Returns the row ids in a new fragment; they belong to its first rows, the other rows get new ones.
 
-    `most`: how many rows are moved. Of more ids some can be named; of far more only how many they are, since
-    a few bytes may stand for them.
+    `most`: how many rows are moved. If there are a few more ids than that, they are returned, so that a
+    message can name them. If there are far more, only their number is reported, since a few bytes may stand
+    for them.
     """
     if not fragment.HasField("inline_row_ids"):
         return np.empty(0, np.uint64)
@@ -128,21 +141,21 @@ def brought_ids(fragment: DataFragment, most: int) -> Numbers | Invalid:
         count = count_row_ids(fragment.inline_row_ids, "row ids of a new fragment")
         if count > fragment.physical_rows:
             return Invalid(
-                f"a new fragment of {fragment.physical_rows} rows brings {count} row ids",
-                "bring one for each row that is moved",
+                f"a new fragment of {fragment.physical_rows} rows has {count} row ids",
+                "list one id for each moved row",
             )
         if count > most + MAX_NAMED:
             return Invalid(
-                f"a new fragment brings {count} row ids, and the transaction deletes {most} rows",
-                "bring the ids of the rows that are moved; new rows get theirs when the proposal is folded",
+                f"a new fragment has {count} row ids, but the transaction deletes {most} rows",
+                "list the ids of moved rows only; inserted rows get theirs when the proposal is folded",
             )
         return decode_row_ids(fragment.inline_row_ids, count, "row ids of a new fragment")
     except (DamagedError, InvalidError) as error:
-        return Invalid(str(error), "give them as a RowIdSequence, of at most 2^27 rows in a fragment")
+        return Invalid(str(error), "send them as a RowIdSequence, for at most 2^27 rows in a fragment")
 
 
 def _complete(
-    fragment: DataFragment, ids: Numbers, made: Numbers, next_row_id: int, version: int
+    fragment: DataFragment, ids: Numbers, created: Numbers, next_row_id: int, version: int
 ) -> DataFragment:
     rows = fragment.physical_rows
     fresh = rows - ids.size
@@ -155,7 +168,7 @@ def _complete(
     elif fresh:
         more = np.arange(next_row_id, next_row_id + fresh, dtype=np.uint64)
         complete.inline_row_ids = encode_row_ids(np.concatenate([ids, more]))
-    runs = Runs(np.append(np.ones(made.size, np.int64), fresh), np.append(made, np.uint64(version)))
+    runs = Runs(np.append(np.ones(created.size, np.int64), fresh), np.append(created, np.uint64(version)))
     complete.inline_created_at_versions = encode_runs(runs)
     complete.inline_last_updated_at_versions = one_version(rows, version)
     return complete

@@ -1,8 +1,8 @@
-"""Gives new fragments and rows their ids, as pylance does (Lance facts 6.1 and 7.2).
+"""Assigns ids to new fragments and rows, as pylance does (Lance facts 6.1 and 7.2).
 
-A fragment that brings no id gets the next one after the highest that the table ever used; one that brings an
-id keeps it where it is free. Row ids are given in the order in which the proposal lists its fragments, to
-those that bring none.
+A fragment without an id gets the one after the highest id that the table ever used; a fragment with an id
+keeps it if it is free. Row ids are assigned in the order of the proposal's fragments, to those that have
+none.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ if TYPE_CHECKING:
     from lakefold_table.lance.manifests.packed import Packed
 
 MAX_FRAGMENT_ID = 2**32 - 2
-"""The highest id that is given; pylance can't count on behind 2^32 - 1 (Lance fact 3.1)."""
+"""The highest id that is assigned; pylance can't assign ids after 2^32 - 1 (Lance fact 3.1)."""
 MAX_STEP = 2**24
-"""How far one proposal may move the highest id. Ids are never given back: a slip must not use them all up."""
+"""How far a proposal may raise the highest id. Ids are never reused, so a mistake must not use them all up.
+"""
 MAX_ROW_ID = 2**64 - 1
 
 
 class Numbering:
-    """The ids of one version in the making.
+    """The next free ids of a version in the making.
 
-    `max_id`: the highest fragment id ever used, None where none was. `next_row_id`: the first free row id.
-    `stable`: rows keep ids for life, so new ones need some. `live`: the fragments that are there.
+    `max_id`: the highest fragment id ever used, None if none was. `next_row_id`: the first free row id.
+    `stable`: whether rows have stable ids, so that new rows need some. `live`: the table's current fragments.
     """
 
     def __init__(self, live: Fragments, max_id: int | None, next_row_id: int, *, stable: bool) -> None:
@@ -49,59 +50,59 @@ class Numbering:
         self.first_ids = (self._next, next_row_id)
 
     def continue_on(self, live: Fragments) -> None:
-        """Goes on with another list of fragments; ids that were ever used stay used."""
+        """Continues with another list of fragments; ids that were ever used stay used."""
         self._live = live
         self._next = max(self._next, live.last_id + 1)
 
     def raise_to(self, head: Manifest) -> None:
-        """Leaves out the ids that this manifest says were used; none comes back."""
+        """Marks the ids that this manifest has used as used."""
         if head.HasField("max_fragment_id"):
             self._next = max(self._next, head.max_fragment_id + 1)
         self.next_row_id = max(self.next_row_id, head.next_row_id)
 
     @property
     def max_id(self) -> int | None:
-        """The highest fragment id ever used, None where none was."""
+        """The highest fragment id ever used, None if none was."""
         return self._next - 1 if self._next else None
 
     def fault(self, fragments: Sequence[DataFragment]) -> Invalid | None:
-        """Why these fragments can't get or keep their ids; None where they can."""
-        given = [fragment.id for fragment in fragments if fragment.id]
-        fresh = len(fragments) - len(given)
-        full = self.room_fault(fresh, sum(fragment.physical_rows for fragment in fragments))
-        if full is not None or not given:
-            return full
-        after = self._next + fresh
-        ids = set(given)
-        taken = self._live.taken(ids) | {number for number in ids if self._next <= number < after}
+        """Returns why these fragments can't get or keep their ids, None if they can."""
+        proposed = [fragment.id for fragment in fragments if fragment.id]
+        unnumbered = len(fragments) - len(proposed)
+        room_fault = self.room_fault(unnumbered, sum(fragment.physical_rows for fragment in fragments))
+        if room_fault is not None or not proposed:
+            return room_fault
+        after = self._next + unnumbered
+        ids = set(proposed)
+        used = self._live.taken(ids) | {number for number in ids if self._next <= number < after}
         highest = min(self._next + MAX_STEP, MAX_FRAGMENT_ID)
-        wrong = taken | {number for number in ids if number > highest}
-        if wrong or len(ids) < len(given):
+        wrong = used | {number for number in ids if number > highest}
+        if wrong or len(ids) < len(proposed):
             return Invalid(
-                f"fragment ids {some(wrong or ids)} are taken, given twice or above {highest}",
-                "leave ids 0: they are given when folded",
+                f"fragment ids {some(wrong or ids)} are in use, listed twice or above {highest}",
+                "set the ids to 0: they are assigned when the proposal is folded",
             )
         return None
 
     def room_fault(self, fragments: int, rows: int) -> Invalid | None:
-        """Why so many fragments can't get new ids, or so many rows theirs; None where they can."""
+        """Returns why so many fragments or rows can't get new ids, None if they can."""
         if self._next + fragments - 1 > MAX_FRAGMENT_ID:
-            return Invalid("the table has no fragment ids left", "copy it into a new table")
+            return Invalid("the table has no fragment ids left", "copy the table into a new one")
         if self._stable and self.next_row_id + rows > MAX_ROW_ID:
-            return Invalid("the table has no row ids left", "copy it into a new table")
+            return Invalid("the table has no row ids left", "copy the table into a new one")
         return None
 
     def ids_for(self, fragments: Sequence[DataFragment]) -> list[int]:
-        """The ids that these fragments will get, in their order."""
-        fresh = itertools.count(self._next)
-        return [fragment.id or next(fresh) for fragment in fragments]
+        """Returns the ids that these fragments will get, in their order."""
+        free_ids = itertools.count(self._next)
+        return [fragment.id or next(free_ids) for fragment in fragments]
 
     def use_row_ids(self, number: int) -> None:
-        """So many row ids were given to rows of fragments that bring their own sequences."""
+        """Records that this many row ids were assigned in fragments with their own sequences."""
         self.next_row_id += number
 
     def reserve_fault(self, count: int) -> Invalid | None:
-        """Why so many ids can't be reserved; None where they can."""
+        """Returns why `count` ids can't be reserved, None if they can."""
         most = min(MAX_STEP, MAX_FRAGMENT_ID + 1 - self._next)
         if 0 < count <= most:
             return None
@@ -116,17 +117,17 @@ class Numbering:
     def number(
         self, fragments: Sequence[DataFragment], plain: Sequence[bytes], version: int
     ) -> list[Numbered]:
-        """The fragments with their ids, in their order. `plain`: each as proposed, encoded."""
+        """Returns the fragments with their ids, in order. `plain`: each as proposed, encoded."""
         numbered: list[Numbered] = []
         for fragment, encoded in zip(fragments, plain, strict=True):
             number = fragment.id or self.reserve(1)
             complete = self._complete(fragment, encoded, number, version)
             numbered.append(Numbered(number, complete, fragment.physical_rows))
-        self._next = max([self._next, *(one.id + 1 for one in numbered)])
+        self._next = max([self._next, *(entry.id + 1 for entry in numbered)])
         return numbered
 
     def number_plain(self, record: bytes, rows: int, version: int) -> Numbered:
-        """A fragment of so many rows that brings no id; `record`: as proposed, encoded."""
+        """Returns a fragment of `rows` rows that has no id yet. `record`: as proposed, encoded."""
         number = self._next
         self._next = number + 1
         encoded = b"\x08" + varint(number) + record if number else record
@@ -136,17 +137,17 @@ class Numbering:
         return Numbered(number, encoded, rows)
 
     def number_packed(self, packed: Packed, version: int) -> list[Chunk]:
-        """The fragments with their ids, in their order, as `number` gives them."""
+        """Returns the encoded fragments with their ids, in order, as `number` would."""
         chunks: list[Chunk] = []
-        at = 0
+        offset = 0
         for records in packed.records():
-            rows, first = packed.rows[at : at + len(records)], self.reserve(len(records))
+            rows, first = packed.rows[offset : offset + len(records)], self.reserve(len(records))
             encoded = list(map(bytes.__add__, id_fields(first, len(records)), records))
             if self._stable:
                 encoded = list(map(bytes.__add__, encoded, lineages(self.next_row_id, rows, version)))
                 self.next_row_id += sum(rows)
             chunks += new_chunks(encoded, first, rows)
-            at += len(records)
+            offset += len(records)
         return chunks
 
     def _complete(self, fragment: DataFragment, plain: bytes, number: int, version: int) -> bytes:
@@ -158,6 +159,6 @@ class Numbering:
 
 
 def id_fields(first: int, count: int) -> list[bytes]:
-    """The encoded field `DataFragment.id` for each of so many neighbouring ids; 0 takes none."""
+    """Returns the encoded field `DataFragment.id` for consecutive ids; the id 0 is not encoded."""
     fields = [b"\x08" + encoded for encoded in varints(np.arange(first, first + count, dtype=np.uint64))]
     return [b"", *fields[1:]] if not first and fields else fields

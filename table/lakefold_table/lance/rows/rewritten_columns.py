@@ -1,4 +1,4 @@
-"""Columns that an Update writes again in fragments that stay; which rows changed (Lance facts 6.4, 7.7)."""
+"""Columns that an Update writes again in existing fragments, and the changed rows (Lance facts 6.4, 7.7)."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 def columns_fault(
     table: VersionBuilder,
-    there: DataFragment,
+    current: DataFragment,
     proposed: DataFragment,
     fields_modified: Collection[int],
     dropped: frozenset[int],
 ) -> Invalid | None:
-    """Why these can't be the fragment's data files; None where they can."""
-    fault = files_fault(table, there, proposed, table.columns, dropped)
+    """Returns why these can't be the fragment's data files, None if they can."""
+    fault = files_fault(table, current, proposed, table.columns, dropped)
     if fault is not None:
         return fault
     named, roots = set(fields_modified), table.columns.roots
-    written = {number for file in new_files(there, proposed) for number in file.fields} - dropped
-    untold = {number for number in written if not {number, roots[number]} & named}
-    if untold:
+    written = {number for file in new_files(current, proposed) for number in file.fields} - dropped
+    unnamed = {number for number in written if not {number, roots[number]} & named}
+    if unnamed:
         return Invalid(
-            f"fields {some(untold)} of fragment {there.id} are written anew but not among fields_modified",
-            "name them: indices on them no longer describe the fragment",
+            f"fields {some(unnamed)} of fragment {current.id} are written again, but not in fields_modified",
+            "add them to fields_modified, so that indices on them no longer cover the fragment",
         )
     return None
 
@@ -44,33 +44,38 @@ def columns_fault(
 def changed_offsets(
     update: Transaction.Update, fragments: Mapping[int, DataFragment]
 ) -> Mapping[int, Bitmap] | Invalid:
-    """The rows whose values changed, by fragment, as the transaction tells them for some."""
-    told: dict[int, Bitmap] = {}
-    for number, several in update.updated_fragment_offsets.items():
-        told[number] = Bitmap(several.values)
+    """Returns the row offsets whose values changed, by fragment id, for fragments that the transaction names.
+
+    Returns `Invalid` if they are malformed or outside of the updated fragments.
+    """
+    changed: dict[int, Bitmap] = {}
+    for number, offsets in update.updated_fragment_offsets.items():
+        changed[number] = Bitmap(offsets.values)
     for number, data in update.updated_fragment_offset_bitmaps.items():
         try:
-            told[number] = told.get(number, Bitmap()) | decode_bitmap(data, f"offsets of fragment {number}")
+            changed[number] = changed.get(number, Bitmap()) | decode_bitmap(
+                data, f"offsets of fragment {number}"
+            )
         except DamagedError as error:
-            return Invalid(error.reason, "give the row offsets as a portable Roaring bitmap")
-    others = told.keys() - fragments.keys()
+            return Invalid(error.reason, "send the row offsets as a portable Roaring bitmap")
+    others = changed.keys() - fragments.keys()
     if others:
         return Invalid(
-            f"changed rows are told of fragments {some(others)}, which aren't updated",
-            "tell those of updated fragments",
+            f"changed rows are listed for fragments {some(others)}, which aren't updated",
+            "list only rows of updated fragments",
         )
     beyond = [
-        number for number, rows in told.items() if rows and rows.max() >= fragments[number].physical_rows
+        number for number, rows in changed.items() if rows and rows.max() >= fragments[number].physical_rows
     ]
     if beyond:
         return Invalid(
-            f"changed rows of fragments {some(beyond)} lie beyond their last row", "give physical row offsets"
+            f"changed rows of fragments {some(beyond)} are beyond their last row", "use physical row offsets"
         )
-    return told
+    return changed
 
 
-def touch(fragment: DataFragment, offsets: Bitmap, version: int) -> Invalid | None:
-    """Notes in the fragment that these rows changed in this version; what hinders it."""
+def record_change(fragment: DataFragment, offsets: Bitmap, version: int) -> Invalid | None:
+    """Records in the fragment that these rows changed in this version. Returns a fault if it can't."""
     if not fragment.HasField("inline_last_updated_at_versions") or not offsets:
         return None
     data, rows = fragment.inline_last_updated_at_versions, fragment.physical_rows

@@ -1,7 +1,8 @@
-"""Which version made a row and which changed it last: runs of rows of the same version.
+"""Which version created each row and which one changed it last, as runs of rows with the same version.
 
-A run's span is written as the offsets of its rows in the fragment, as pylance does when it computes one. Of
-spans that are read only the number of elements counts: after a compaction pylance leaves others there.
+The span of a run is written as the offsets of its rows in the fragment, as pylance does when it computes one.
+When runs are read, only the number of elements of a span counts: after a compaction pylance leaves others
+there.
 
 Source: Lance fact 7.5.
 """
@@ -21,18 +22,20 @@ if TYPE_CHECKING:
 
     from lakefold_table.lance.rows.bitmaps import Bitmap
 
+FIRST_VERSION = 1
+"""The version that counts as having created a row if its fragment doesn't state one (Lance fact 7.5)."""
 MOST_COUNTED = 2**63 - 1
 
 
 class Runs(NamedTuple):
-    """Neighbouring rows of the same version: how many rows, and their version."""
+    """Consecutive rows with the same version: the number of rows, and the version."""
 
     rows: NDArray[np.int64]
     versions: NDArray[np.uint64]
 
 
 def one_version(rows: int, version: int) -> bytes:
-    """The encoded sequence that gives `rows` rows the same version."""
+    """Returns the encoded sequence that gives `rows` rows the same version."""
     sequence = RowDatasetVersionSequence()
     run = sequence.runs.add(version=version)
     run.span.range.start, run.span.range.end = 0, rows
@@ -40,16 +43,16 @@ def one_version(rows: int, version: int) -> bytes:
 
 
 def decode_runs(data: bytes, rows: int, where: str = "") -> Runs:
-    """The runs of an encoded sequence for exactly `rows` rows, as they are stored. Raises `DamagedError`."""
+    """Returns the stored runs of a sequence for exactly `rows` rows. Raises `DamagedError`."""
     runs = parsed(RowDatasetVersionSequence, data, where).runs
-    lengths = [length(one.span, where) for one in runs]
+    lengths = [length(run.span, where) for run in runs]
     if sum(lengths) != rows or rows > MOST_COUNTED:
         raise damaged(f"{sum(lengths)} row versions for {rows} rows", where)
-    return Runs(np.array(lengths, dtype=np.int64), np.array([one.version for one in runs], dtype=np.uint64))
+    return Runs(np.array(lengths, dtype=np.int64), np.array([run.version for run in runs], dtype=np.uint64))
 
 
 def encode_runs(runs: Runs) -> bytes:
-    """The encoded sequence of these runs; empty ones are left out, neighbours of one version become one."""
+    """Returns the encoded sequence of these runs; skips empty runs and merges neighbours of one version."""
     full = runs.rows > 0
     rows, versions = runs.rows[full], runs.versions[full]
     sequence = RowDatasetVersionSequence()
@@ -63,22 +66,22 @@ def encode_runs(runs: Runs) -> bytes:
 
 
 def decode_versions(data: bytes, rows: int, where: str = "") -> NDArray[np.uint64]:
-    """The version of each of `rows` rows. Raises `DamagedError`, and what `check_rows` raises."""
+    """Returns the version of each of `rows` rows. Raises `DamagedError`, and as `check_rows` does."""
     runs = decode_runs(data, rows, where)
     check_rows(rows, where)
     return np.repeat(runs.versions, runs.rows)
 
 
 def encode_versions(versions: NDArray[np.uint64]) -> bytes:
-    """The encoded sequence of these rows' versions."""
+    """Returns the encoded sequence of these rows' versions."""
     firsts = _firsts(versions)
     return encode_runs(Runs(np.diff(firsts, append=versions.size), versions[firsts]))
 
 
 def replaced_versions(data: bytes, rows: int, offsets: Bitmap, version: int, where: str = "") -> bytes:
-    """The sequence of `rows` rows in which the rows at `offsets` have another version.
+    """Returns the sequence of `rows` rows in which the rows at `offsets` have another version.
 
-    Raises as decoding does, and `DamagedError` where an offset lies outside of the fragment.
+    Raises as decoding does, and `DamagedError` if an offset is outside of the fragment.
     """
     versions = decode_versions(data, rows, where)
     if offsets and offsets.max() >= rows:
@@ -88,6 +91,6 @@ def replaced_versions(data: bytes, rows: int, offsets: Bitmap, version: int, whe
 
 
 def _firsts(versions: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Where in a list another version begins."""
+    """Returns the indices at which another version begins."""
     changes = np.flatnonzero(versions[1:] != versions[:-1]) + 1
     return np.concatenate([np.zeros(min(1, versions.size), dtype=np.int64), changes])

@@ -1,4 +1,4 @@
-"""Stable row ids: which id each physical row of a fragment has (Lance facts 7.1 and 7.4)."""
+"""Stable row ids: the id of each physical row of a fragment (Lance facts 7.1 and 7.4)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lakefold_table.lance.rows.row_versions import one_version
 from lakefold_table.lance.rows.segments import check_rows, damaged, length, numbers, parsed, segment_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
 
 def row_id_range(first: int, rows: int) -> bytes:
-    """The encoded sequence of `rows` neighbouring row ids from `first`."""
+    """Returns the encoded sequence of `rows` consecutive row ids from `first`."""
     sequence = RowIdSequence()
     segment = sequence.segments.add()
     segment.range.start, segment.range.end = first, first + rows
@@ -27,7 +27,7 @@ def row_id_range(first: int, rows: int) -> bytes:
 
 
 def lineage(first_row_id: int, rows: int, version: int) -> bytes:
-    """The fields of a DataFragment that give a new fragment its row ids and versions, encoded."""
+    """Returns the encoded fields of a DataFragment with the row ids and versions of a new fragment."""
     versions = one_version(rows, version)
     return DataFragment(
         inline_row_ids=row_id_range(first_row_id, rows),
@@ -37,9 +37,9 @@ def lineage(first_row_id: int, rows: int, version: int) -> bytes:
 
 
 def lineages(first_row_id: int, rows: Sequence[int], version: int) -> Iterator[bytes]:
-    """What `lineage` gives for each of some fragments, whose rows have neighbouring ids."""
+    """Yields what `lineage` returns for each of several fragments, whose rows have consecutive ids."""
     ends = varints(np.cumsum(np.array([first_row_id, *rows], dtype=np.uint64)))
-    starts = [b"\x08" + one for one in ends[:-1]]
+    starts = [b"\x08" + start for start in ends[:-1]]
     if not first_row_id and starts:
         starts[0] = b""
     versions: dict[int, bytes] = {}
@@ -54,18 +54,18 @@ def lineages(first_row_id: int, rows: Sequence[int], version: int) -> Iterator[b
 
 
 def count_row_ids(data: bytes, where: str = "") -> int:
-    """How many ids an encoded sequence has, without laying them out. Raises `DamagedError`."""
-    return sum(length(one, where) for one in parsed(RowIdSequence, data, where).segments)
+    """Returns the number of ids in an encoded sequence without decoding them. Raises `DamagedError`."""
+    return sum(length(segment, where) for segment in parsed(RowIdSequence, data, where).segments)
 
 
 def decode_row_ids(data: bytes, rows: int, where: str = "") -> NDArray[np.uint64]:
-    """The ids of exactly `rows` rows, in their order; any forms, any number of segments.
+    """Returns the ids of exactly `rows` rows in order, from any number of segments of any form.
 
-    Raises `DamagedError` where the bytes are no well-formed sequence of `rows` ids, before anything of their
-    size is made, and what `check_rows` raises. Whether an id stands twice is not looked at.
+    Raises `DamagedError` if the bytes are no well-formed sequence of `rows` ids, before any memory of their
+    size is allocated, and raises as `check_rows` does. Doesn't check whether an id occurs twice.
     """
     segments = parsed(RowIdSequence, data, where).segments
-    lengths = [length(one, where) for one in segments]
+    lengths = [length(segment, where) for segment in segments]
     if sum(lengths) != rows:
         raise damaged(f"{sum(lengths)} row ids for {rows} rows", where)
     check_rows(rows, where)
@@ -73,11 +73,6 @@ def decode_row_ids(data: bytes, rows: int, where: str = "") -> NDArray[np.uint64
 
 
 def encode_row_ids(ids: NDArray[np.uint64]) -> bytes:
-    """The sequence of these ids, in the form that pylance would choose: one segment, none for no ids."""
+    """Returns the sequence of these ids in pylance's form: one segment, or none if there are no ids."""
     sequence = RowIdSequence(segments=[segment_of(ids)] if ids.size else [])
     return sequence.SerializeToString(deterministic=True)
-
-
-def concat_row_ids(parts: Iterable[bytes]) -> bytes:
-    """One sequence after the other, with all their segments: joined bytes are joined sequences."""
-    return b"".join(parts)

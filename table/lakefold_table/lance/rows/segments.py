@@ -1,7 +1,7 @@
-"""Stretches of unsigned 64 bit numbers, packed: what sequences of row ids and of row versions are made of.
+"""Segments of unsigned 64-bit numbers, of which sequences of row ids and of row versions consist.
 
-Bytes come from whoever wrote a fragment, so what a segment says of itself is checked before anything of its
-size is made; the checks are those of pylance, which refuses the same.
+Any client may have written the bytes, so what a segment claims is checked before memory of its size is
+allocated. The checks are those of pylance, which refuses the same segments.
 
 Source: Lance fact 7.3; `protos/lakefold_protos/lance/rowids.proto`.
 """
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 M = TypeVar("M", RowIdSequence, RowDatasetVersionSequence)
 MAX_U64 = 2**64 - 1
 MOST_ROWS = 2**27
-"""For how many rows numbers are laid out (1 GiB). Few bytes may stand for many rows, and may be anybody's."""
-HINT = "restore the version, or have its writer make it anew"
+"""How many numbers are decoded at most (1 GiB): a few bytes of an unknown writer may stand for many rows."""
+HINT = "restore the version, or have its writer write it again"
 WIDTHS = {"u16_array": "<u2", "u32_array": "<u4", "u64_array": "<u8"}
 FORM_COST, HOLE_COST, SLOTS_OF_BYTE, LISTED_COST = 24, 4, 8, 2
-"""What pylance reckons each form of an ascending stretch to cost, in bytes."""
+"""The sizes that pylance assumes for each form of an ascending segment, in bytes."""
 
 
 def parsed(kind: type[M], data: bytes, where: str) -> M:
-    """The message that these bytes hold. Raises `DamagedError`."""
+    """Returns the decoded message. Raises `DamagedError`."""
     try:
         return kind.FromString(data)
     except DecodeError as error:
@@ -49,19 +49,19 @@ def parsed(kind: type[M], data: bytes, where: str) -> M:
 
 
 def damaged(message: str, where: str) -> DamagedError:
-    """The error for a sequence that isn't what the format says."""
+    """Returns the error for a sequence that isn't what the format requires."""
     return DamagedError(f"row sequence: {message}", where=where, hint=HINT)
 
 
 def check_rows(rows: int, where: str) -> None:
-    """Raises `InvalidError` where a fragment has more rows than `MOST_ROWS`, too many to follow each."""
+    """Raises `InvalidError` if a fragment has more than `MOST_ROWS` rows: too many to decode each."""
     if rows > MOST_ROWS:
         hint = f"write fragments of at most {MOST_ROWS} rows"
-        raise InvalidError(f"the rows of a fragment of {rows} can't be followed", where=where, hint=hint)
+        raise InvalidError(f"the rows of a fragment of {rows} rows can't be decoded", where=where, hint=hint)
 
 
 def length(segment: U64Segment, where: str = "") -> int:
-    """How many numbers a segment holds, from its sizes alone. Raises `DamagedError`."""
+    """Returns how many numbers a segment has, from its sizes alone. Raises `DamagedError`."""
     kind = segment.WhichOneof("segment")
     if kind == "range":
         return _slots(segment.range, where)
@@ -69,28 +69,28 @@ def length(segment: U64Segment, where: str = "") -> int:
         holed = segment.range_with_holes
         count = _slots(holed, where) - _listed_length(holed.holes, where)
         if count < 0:
-            raise damaged("more holes than the range has numbers", where)
+            raise damaged("it has more holes than its range has numbers", where)
         return count
     if kind == "range_with_bitmap":
         slots, bits = _slots(segment.range_with_bitmap, where), segment.range_with_bitmap.bitmap
         if len(bits) != -(-slots // SLOTS_OF_BYTE):
             raise damaged(f"{len(bits)} bytes of bits for {slots} numbers", where)
         if slots % SLOTS_OF_BYTE and bits[-1] >> slots % SLOTS_OF_BYTE:
-            raise damaged("bits are set behind the end of the range", where)
+            raise damaged("bits are set after the end of the range", where)
         return int(np.bitwise_count(np.frombuffer(bits, np.uint8)).sum())
     if kind is None:
-        raise damaged("a segment of no known form", where)
+        raise damaged("a segment has an unknown form", where)
     return _listed_length(getattr(segment, kind), where)
 
 
 def numbers(segments: Sequence[U64Segment], lengths: Sequence[int], where: str = "") -> Numbers:
-    """The numbers of segments whose lengths are known, in their order. Raises `DamagedError`."""
+    """Returns the numbers of segments with known lengths, in order. Raises `DamagedError`."""
     if len(segments) == 1:
         return _numbers(segments[0], where)
     counts = np.array(lengths, dtype=np.uint64)
     begins = np.cumsum(counts) - counts
-    # There may be as many ranges as rows, so they are laid out all at once.
-    starts = np.array([one.range.start for one in segments], dtype=np.uint64)
+    # There may be as many ranges as rows, so all of them are expanded at once.
+    starts = np.array([segment.range.start for segment in segments], dtype=np.uint64)
     out: Numbers = np.arange(sum(lengths), dtype=np.uint64) + np.repeat(
         starts - begins, counts.astype(np.int64)
     )
@@ -101,13 +101,13 @@ def numbers(segments: Sequence[U64Segment], lengths: Sequence[int], where: str =
 
 
 def segment_of(values: Numbers) -> U64Segment:
-    """At least one number, in the form that pylance would choose."""
+    """Returns a segment of at least one number, in the form that pylance would choose."""
     if not _ascends(values):
         return U64Segment(array=_listed(values))
     first, last, count = int(values[0]), int(values[-1]), values.size
     slots = last - first + 1
     if last == MAX_U64:
-        # No range has an end behind it.
+        # The end of a range is exclusive, and none is after it.
         return U64Segment(sorted_array=_listed(values))
     if slots == count:
         return U64Segment(range=U64Segment.Range(start=first, end=last + 1))
@@ -148,8 +148,8 @@ def _numbers(segment: U64Segment, where: str) -> Numbers:
         return _without_holes(segment.range_with_holes, where)
     if kind == "range_with_bitmap":
         bits = np.frombuffer(segment.range_with_bitmap.bitmap, np.uint8)
-        places = np.flatnonzero(np.unpackbits(bits, bitorder="little")).astype(np.uint64)
-        return cast("Numbers", places + np.uint64(segment.range_with_bitmap.start))
+        offsets = np.flatnonzero(np.unpackbits(bits, bitorder="little")).astype(np.uint64)
+        return cast("Numbers", offsets + np.uint64(segment.range_with_bitmap.start))
     if kind == "sorted_array":
         values = _values(segment.sorted_array, where)
         if not _ascends(values):
@@ -167,7 +167,7 @@ def _without_holes(holed: U64Segment.RangeWithHoles, where: str) -> Numbers:
     if not _ascends(holes):
         raise damaged("holes are out of order", where)
     if holes.size and not holed.start <= int(holes[0]) <= int(holes[-1]) < holed.end:
-        raise damaged("a hole lies outside of its range", where)
+        raise damaged("a hole is outside of its range", where)
     present = np.ones(holed.end - holed.start, dtype=np.bool_)
     present[(holes - np.uint64(holed.start)).view(np.int64)] = False
     return cast("Numbers", np.flatnonzero(present).astype(np.uint64) + np.uint64(holed.start))
@@ -178,10 +178,10 @@ def _ascends(values: Numbers) -> bool:
 
 
 def _parts(listed: EncodedU64Array, where: str) -> tuple[str, int, bytes]:
-    """How wide the numbers are, what is added to each, and their bytes."""
+    """Returns the width of the numbers, the base that is added to each, and their bytes."""
     kind = listed.WhichOneof("array")
     if kind is None:
-        raise damaged("a list of no known width", where)
+        raise damaged("a list has an unknown width", where)
     part = getattr(listed, kind)
     return (WIDTHS[kind], 0, part.values) if kind == "u64_array" else (WIDTHS[kind], part.base, part.offsets)
 
@@ -198,7 +198,7 @@ def _values(listed: EncodedU64Array, where: str) -> Numbers:
     width, base, data = _parts(listed, where)
     offsets: NDArray[Any] = np.frombuffer(data, width)
     if base and offsets.size and base + int(offsets.max()) > MAX_U64:
-        raise damaged(f"numbers from {base} on don't fit 64 bits", where)
+        raise damaged(f"numbers from {base} on don't fit into 64 bits", where)
     return offsets.astype(np.uint64) + np.uint64(base)
 
 
