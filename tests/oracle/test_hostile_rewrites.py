@@ -83,7 +83,7 @@ def to_another_type(rewrite: Transaction.Rewrite) -> None:
 
 
 REMAPPED = {
-    "covers none of the fragments": without_groups,
+    "covers none of the rewritten fragments": without_groups,
     "is remapped to another type": to_another_type,
 }
 

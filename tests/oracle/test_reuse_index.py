@@ -246,11 +246,11 @@ WRONG: dict[str, Callable[[Version], None]] = {
     r"other rows than fragments \[0\] have": forget_a_row,
     r"than fragments \[0\]": tell_of_a_deleted_row,
     r"than fragments \[77\]": tell_of_another_fragment,
-    "tells of other rows": other_count,
-    "doesn't tell of this rewrite": other_new_fragment,
+    "lists other rows": other_count,
+    "doesn't describe this rewrite": other_new_fragment,
     r"rows than fragments \[10\] have": other_rows,
     "can't be read": no_bitmap,
-    "tells of version 99": later,
+    "is for version 99": later,
 }
 
 
@@ -301,4 +301,4 @@ def test_rows_with_stable_ids_need_none(tmp_path: Path) -> None:
 
     both = replayed(path, compact, change=carrying)
     assert isinstance(both.result, Invalid)
-    assert "stable ids" in both.result.message
+    assert "stable row ids" in both.result.message

@@ -180,7 +180,7 @@ WRONG: dict[str, Callable[[IndexMetadata], None]] = {
     r"files \['\.\./\.\./data/f\.lance'\] of index 'a_idx' leave its folder": file_up,
     r"files \['/etc/passwd'\] of index 'a_idx' leave its folder": file_elsewhere,
     "bitmap of index a_idx": set_bitmap,
-    "doesn't say which fragments": untold,
+    "doesn't state which fragments": untold,
     "covers fragment 2, but ids were used up to 1": future,
     "built from version 0": old_version,
     "built from version 3": new_version,

@@ -1,4 +1,4 @@
-"""The index section: what becomes of indices where fragments and columns change under them.
+"""The index section: how a table's indices change when its fragments and columns change.
 
-A compaction may leave them as they are and say in a fragment-reuse index where rows went (`reuse`).
+A compaction may leave indices as they are and record in a fragment-reuse index where rows went (`reuse`).
 """

@@ -1,8 +1,8 @@
-"""What is wrong with an entry that a proposal adds to the index section.
+"""Checks of an entry that a proposal adds to the index section.
 
-An index that covers what it doesn't know hides rows from every filtered scan, and one that names what isn't
-there breaks them; pylance commits most of either without a word (Lance fact 10.5). So an entry is held
-against the table, and its files are looked for.
+An index that claims to cover fragments that it doesn't know hides their rows from every filtered scan, and
+one that names missing files breaks such scans; pylance commits most of these without an error (Lance fact
+10.5). So an entry is checked against the table, and the sizes of its files against the store.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 UUID_BYTES = 16
 RESERVED = "__lance_"
 OWN_KINDS = MappingProxyType({FRAGMENT_REUSE: "FragmentReuseIndexDetails", MEM_WAL: "MemWalIndexDetails"})
-"""The indices that say something of the table itself: by their names, their types."""
+"""The types of the indices that describe the table itself, by name."""
 MAIN_FILES = MappingProxyType(
     {
         "BTreeIndexDetails": "page_lookup.lance",
@@ -38,50 +38,50 @@ MAIN_FILES = MappingProxyType(
         "VectorIndexDetails": "index.idx",
     }
 )
-"""A file that an index of a type always has (Lance fact 10.6), looked for if an entry lists no files."""
+"""A file that each index of a type has (Lance fact 10.6), which is checked if an entry lists no files."""
 JSON = "JsonIndexDetails"
 LATEST_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999; far beyond it pylance panics (Lance fact 10.5)."""
+"""The last millisecond of the year 9999; pylance panics on times far beyond it (Lance fact 10.5)."""
 
 
 def paths_of(index: IndexMetadata) -> Iterator[str]:
-    """The paths of the index's files in the table; files under another base aren't looked at."""
+    """Yields the paths of the index's files in the table. Files under another base are not checked."""
     if index.HasField("base_id") or len(index.uuid.uuid) != UUID_BYTES:
         return
     yield from files_of(index.uuid.uuid, index.files, type_of(index))
 
 
 def files_of(uuid: bytes, files: Iterable[IndexFile], kind: str) -> Iterator[str]:
-    """The paths of the files listed; where none is, of the one that an index of this type always has."""
-    listed = [one.path for one in files]
+    """Yields the paths of the listed files, or of the main file of the type if none is listed."""
+    listed = [file.path for file in files]
     if not listed and kind in MAIN_FILES:
         listed = [MAIN_FILES[kind]]
     yield from (index_path(uuid, path) for path in listed if is_inside(path))
 
 
 def entry_fault(table: VersionBuilder, index: IndexMetadata, read_version: int) -> Invalid | None:
-    """Why the entry can't be one of the table's; the fields it is on are not looked at."""
-    late = time_fault(index)
-    if late is not None:
-        return late
+    """Returns why the entry can't be added to the table. Its fields are not checked here."""
+    fault = time_fault(index)
+    if fault is not None:
+        return fault
     if len(index.uuid.uuid) != UUID_BYTES:
         return Invalid(
-            f"index {index.name!r} has a uuid of {len(index.uuid.uuid)} bytes", f"give {UUID_BYTES}"
+            f"index {index.name!r} has a uuid of {len(index.uuid.uuid)} bytes", f"send {UUID_BYTES} bytes"
         )
     if index.covering_fields:
         return Invalid(
             f"index {index.name!r} has covering fields, a feature (flag 128) that this release doesn't know",
-            "create it without them",
+            "create the index without them",
         )
     if index.HasField("base_id") and index.base_id not in table.base_ids:
         return Invalid(
-            f"base {index.base_id} of index {index.name!r} is not one of the table's", "add it first"
+            f"base {index.base_id} of index {index.name!r} is not one of the table's", "add the base first"
         )
     if not 0 < index.dataset_version <= read_version:
         return Invalid(
-            f"index {index.name!r} is said to be built from version {index.dataset_version}, "
-            f"the transaction read {read_version}",
-            "give the version that it was built from",
+            f"index {index.name!r} claims to be built from version {index.dataset_version}, "
+            f"the transaction's read version is {read_version}",
+            "state the version from which it was built",
         )
     return (
         _kind_fault(index)
@@ -92,65 +92,70 @@ def entry_fault(table: VersionBuilder, index: IndexMetadata, read_version: int) 
 
 
 def time_fault(index: IndexMetadata) -> Invalid | None:
-    """Why no client could say when an index was made; of one that is removed the version tells it too."""
+    """Returns a fault if an index's creation time is out of range.
+
+    It is also checked for removed indices, since the version's transaction contains their entries too.
+    """
     if index.created_at <= LATEST_MS:
         return None
     return Invalid(
         f"index {index.name!r} was created {index.created_at} ms after 1970, which no client can show",
-        "give milliseconds, or leave the time out",
+        "use milliseconds, or leave the time out",
     )
 
 
 def names_fault(name: str, files: Iterable[IndexFile]) -> Invalid | None:
-    """Why an index can't have files of these names."""
-    wrong = [one.path for one in files if not is_inside(one.path)]
-    if not wrong:
+    """Returns a fault if a file's name leads out of the index's folder or isn't a plain name."""
+    wrong_names = [file.path for file in files if not is_inside(file.path)]
+    if not wrong_names:
         return None
     return Invalid(
-        f"files {some(wrong)} of index {name!r} leave its folder or have no plain names",
+        f"files {some(wrong_names)} of index {name!r} are not plain names inside its folder",
         "name them relative to the folder of the index",
     )
 
 
 def files_fault(name: str, listed: Mapping[str, int], sizes: Mapping[str, int | None]) -> Invalid | None:
-    """What is wrong with the files of an index: `listed` their sizes by path (0: not known)."""
+    """Returns a fault if a file of an index is missing or has another size. `listed`: sizes, 0 if unknown."""
     for path, expected in listed.items():
         if path not in sizes:
             continue
         size = sizes[path]
         if size is None:
             return Invalid(
-                f"file {path} of index {name!r} is missing", "write the index before it is proposed"
+                f"file {path} of index {name!r} is missing", "write the index before you send the transaction"
             )
         if expected not in {0, size}:
             return Invalid(
-                f"file {path} of index {name!r} has {size} bytes, the transaction says {expected}",
-                "it was changed or not written to its end: build the index again",
+                f"file {path} of index {name!r} has {size} bytes, the transaction states {expected}",
+                "it was changed or only partly written: build the index again",
             )
     return None
 
 
 def overlap_fault(indices: Iterable[IndexMetadata]) -> Invalid | None:
-    """Why these can't stand side by side: two of one uuid, or two segments that cover one fragment.
+    """Returns a fault if two entries have one uuid, or two segments of an index cover the same fragment.
 
-    pylance's `validate()` calls either corrupt (Lance fact 10.5).
+    pylance's `validate()` reports either as corrupt (Lance fact 10.5).
     """
     covered: dict[str, Bitmap] = {}
-    seen: set[bytes] = set()
+    uuids: set[bytes] = set()
     for index in indices:
-        if index.uuid.uuid in seen:
-            return Invalid(f"two indices have the uuid {index.uuid.uuid.hex()}", "give each its own")
-        seen.add(index.uuid.uuid)
+        if index.uuid.uuid in uuids:
+            return Invalid(
+                f"two indices have the uuid {index.uuid.uuid.hex()}", "use a different uuid for each"
+            )
+        uuids.add(index.uuid.uuid)
         fragments = coverage(index)
         if fragments is None:
             continue
-        there = covered.get(index.name)
-        if there is not None and not there.isdisjoint(fragments):
+        others = covered.get(index.name)
+        if others is not None and not others.isdisjoint(fragments):
             return Invalid(
-                f"index {index.name!r} would cover fragments {some(list(there & fragments))} twice",
+                f"index {index.name!r} would cover fragments {some(list(others & fragments))} twice",
                 "remove the older index in the same transaction, or give the new one another name",
             )
-        covered[index.name] = fragments if there is None else there | fragments
+        covered[index.name] = fragments if others is None else others | fragments
     return None
 
 
@@ -160,19 +165,19 @@ def _kind_fault(index: IndexMetadata) -> Invalid | None:
         if kind == OWN_KINDS[name] and not index.fields:
             return None
         return Invalid(
-            f"index {name!r} must be of type {OWN_KINDS[name]} and on no field", "use another name"
+            f"index {name!r} must be of type {OWN_KINDS[name]} and have no fields", "use another name"
         )
     if not name or name.startswith(RESERVED) or kind in OWN_KINDS.values():
         return Invalid(
             f"{name!r} can't be the name of an index of type {kind!r}",
-            f"use one that doesn't begin with {RESERVED}",
+            f"use a name that doesn't begin with {RESERVED}",
         )
     if not index.fields:
-        return Invalid(f"index {name!r} is on no field", "name the ids of the fields it is on")
+        return Invalid(f"index {name!r} has no fields", "list the ids of its fields")
     if kind == JSON and not index.index_details.value:
         return Invalid(
             f"index {name!r} has no details, without which pylance can't open the table",
-            "give those of the index",
+            "send the details of the index",
         )
     return None
 
@@ -181,25 +186,27 @@ def _coverage_fault(table: VersionBuilder, index: IndexMetadata) -> Invalid | No
     try:
         covered = coverage(index)
     except DamagedError as error:
-        return Invalid(f"the fragment bitmap of {error.reason}", "give a portable 32-bit Roaring bitmap")
+        return Invalid(f"the fragment bitmap of {error.reason}", "send a portable 32-bit Roaring bitmap")
     if covered is None:
         if index.name in OWN_KINDS:
             return None
         return Invalid(
-            f"index {index.name!r} doesn't say which fragments it covers", "give its fragment bitmap"
+            f"index {index.name!r} doesn't state which fragments it covers", "send its fragment bitmap"
         )
     highest = table.numbering.max_id
     if covered and (highest is None or covered.max() > highest):
         return Invalid(
             f"index {index.name!r} covers fragment {covered.max()}, but ids were used up to {highest}",
-            "an index covers fragments of the version that it was built from",
+            "list only fragments of the version from which the index was built",
         )
     return None
 
 
 def _listed(index: IndexMetadata) -> Iterator[tuple[str, int]]:
     sizes = {
-        index_path(index.uuid.uuid, one.path): one.size_bytes for one in index.files if is_inside(one.path)
+        index_path(index.uuid.uuid, file.path): file.size_bytes
+        for file in index.files
+        if is_inside(file.path)
     }
     for path in paths_of(index):
         yield path, sizes.get(path, 0)

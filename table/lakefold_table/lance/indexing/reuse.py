@@ -1,12 +1,12 @@
-"""The fragment-reuse index: how a compaction moved rows that indices still know by their old addresses.
+"""The fragment-reuse index: where compactions moved rows that indices still refer to by old addresses.
 
-A compaction may leave indices as they are and say instead where the rows went. Readers then follow an index
-from the old addresses to the new ones, and what an index covers is to be read in the same way: pylance does
-so before every commit, and an operation that takes a fragment from an index's coverage must find it
-there under its new id. Each compaction adds a version to the index; once no index needs it, it is trimmed.
+A compaction may leave indices as they are and record instead where the rows went. Readers then translate old
+addresses to new ones, and the coverage of an index must be translated in the same way: pylance does so before
+every commit, and an operation that removes a fragment from an index's coverage must find it under its new id.
+Each compaction adds a version to the index; it is trimmed when no index needs that version any more.
 
-Source: Lance facts 8.3 and 10.7. The details lie in the entry itself, or, from about 200 KB on, in a file in
-the folder of the index.
+Source: Lance facts 8.3 and 10.7. The details are in the entry itself or, from about 200 KB, in a file in the
+folder of the index.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from lakefold_table.roots import below
 
 Version = FragmentReuseIndexDetails.Version
 Content = Callable[[str], bytes | None]
-"""The bytes of a file by its path in the table, None where they weren't brought."""
+"""Returns the bytes of a file by its path in the table, None if they were not fetched."""
 
 KIND = "FragmentReuseIndexDetails"
 TYPE_URL = f"/lance.table.{KIND}"
 MOST_BYTES = 2**28
-"""The largest file of details that is read: a bit for each of two thousand million rows."""
+"""The largest file of details that is read: one bit for each of two thousand million rows."""
 
 
 def reuse_index(indices: Iterable[IndexMetadata]) -> IndexMetadata | None:
-    """The table's fragment-reuse index, None where it has none."""
+    """Returns the table's fragment-reuse index, None if it has none."""
     return next((index for index in indices if index.name == FRAGMENT_REUSE), None)
 
 
 def needs_of_section(head: Manifest, index_section: bytes) -> Requirements:
-    """The file of details that the table's own indices can't be read without."""
+    """Returns the requirements for reading the table's own indices: a file of fragment-reuse details."""
     if FRAGMENT_REUSE.encode() not in index_section:
         return Requirements()
     reuse = reuse_index(IndexSection.FromString(index_section).indices)
@@ -55,63 +55,69 @@ def needs_of_section(head: Manifest, index_section: bytes) -> Requirements:
 
 
 def needs_of(head: Manifest, index: IndexMetadata) -> Requirements:
-    """The file in which the details of a fragment-reuse index lie, if they lie in one."""
+    """Returns the requirements for reading a fragment-reuse index: its file of details, if it has one."""
     try:
         details = _details(index)
     except DamagedError:
         return Requirements()
-    place = _place(head, index, details)
+    location = _location(head, index, details)
     size = details.external.offset + details.external.size
-    return Requirements(contents={place: size} if place and size <= MOST_BYTES else {})
+    return Requirements(contents={location: size} if location and size <= MOST_BYTES else {})
 
 
 def versions_of(head: Manifest, index: IndexMetadata, content: Content) -> Sequence[Version]:
-    """What each compaction did, oldest first. Raises `DamagedError` where that can't be read."""
+    """Returns what each compaction did, oldest first. Raises `DamagedError` if that can't be read."""
     details = _details(index)
     if details.WhichOneof("content") != "external":
         return details.inline.versions
-    place = _place(head, index, details)
-    data = content(place) if place else None
+    location = _location(head, index, details)
+    data = content(location) if location else None
     begin, end = details.external.offset, details.external.offset + details.external.size
     if data is None or len(data) < end:
-        raise DamagedError(f"{FRAGMENT_REUSE}: its details are missing or too short", where=place)
+        raise DamagedError(f"{FRAGMENT_REUSE}: its details are missing or too short", where=location)
     try:
         inline = FragmentReuseIndexDetails.InlineContent.FromString(data[begin:end])
     except DecodeError as error:
         check_allocated(error)
-        raise DamagedError(f"{FRAGMENT_REUSE}: its details can't be decoded: {error}", where=place) from error
+        raise DamagedError(
+            f"{FRAGMENT_REUSE}: its details can't be decoded: {error}", where=location
+        ) from error
     return inline.versions
 
 
 def rewritten_by(index: IndexMetadata, versions: Sequence[Version]) -> IndexMetadata:
-    """The entry with other versions, and with the coverage that follows from them: all new fragments."""
+    """Returns the entry with other versions; its coverage is all their new fragments."""
     changed = IndexMetadata()
     changed.CopyFrom(index)
     details = FragmentReuseIndexDetails()
     details.inline.versions.extend(versions)
     changed.index_details.type_url = TYPE_URL
     changed.index_details.value = details.SerializeToString(deterministic=True)
-    changed.dataset_version = max((one.dataset_version for one in versions), default=changed.dataset_version)
-    new = (fragment.id for one in versions for group in one.groups for fragment in group.new_fragments)
+    changed.dataset_version = max(
+        (version.dataset_version for version in versions), default=changed.dataset_version
+    )
+    new = (
+        fragment.id for version in versions for group in version.groups for fragment in group.new_fragments
+    )
     return covering(changed, Bitmap(new))
 
 
 def remapped(head: Manifest, indices: Indices, content: Content) -> Indices:
-    """The indices of a table as they are to be read: coverage by the fragments that the rows lie in now.
+    """Returns the indices with their coverage translated to the fragments in which the rows are now.
 
-    The very objects where nothing changes. Raises `DamagedError` where the fragment-reuse index can't be
+    Returns the same objects if nothing changes. Raises `DamagedError` if the fragment-reuse index can't be
     read.
     """
     reuse = reuse_index(indices)
     if reuse is None:
         return indices
     moves = _moves_of(versions_of(head, reuse, content))
-    changed = tuple(index if index is reuse else _followed(index, moves) for index in indices)
+    changed = tuple(index if index is reuse else _translated(index, moves) for index in indices)
     return indices if all(map(_is, changed, indices)) else changed
 
 
 def _moves_of(versions: Iterable[Version]) -> list[tuple[Bitmap, Bitmap]]:
-    """For each group, in the order of the compactions, the ids of its old fragments and of its new ones."""
+    """Returns the ids of the old and the new fragments of each group, in the order of the compactions."""
     return [
         (
             Bitmap([fragment.id for fragment in group.old_fragments]),
@@ -123,53 +129,57 @@ def _moves_of(versions: Iterable[Version]) -> list[tuple[Bitmap, Bitmap]]:
 
 
 def dropped_fault(head: Manifest, before: Indices, after: Indices, content: Content) -> Invalid | None:
-    """Why the fragment-reuse index can't lose what it loses from `before` to `after`.
+    """Returns why the fragment-reuse index can't lose the versions that it loses from `before` to `after`.
 
-    An index that was built before a compaction and covers what came of it may know the rows by their old
-    addresses only. One that was remapped since looks the same and counts too: a lost version costs rows (in
-    pylance, Lance fact 10.7), a kept one costs room.
+    An index that was built before a compaction and covers its new fragments may refer to rows by old
+    addresses only. An index that was remapped since looks the same and is counted too: a version dropped too
+    early costs rows (in pylance, Lance fact 10.7), one kept too long only space.
     """
-    reuse, left = reuse_index(before), reuse_index(after)
+    reuse, trimmed = reuse_index(before), reuse_index(after)
     if reuse is None:
         return None
-    kept = set() if left is None else {one.dataset_version for one in versions_of(head, left, content)}
+    remaining = (
+        set()
+        if trimmed is None
+        else {version.dataset_version for version in versions_of(head, trimmed, content)}
+    )
     named: set[str] = set()
     for version in versions_of(head, reuse, content):
-        if version.dataset_version not in kept:
+        if version.dataset_version not in remaining:
             named |= _needing(after, version)
     if not named:
         return None
     return Invalid(
-        f"indices {some(named)} may know rows only by what {FRAGMENT_REUSE} would no longer tell",
-        "build them anew first, on the newest version",
+        f"indices {some(named)} may need versions of {FRAGMENT_REUSE} that would be dropped",
+        "build these indices again first, on the newest version",
     )
 
 
 def _needing(indices: Indices, version: Version) -> set[str]:
-    """The names of the indices that are older than a compaction and cover what came of it."""
+    """Returns the names of the indices that are older than a compaction and cover its new fragments."""
     new = Bitmap([fragment.id for group in version.groups for fragment in group.new_fragments])
-    older = (one for one in indices if one.fields and one.dataset_version < version.dataset_version)
-    return {one.name for one in older if not new.isdisjoint(coverage(one) or Bitmap())}
+    older = (index for index in indices if index.fields and index.dataset_version < version.dataset_version)
+    return {index.name for index in older if not new.isdisjoint(coverage(index) or Bitmap())}
 
 
-def _followed(index: IndexMetadata, moves: Iterable[tuple[Bitmap, Bitmap]]) -> IndexMetadata:
-    """The entry with its coverage followed through the moves.
+def _translated(index: IndexMetadata, moves: Iterable[tuple[Bitmap, Bitmap]]) -> IndexMetadata:
+    """Returns the entry with its coverage translated by the moves.
 
-    Of a group that it covers in part, it covers nothing afterwards (Lance fact 10.7).
+    If it covers only a part of a group, it covers nothing of the group afterwards (Lance fact 10.7).
     """
     covered = coverage(index)
     if covered is None:
         return index
-    now = covered
+    translated = covered
     for old, new in moves:
-        inside = old & now
+        inside = old & translated
         if inside:
-            now = (now - old) | (new if len(inside) == len(old) else Bitmap())
-    return index if now == covered else covering(index, now)
+            translated = (translated - old) | (new if len(inside) == len(old) else Bitmap())
+    return index if translated == covered else covering(index, translated)
 
 
-def _place(head: Manifest, index: IndexMetadata, details: FragmentReuseIndexDetails) -> str:
-    """Where the file of details is: a path in the table, a whole URI under another base; empty for none."""
+def _location(head: Manifest, index: IndexMetadata, details: FragmentReuseIndexDetails) -> str:
+    """Returns the path or URI of the file of details; empty if the details are in the entry."""
     if details.WhichOneof("content") != "external" or not is_inside(details.external.path):
         return ""
     path = index_path(index.uuid.uuid, details.external.path)
@@ -187,5 +197,5 @@ def _details(index: IndexMetadata) -> FragmentReuseIndexDetails:
         raise DamagedError(f"{FRAGMENT_REUSE}: its details can't be decoded: {error}") from error
 
 
-def _is(one: object, other: object) -> bool:
-    return one is other
+def _is(before: object, after: object) -> bool:
+    return before is after

@@ -1,8 +1,9 @@
-"""What a compaction adds to the fragment-reuse index (Lance facts 3.4 and 10.7).
+"""Adds a compaction to the fragment-reuse index (Lance facts 3.4 and 10.7).
 
-Instead of remapping the indices, a compaction may say where the rows went. Lance's message has no field for
-that, so it lies beside it in the envelope: the whole index as its author would have it, of which what he adds
-counts. What is in the table's own stays as it is there, be it trimmed since, or extended.
+Instead of remapping indices, a compaction may record where the rows went. Lance's message has no field for
+that, so it is a field of the envelope: the whole index as the writer would commit it. Only the version that
+it adds is used. The other versions are taken from the table's own index, which may have been trimmed or
+extended since.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.indexing.indices import Indices
     from lakefold_table.lance.version_builder import VersionBuilder
 
-TELL = "tell of the fragments of the same transaction, old and new, with their reserved ids"
+REUSE_HINT = "describe the old and new fragments of the same transaction, with their reserved ids"
 
 
 def with_reuse(
@@ -35,46 +36,48 @@ def with_reuse(
     proposed: IndexMetadata,
     groups: Sequence[Transaction.Rewrite.RewriteGroup],
 ) -> Indices | Invalid:
-    """The indices with the fragment-reuse index last, what the rewrite of `groups` did added to it."""
+    """Returns the indices with the fragment-reuse index last, to which the rewrite of `groups` is added."""
     if table.stable_row_ids:
         return Invalid(
-            "rows with stable ids need no fragment-reuse index (nor can pylance read one)", "leave it out"
+            "a table with stable row ids needs no fragment-reuse index, and pylance can't read one",
+            "leave it out",
         )
     if proposed.name != FRAGMENT_REUSE:
-        return Invalid(f"the fragment-reuse index is called {proposed.name!r}", f"call it {FRAGMENT_REUSE}")
+        return Invalid(f"the fragment-reuse index is called {proposed.name!r}", f"name it {FRAGMENT_REUSE}")
     current = reuse.reuse_index(indices)
     try:
         fault = entry_fault(table, proposed, table.version - 1)
         versions = [] if fault else reuse.versions_of(table.head, proposed, table.content)
-        there = [] if current is None else reuse.versions_of(table.head, current, table.content)
-        own = next((one for one in reversed(versions) if _tells_of(one, groups)), None)
+        stored = [] if current is None else reuse.versions_of(table.head, current, table.content)
+        own = next((version for version in reversed(versions) if _describes(version, groups)), None)
         if fault is None and own is not None:
             fault = _version_fault(table, own, groups)
     except DamagedError as error:
         return Invalid(
-            f"the fragment-reuse index can't be read: {error.reason}", "write its details before it is sent"
+            f"the fragment-reuse index can't be read: {error.reason}",
+            "write its details before you send the transaction",
         )
     if fault is not None:
         return fault
     if own is None:
-        return Invalid("the fragment-reuse index doesn't tell of this rewrite", TELL)
-    if any(one.dataset_version == own.dataset_version for one in there):
+        return Invalid("the fragment-reuse index doesn't describe this rewrite", REUSE_HINT)
+    if any(version.dataset_version == own.dataset_version for version in stored):
         return Invalid(
-            f"the table's {FRAGMENT_REUSE} tells of a compaction of version {own.dataset_version} already",
-            "give the version that the new fragments were reserved at",
+            f"the table's {FRAGMENT_REUSE} has a compaction of version {own.dataset_version} already",
+            "state the version in which the ids of the new fragments were reserved",
         )
-    wanted = [*there, own]
-    entry = reuse.rewritten_by(proposed, wanted)
-    if list(versions) == wanted and coverage(entry) == coverage(proposed):
+    combined = [*stored, own]
+    entry = reuse.rewritten_by(proposed, combined)
+    if list(versions) == combined and coverage(entry) == coverage(proposed):
         entry = proposed
     others = (index for index in indices if index is not current and index.uuid != entry.uuid)
     return (*others, entry)
 
 
-def _tells_of(
+def _describes(
     version: FragmentReuseIndexDetails.Version, groups: Sequence[Transaction.Rewrite.RewriteGroup]
 ) -> bool:
-    """Whether a version of the index tells of just these groups, by the ids of their fragments."""
+    """Returns whether a version of the index describes exactly these groups, by their fragment ids."""
     return sorted(map(_ids, version.groups)) == sorted(map(_ids, groups))
 
 
@@ -82,7 +85,7 @@ def _ids(
     group: FragmentReuseIndexDetails.Group | Transaction.Rewrite.RewriteGroup,
 ) -> tuple[list[int], list[int]]:
     old, new = group.old_fragments, group.new_fragments
-    return sorted(one.id for one in old), sorted(one.id for one in new)
+    return sorted(fragment.id for fragment in old), sorted(fragment.id for fragment in new)
 
 
 def _version_fault(
@@ -90,28 +93,28 @@ def _version_fault(
     version: FragmentReuseIndexDetails.Version,
     groups: Sequence[Transaction.Rewrite.RewriteGroup],
 ) -> Invalid | None:
-    """What is wrong with what is told: rows that aren't there, or aren't all."""
+    """Returns a fault if the version lists other rows than the live ones of the old fragments."""
     if not 0 < version.dataset_version < table.version:
         return Invalid(
-            f"the fragment-reuse index tells of version {version.dataset_version}",
-            f"give the version that was rewritten, up to {table.version - 1}",
+            f"the fragment-reuse index is for version {version.dataset_version}",
+            f"state the version that was rewritten, at most {table.version - 1}",
         )
-    new = {one.id: one.physical_rows for group in groups for one in group.new_fragments}
-    there = table.get([one.id for group in groups for one in group.old_fragments])
+    new = {listed.id: listed.physical_rows for group in groups for listed in group.new_fragments}
+    current = table.get([listed.id for group in groups for listed in group.old_fragments])
     for group in version.groups:
-        wrong = [one.id for one in group.new_fragments if one.physical_rows != new[one.id]]
+        wrong = [listed.id for listed in group.new_fragments if listed.physical_rows != new[listed.id]]
         rows = decode_treemap(group.changed_row_addrs, FRAGMENT_REUSE)
-        wrong += rows.keys() - {one.id for one in group.old_fragments}
-        for one in group.old_fragments:
-            fragment = there[one.id]
+        wrong += rows.keys() - {listed.id for listed in group.old_fragments}
+        for listed in group.old_fragments:
+            fragment = current[listed.id]
             deleted = deleted_rows(table, fragment)
             live = Bitmap(range(fragment.physical_rows)) - deleted
-            same = (one.physical_rows, one.num_deleted_rows) == (fragment.physical_rows, len(deleted))
-            if not same or rows.get(one.id, Bitmap()) != live:
-                wrong.append(one.id)
+            same = (listed.physical_rows, listed.num_deleted_rows) == (fragment.physical_rows, len(deleted))
+            if not same or rows.get(listed.id, Bitmap()) != live:
+                wrong.append(listed.id)
         if wrong:
             return Invalid(
-                f"the fragment-reuse index tells of other rows than fragments {some(wrong)} have",
-                "tell of every row that isn't deleted",
+                f"the fragment-reuse index lists other rows than fragments {some(wrong)} have",
+                "list every row that isn't deleted",
             )
     return None

@@ -1,8 +1,8 @@
-"""What becomes of indices where fragments are rewritten into others (Lance fact 10.3).
+"""How indices change when fragments are rewritten into others (Lance fact 10.3).
 
-An index that was remapped is told by the transaction, with its new uuid and files. Of the others those that
-know rows by stable ids describe the new fragments as they did the old ones; those that know them by address
-describe nothing of them any more.
+The transaction lists remapped indices with their new uuids and files. Of the other indices, those that refer
+to rows by stable ids cover the new fragments as they did the old ones; those that refer to rows by address
+cover none of them.
 """
 
 from __future__ import annotations
@@ -27,63 +27,67 @@ if TYPE_CHECKING:
 Moves = list[tuple[Bitmap, Bitmap]]
 
 
-def paths_of_rewritten(told: Iterable[Transaction.Rewrite.RewrittenIndex]) -> Iterator[str]:
-    """The paths of the files of remapped indices."""
-    for one in told:
-        if len(one.new_id.uuid) == UUID_BYTES:
-            kind = one.new_index_details.type_url.rpartition(".")[2]
-            yield from files_of(one.new_id.uuid, one.new_index_files, kind)
+def paths_of_rewritten(remapped: Iterable[Transaction.Rewrite.RewrittenIndex]) -> Iterator[str]:
+    """Yields the paths of the files of remapped indices."""
+    for index in remapped:
+        if len(index.new_id.uuid) == UUID_BYTES:
+            kind = index.new_index_details.type_url.rpartition(".")[2]
+            yield from files_of(index.new_id.uuid, index.new_index_files, kind)
 
 
 def rewritten(
     table: VersionBuilder,
     groups: Sequence[Transaction.Rewrite.RewriteGroup],
-    told: Sequence[Transaction.Rewrite.RewrittenIndex],
+    remapped: Sequence[Transaction.Rewrite.RewrittenIndex],
 ) -> Indices | Invalid:
-    """The indices after `groups` were rewritten. `told`: those that were remapped.
+    """Returns the indices after `groups` were rewritten. `remapped`: the indices that were remapped.
 
-    One that is told and isn't there was dropped since, and stays so, as in pylance (Lance fact 6.7).
+    A remapped index that the table no longer has was dropped since and stays dropped, as in pylance (Lance
+    fact 6.7).
     """
-    by_uuid = {one.old_id.uuid: one for one in told}
-    fault = _told_fault(table, told, by_uuid)
+    by_uuid = {index.old_id.uuid: index for index in remapped}
+    fault = _remapped_fault(table, remapped, by_uuid)
     if fault is not None:
         return fault
     moves = [
-        (Bitmap([one.id for one in group.old_fragments]), Bitmap([one.id for one in group.new_fragments]))
+        (
+            Bitmap([fragment.id for fragment in group.old_fragments]),
+            Bitmap([fragment.id for fragment in group.new_fragments]),
+        )
         for group in groups
     ]
     after: list[IndexMetadata] = []
     for index in table.indices:
-        made = _moved(index, moves, by_uuid.get(index.uuid.uuid), stable=table.stable_row_ids)
-        if isinstance(made, Invalid):
-            return made
-        after.append(made)
-    changed = any(one is not index for one, index in zip(after, table.indices, strict=True))
+        changed_index = _after_rewrite(
+            index, moves, by_uuid.get(index.uuid.uuid), stable=table.stable_row_ids
+        )
+        if isinstance(changed_index, Invalid):
+            return changed_index
+        after.append(changed_index)
+    changed = any(new is not old for new, old in zip(after, table.indices, strict=True))
     return tuple(after) if changed else table.indices
 
 
-def _told_fault(
+def _remapped_fault(
     table: VersionBuilder,
-    told: Sequence[Transaction.Rewrite.RewrittenIndex],
+    remapped: Sequence[Transaction.Rewrite.RewrittenIndex],
     by_uuid: Mapping[bytes, Transaction.Rewrite.RewrittenIndex],
 ) -> Invalid | None:
-    taken = {index.uuid.uuid for index in table.indices}
-    new = [one.new_id.uuid for one in told]
-    if len(by_uuid) < len(told) or len(set(new)) < len(new) or not taken.isdisjoint(new):
-        return Invalid(
-            "an index is remapped twice, or to a uuid that is taken", "give each a uuid of its own"
-        )
+    used = {index.uuid.uuid for index in table.indices}
+    new = [index.new_id.uuid for index in remapped]
+    if len(by_uuid) < len(remapped) or len(set(new)) < len(new) or not used.isdisjoint(new):
+        return Invalid("an index is remapped twice, or to a uuid in use", "use a new uuid for each index")
     if any(len(uuid) != UUID_BYTES for uuid in new):
-        return Invalid("a remapped index has no uuid", f"give {UUID_BYTES} bytes")
-    for one in told:
+        return Invalid("a remapped index has no uuid", f"send {UUID_BYTES} bytes")
+    for index in remapped:
         sizes = {
-            index_path(one.new_id.uuid, file.path): file.size_bytes
-            for file in one.new_index_files
+            index_path(index.new_id.uuid, file.path): file.size_bytes
+            for file in index.new_index_files
             if is_inside(file.path)
         }
-        paths = paths_of_rewritten([one])
-        name = one.new_id.uuid.hex()
-        fault = names_fault(name, one.new_index_files) or files_fault(
+        paths = paths_of_rewritten([index])
+        name = index.new_id.uuid.hex()
+        fault = names_fault(name, index.new_index_files) or files_fault(
             name, {path: sizes.get(path, 0) for path in paths}, table.observed.sizes
         )
         if fault is not None:
@@ -91,65 +95,70 @@ def _told_fault(
     return None
 
 
-def _moved(
-    index: IndexMetadata, moves: Moves, told: Transaction.Rewrite.RewrittenIndex | None, *, stable: bool
+def _after_rewrite(
+    index: IndexMetadata, moves: Moves, rewrite: Transaction.Rewrite.RewrittenIndex | None, *, stable: bool
 ) -> IndexMetadata | Invalid:
     covered = coverage(index)
-    if told is not None:
-        return _remapped(index, covered, moves, told)
+    if rewrite is not None:
+        return _remapped(index, covered, moves, rewrite)
     if covered is None or not stable:
         return index
     if is_address_based(index):
-        left = covered - Bitmap().union(*(old for old, _ in moves))
-        return index if left == covered else covering(index, left)
-    followed = _followed(index.name, covered, moves)
-    if isinstance(followed, Invalid):
-        return followed
-    return index if followed == covered else covering(index, followed)
+        remaining = covered - Bitmap().union(*(old for old, _ in moves))
+        return index if remaining == covered else covering(index, remaining)
+    translated = _translated(index.name, covered, moves)
+    if isinstance(translated, Invalid):
+        return translated
+    return index if translated == covered else covering(index, translated)
 
 
 def _remapped(
-    index: IndexMetadata, covered: Bitmap | None, moves: Moves, told: Transaction.Rewrite.RewrittenIndex
+    index: IndexMetadata, covered: Bitmap | None, moves: Moves, rewrite: Transaction.Rewrite.RewrittenIndex
 ) -> IndexMetadata | Invalid:
     if covered is None:
         return Invalid(
-            f"index {index.name!r} doesn't say which fragments it covers, so it can't be remapped",
-            "build it anew",
+            f"index {index.name!r} doesn't state which fragments it covers, so it can't be remapped",
+            "build the index again",
         )
-    followed = _followed(index.name, covered, moves)
-    if isinstance(followed, Invalid):
-        return followed
-    if followed == covered:
+    translated = _translated(index.name, covered, moves)
+    if isinstance(translated, Invalid):
+        return translated
+    if translated == covered:
         return Invalid(
-            f"index {index.name!r} is remapped, but covers none of the fragments that are rewritten",
-            "leave it out: it would look for rows where none are",
+            f"index {index.name!r} is remapped, but covers none of the rewritten fragments",
+            "leave it out: its new addresses would be wrong",
         )
-    if told.HasField("new_index_details") and kind_of_url(told.new_index_details.type_url) != type_of(index):
+    if rewrite.HasField("new_index_details") and kind_of_url(rewrite.new_index_details.type_url) != type_of(
+        index
+    ):
         return Invalid(
             f"index {index.name!r} of type {type_of(index)} is remapped to another type",
-            "remapping changes where rows are, not what the index is",
+            "remapping changes only the addresses of rows: keep the type",
         )
-    made = covering(index, followed)
-    made.uuid.uuid = told.new_id.uuid
-    made.ClearField("base_id")
-    if told.HasField("new_index_details"):
-        made.index_details.CopyFrom(told.new_index_details)
-        made.index_version = told.new_index_version
-    del made.files[:]
-    made.files.extend(told.new_index_files)
-    return made
+    remapped = covering(index, translated)
+    remapped.uuid.uuid = rewrite.new_id.uuid
+    remapped.ClearField("base_id")
+    if rewrite.HasField("new_index_details"):
+        remapped.index_details.CopyFrom(rewrite.new_index_details)
+        remapped.index_version = rewrite.new_index_version
+    del remapped.files[:]
+    remapped.files.extend(rewrite.new_index_files)
+    return remapped
 
 
-def _followed(name: str, covered: Bitmap, moves: Moves) -> Bitmap | Invalid:
-    """The coverage after the moves; a group that is covered in part has no answer, in pylance neither."""
-    now = Bitmap(covered)
+def _translated(name: str, covered: Bitmap, moves: Moves) -> Bitmap | Invalid:
+    """Returns the coverage after the moves.
+
+    Returns `Invalid` if only a part of a group is covered, which pylance refuses too.
+    """
+    translated = Bitmap(covered)
     for old, new in moves:
         inside = old & covered
         if inside and len(inside) < len(old):
             return Invalid(
-                f"of the fragments {some(list(old))} that are made into one, index {name!r} covers only "
-                f"{some(list(inside))}",
-                "rewrite fragments that an index covers apart from others",
+                f"index {name!r} covers only {some(list(inside))} of the fragments {some(list(old))}, "
+                "which are rewritten together",
+                "rewrite fragments that an index covers separately from others",
             )
-        now = (now - old) | new if inside else now
-    return now
+        translated = (translated - old) | new if inside else translated
+    return translated

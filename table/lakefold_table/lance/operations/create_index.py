@@ -16,7 +16,7 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Requirements
-from lakefold_table.lance.indexing import left_out, reuse
+from lakefold_table.lance.indexing import complete_entries, reuse
 from lakefold_table.lance.indexing.index_entries import entry_fault, overlap_fault, paths_of, time_fault
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL, coverage, covering
 from lakefold_table.lance.operations.change import Change
@@ -51,7 +51,7 @@ def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     reuse_entries = [
         entry for entry in (*create.new_indices, *create.removed_indices) if entry.name == FRAGMENT_REUSE
     ]
-    omitted = (left_out.needs_of(state.schema, index) for index in create.new_indices)
+    omitted = (complete_entries.needs_of(state.schema, index) for index in create.new_indices)
     return Requirements.all_of(
         [Requirements(sizes=sizes), *omitted, *(reuse.needs_of(state.head, entry) for entry in reuse_entries)]
     )
@@ -66,7 +66,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Inv
     fitted: list[_Fitted] = []
     try:
         for proposed in proposal.transaction.create_index.new_indices:
-            index = left_out.completed(table.head.fields, proposed, table.observed)
+            index = complete_entries.completed(table.head.fields, proposed, table.observed)
             if isinstance(index, Invalid):
                 return index
             result = (
