@@ -119,7 +119,7 @@ def test_bad_input_is_answered_put_aside_and_does_not_stop_the_partition(bench: 
         "no operation": "no operation",
         "missing file": "missing",
         "other size": "bytes, the transaction says",
-        "field ids": "are not the table's",
+        "field ids": "are not in the table's schema",
         "rows 0": "has 0 rows",
         "read version": "above the latest version",
         "leaves its base": "leaves its base",

@@ -109,8 +109,8 @@ def test_an_update_of_keys_makes_the_same_version(table: Path, name: str) -> Non
 REFUSED: dict[str, tuple[Sequence[dict[str, Any]], str]] = {
     "no such field": ([{"field_metadata_updates": {9: update({"k": "v"})}}], "no field 9"),
     "negative field": ([{"field_metadata_updates": {-1: update({"k": "v"})}}], "no field -1"),
-    "null key": ([fields(n={PRIMARY: "true"})], "can't be null"),
-    "key with fields": ([fields(s={PRIMARY: "true"})], "fields below"),
+    "null key": ([fields(n={PRIMARY: "true"})], "must be non-nullable"),
+    "key with fields": ([fields(s={PRIMARY: "true"})], "child fields"),
     "no key": ([fields(a={PRIMARY: "false"})], "declares no primary key"),
     "deleted key": ([fields(a={PRIMARY: None})], "declares no primary key"),
     "no position": ([fields(a={f"{PRIMARY}:position": "-1"})], "declares no primary key"),

@@ -134,7 +134,7 @@ def test_a_fragment_of_nothing_else_is_refused(table: Path) -> None:
     def hollow(dataset: lance.LanceDataset) -> None:
         commit(dataset, Operation.Append([new(dataset, "z")]))
 
-    check_refused(both_ways(table, hollow, between=drop("z")), "a fragment has no others")
+    check_refused(both_ways(table, hollow, between=drop("z")), "a fragment has no other fields")
 
 
 def test_an_id_that_was_used_again_is_refused(table: Path) -> None:
@@ -150,7 +150,7 @@ def test_an_id_that_was_used_again_is_refused(table: Path) -> None:
         dataset.drop_columns(["late"])
         dataset.add_columns(pa.field("other", pa.int64()))
 
-    check_refused(both_ways(table, late, between=again), "mean other columns")
+    check_refused(both_ways(table, late, between=again), "refer to other columns")
 
 
 def check_refused(both: Both, reason: str) -> None:
@@ -173,4 +173,4 @@ def test_a_large_append_with_a_file_of_nothing_else_is_refused(table: Path) -> N
     def apart(dataset: lance.LanceDataset) -> None:
         commit(dataset, Operation.Append([with_files_of(new(dataset, "a"), new(dataset, "z"))]))
 
-    check_refused(both_ways(table, apart, between=drop("z"), packed=True), "a fragment has no others")
+    check_refused(both_ways(table, apart, between=drop("z"), packed=True), "a fragment has no other fields")

@@ -174,4 +174,4 @@ def check_rejected(result: Result, *field_ids: int) -> None:
     conflict = result.conflict
     assert conflict.retryable
     assert conflict.field_ids == field_ids
-    assert f"field ids {list(field_ids)} mean other columns than at version 2" in conflict.message
+    assert f"field ids {list(field_ids)} refer to other columns than in version 2" in conflict.message

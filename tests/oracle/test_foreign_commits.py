@@ -255,7 +255,7 @@ def test_a_field_id_that_was_given_again_turns_no_column_into_another(tmp_path: 
     assert isinstance(result, Rejected)
     assert result.conflict.retryable
     assert result.conflict.field_ids == (2,)
-    assert "field ids [2] mean other columns" in result.conflict.message
+    assert "field ids [2] refer to other columns" in result.conflict.message
     assert values(table) == [1, 2, 3, 4, 5, 6]
 
 
@@ -270,7 +270,7 @@ def test_columns_that_are_gone_without_another_in_their_place(tmp_path: Path) ->
     assert values(table) == [1, 2, 3, 4, 5, 6, 100]
     (new,) = fold(owner, [proposal(table, fragments, newest, "again")], 5)
     assert isinstance(new, Invalid)
-    assert "field ids [1] are not the table's: it has [0]" in new.message
+    assert "field ids [1] are not in the table's schema, which has [0]" in new.message
 
 
 def test_a_table_made_by_pylance_is_folded_from_there_on(tmp_path: Path) -> None:

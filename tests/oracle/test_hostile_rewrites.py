@@ -70,7 +70,7 @@ def test_an_old_file_is_not_that_of_a_new_fragment(tmp_path: Path) -> None:
 
     both = replayed(table, compact, change=old_file)
     assert isinstance(both.result, Invalid)
-    assert "its rows would be there twice" in both.result.message
+    assert "its rows would be in the table twice" in both.result.message
 
 
 def without_groups(rewrite: Transaction.Rewrite) -> None:

@@ -280,7 +280,7 @@ def remapped_to_no_uuid(rewrite: Transaction.Rewrite) -> None:
 WRONG: dict[str, Callable[[Transaction.Rewrite], None]] = {
     "39 rows are written for the 40": lose_a_row,
     "rewritten twice": twice,
-    r"fragment ids \[2\] are taken": take_a_live_id,
+    r"fragment ids \[2\] are in use": take_a_live_id,
     r"fragments \[77\] are not in the table": miss_a_fragment,
     "fragment 1 has other files or rows": other_file,
     "has other files or rows in the table": fewer_files,

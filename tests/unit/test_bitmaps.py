@@ -177,7 +177,7 @@ def test_a_treemap_there_and_back() -> None:
         (struct.pack("<Q", 2) + bucket(1, Bitmap([1])) * 2, "bucket 1 is out of order"),
         (struct.pack("<Q", 2) + bucket(2, Bitmap([1])) + bucket(1, Bitmap([1])), "bucket 1 is out of order"),
         (struct.pack("<Q", 1) + bucket(1, Bitmap()) + bytes(9), "bucket 1 is out of order or empty"),
-        (struct.pack("<Q", 1) + bucket(1, Bitmap([1]))[:-1], "8 bytes hold|end too early"),
+        (struct.pack("<Q", 1) + bucket(1, Bitmap([1]))[:-1], "fit in its 8 bytes|end too early"),
     ],
 )
 def test_what_isnt_a_treemap_is_damage(data: bytes, told: str) -> None:

@@ -136,13 +136,13 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
     ),
     "older storage": (lambda e: setattr(e.create, "data_storage_version", "0.1"), "'0.1' is not", "2.0"),
     "no schema": (schema(), "at least one column", "give the schema"),
-    "id twice": (schema(A, column("b", 0)), "not sound: b: field id 0 stands twice", ""),
+    "id twice": (schema(A, column("b", 0)), "not sound: b: field id 0 is in the schema twice", ""),
     "negative id": (schema(column("a", -2)), "not sound: a: field id -2 is negative", ""),
     "no parent": (schema(column("a", 0, parent=7)), "has the parent 7, which is not", ""),
     "child first": (schema(column("x", 0, parent=1), column("s", 1, "struct")), "before its parent", ""),
-    "each other's parents": (
+    "form a cycle": (
         schema(column("x", 0, "struct", parent=1), column("y", 1, "struct", parent=0)),
-        "not sound: x: field 0 stands before its parent 1, or they are each other's parents",
+        "not sound: x: field 0 comes before its parent 1, or the two form a cycle",
         "a parent before it",
     ),
     "too deep": (schema(*CHAIN, column("x", 64, parent=63)), "nested deeper than 64 levels", "no Lance"),

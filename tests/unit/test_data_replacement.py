@@ -121,7 +121,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "no field": (lambda e: [one.new_file.ClearField("fields") for one in replacements(e)], "lists no fields"),
     "an unknown field": (
         lambda e: [one.new_file.fields.__setitem__(0, 9) for one in replacements(e)],
-        "field ids [9] are not the table's",
+        "field ids [9] are not in the table's schema",
     ),
     "some in no file": (
         lambda e: [
@@ -133,7 +133,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "an unknown base": (lambda e: setattr(new(e), "base_id", 3), "base 3"),
     "a field twice": (
         lambda e: [list_fields(one.new_file, [2, 2]) for one in replacements(e)],
-        "field ids [2] lie in the fragment twice",
+        "field ids [2] are in the fragment twice",
     ),
     "its columns in another order": (
         lambda e: [swapped(one.new_file, f"f-{one.fragment_id}.lance") for one in replacements(e)],

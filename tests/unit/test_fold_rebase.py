@@ -165,7 +165,7 @@ def test_a_field_id_that_meant_another_column_is_refused(before: tuple[Field, ..
     assert found.retryable
     assert found.field_ids == (1,)
     assert found.other_version == 7
-    assert "field ids [1] mean other columns than at version 6" in found.message
+    assert "field ids [1] refer to other columns than in version 6" in found.message
     assert "schema of version 10" in found.message
 
 
@@ -184,7 +184,7 @@ def test_a_schema_that_is_gone_cannot_vouch_for_field_ids() -> None:
     found = reading(None)
     assert isinstance(found, Conflict)
     assert found.retryable
-    assert "the schema of version 6 is gone" in found.message
+    assert "the schema of version 6 was removed" in found.message
 
 
 def test_field_ids_of_no_schema_are_wrong_in_themselves() -> None:

@@ -151,7 +151,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "a fragment left out": (lambda e: of(e).fragments.pop(), "fragments [1] of the table are not among"),
     "a new one before": (lambda e: of(e).fragments.insert(0, of(e).fragments[0]), "fragments [1]"),
     "listed twice": (lambda e: setattr(of(e).fragments[1], "id", 0), "fragments [1]"),
-    "other rows": (lambda e: setattr(of(e).fragments[0], "physical_rows", 4), "has 3 rows, not 4"),
+    "other rows": (
+        lambda e: setattr(of(e).fragments[0], "physical_rows", 4),
+        "has 3 rows in the table, not 4",
+    ),
     "deleted rows": (
         lambda e: setattr(of(e).fragments[0].deletion_file, "id", 5),
         "another deletion file",
@@ -165,23 +168,26 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "overlays": (lambda e: of(e).fragments[0].overlays.add(), "overlays"),
     "values lost": (lambda e: files(e)[0].fields.__setitem__(1, -2), "fields [1] of fragment 0 are in none"),
     "a file lost": (lambda e: of(e).fragments[0].files.pop(0), "fields [0, 1] of fragment 0 are in none"),
-    "values twice": (lambda e: files(e)[1].fields.__setitem__(0, 1), "field ids [1] lie in fragment 0 twice"),
-    "an unknown field": (lambda e: files(e)[1].fields.__setitem__(0, 9), "field ids [9] are not the table's"),
+    "values twice": (lambda e: files(e)[1].fields.__setitem__(0, 1), "field ids [1] are in fragment 0 twice"),
+    "an unknown field": (
+        lambda e: files(e)[1].fields.__setitem__(0, 9),
+        "field ids [9] are not in the table's schema",
+    ),
     "a struck out field back": (
         lambda e: files(e)[0].fields.__setitem__(1, 2),
-        "described otherwise than in the table",
+        "differs from its entry in the table",
     ),
     "another size of an old file": (
         lambda e: setattr(files(e)[0], "file_size_bytes", 5),
-        "described otherwise",
+        "differs from its entry",
     ),
     "other columns of an old file": (
         lambda e: files(e)[0].column_indices.__setitem__(1, 5),
-        "described otherwise",
+        "differs from its entry",
     ),
     "another version of an old file": (
         lambda e: setattr(files(e)[0], "file_minor_version", 1),
-        "described otherwise",
+        "differs from its entry",
     ),
     "outside": (lambda e: setattr(files(e)[1], "path", "../x.lance"), "leaves its base"),
     "an unknown base": (lambda e: setattr(files(e)[1], "base_id", 3), "base 3"),

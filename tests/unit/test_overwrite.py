@@ -95,7 +95,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     ),
     "another schema's files": (
         lambda e: e.lance.overwrite.schema.add(id=2, parent_id=-1, name="z", logical_type="int64"),
-        "may not be null",
+        "are non-nullable",
     ),
 }
 

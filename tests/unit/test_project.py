@@ -112,7 +112,7 @@ REFUSED: dict[str, tuple[Edit, str]] = {
     ),
     "a primary key of nulls": (
         lambda e: field(e, 0, "unenforced_primary_key", value=True),
-        "a primary key and its parents can't be null",
+        "a primary key and its parents must be non-nullable",
     ),
 }
 

@@ -9,14 +9,12 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.lance.schemas.schema import (
     TOP,
     Identity,
-    assign_ids,
     by_id,
     changed_ids,
     check_structure,
     children,
     field_ids,
     identities,
-    leaf_ids,
     paths,
 )
 
@@ -39,7 +37,6 @@ TABLE = [
 def test_views() -> None:
     check_structure(TABLE)
     assert field_ids(TABLE) == [0, 1, 2, 3, 4, 5, 9]
-    assert leaf_ids(TABLE) == [0, 2, 5, 9]
     assert by_id(TABLE)[9].name == "z"
     assert {parent: field_ids(below) for parent, below in children(TABLE).items()} == {
         TOP: [0, 1, 9],
@@ -82,25 +79,17 @@ def test_the_same_leaf_below_a_list_is_another_field_than_below_a_struct() -> No
     assert changed_ids(identities(before), identities(after), [1]) == [1]
 
 
-def test_ids_are_given_in_order_and_parents_follow() -> None:
-    made = assign_ids(TABLE, 20)
-    assert field_ids(made) == [20, 21, 22, 23, 24, 25, 26]
-    assert [one.parent_id for one in made] == [TOP, TOP, 21, 21, 23, 24, TOP]
-    assert [one.name for one in made] == [one.name for one in TABLE]
-    assert field_ids(TABLE) == [0, 1, 2, 3, 4, 5, 9]
-
-
 ENTRIES = [field(0, "m", "map"), field(1, "entries", "struct", 0), field(2, "key", parent=1)]
 
 
 @pytest.mark.parametrize(
     ("fields", "where", "fault"),
     [
-        ([field(0, "a"), field(0, "b")], "b", "stands twice"),
+        ([field(0, "a"), field(0, "b")], "b", "is in the schema twice"),
         ([field(-1, "a")], "a", "negative"),
         ([field(0, "a", parent=7)], "a", "not in the schema"),
         ([field(0, "a", "struct", 0)], "a", "before its parent"),
-        ([field(0, "a", "struct", 1), field(1, "b", "struct", 0)], "a", "each other's parents"),
+        ([field(0, "a", "struct", 1), field(1, "b", "struct", 0)], "a", "form a cycle"),
         ([field(1, "x", parent=0), field(0, "a", "struct")], "x", "before its parent"),
         ([field(0, "l", "list")], "l", "0 children"),
         ([field(0, "l", "large_list"), field(1, "i", parent=0), field(2, "j", parent=0)], "l", "2 children"),
@@ -108,11 +97,11 @@ ENTRIES = [field(0, "m", "map"), field(1, "entries", "struct", 0), field(2, "key
         ([field(0, "l", "fixed_size_list:struct:3")], "l", "instead of one struct"),
         ([field(0, "m", "map"), field(1, "i", parent=0)], "m", "instead of one struct"),
         (ENTRIES, "m", "entries of 1 fields"),
-        ([field(0, "a"), field(1, "x", parent=0)], "a", "no nested type"),
+        ([field(0, "a"), field(1, "x", parent=0)], "a", "not a nested type"),
         (
             [field(0, "s", "struct"), field(1, "t", "time32:s", 0), field(2, "x", parent=1)],
             "s.t",
-            "no nested type",
+            "not a nested type",
         ),
     ],
 )

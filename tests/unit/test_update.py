@@ -62,7 +62,7 @@ def test_files_that_others_have(table: MemoryRows) -> None:
     old = table.fold(envelope)
     for result in (*same, *old):
         assert isinstance(result, Invalid)
-        assert "its rows would be there twice" in result.message
+        assert "its rows would be in the table twice" in result.message
 
 
 def test_moved_rows_keep_their_ids_and_what_made_them(stable: MemoryRows) -> None:
@@ -196,10 +196,10 @@ COLUMNS: dict[str, tuple[Change, str]] = {
         "the update names fields [8]",
     ),
     "lost": (of_file(lambda one: one.files.pop(0)), "fields [0] of fragment 0 are in none"),
-    "twice": (of_file(lambda one: one.files[0].fields.__setitem__(1, 1)), "lie in fragment 0 twice"),
-    "changed": (of_file(lambda one: one.files[0].fields.__setitem__(0, 1)), "described otherwise"),
-    "moved": (of_file(lambda one: one.files[0].column_indices.__setitem__(0, 5)), "described otherwise"),
-    "longer": (of_file(lambda one: one.files[0].fields.append(0)), "described otherwise"),
+    "twice": (of_file(lambda one: one.files[0].fields.__setitem__(1, 1)), "are in fragment 0 twice"),
+    "changed": (of_file(lambda one: one.files[0].fields.__setitem__(0, 1)), "differs from its entry"),
+    "moved": (of_file(lambda one: one.files[0].column_indices.__setitem__(0, 5)), "differs from its entry"),
+    "longer": (of_file(lambda one: one.files[0].fields.append(0)), "differs from its entry"),
     "outside": (of_file(lambda one: setattr(one.files[1], "path", "../x")), "leaves its base"),
     "base": (of_file(lambda one: setattr(one.files[1], "base_id", 3)), "base 3"),
     "unknown": (of_file(lambda one: one.files[1].fields.__setitem__(0, 7)), "field ids [7] are not"),

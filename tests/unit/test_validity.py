@@ -76,7 +76,11 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
         "no row ids or versions",
         "given when it is folded",
     ),
-    "columns": (lambda e: fragment(e).files[0].fields.append(5), "field ids [5] are not the table's", "open"),
+    "columns": (
+        lambda e: fragment(e).files[0].fields.append(5),
+        "field ids [5] are not in the table's schema",
+        "open",
+    ),
     "path up": (path("../x.lance"), "the path '../x.lance' leaves its base", "relative to the data folder"),
     "absolute path": (path("/etc/passwd"), "leaves its base", "relative"),
     "no path": (path(""), "leaves its base or is no plain name", "relative"),

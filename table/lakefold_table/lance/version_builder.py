@@ -23,7 +23,12 @@ from lakefold_table.lance.rows.deletions import deletion_path
 from lakefold_table.lance.rows.numbering import Numbering
 from lakefold_table.lance.schemas.columns import columns_of, some
 from lakefold_table.lance.schemas.data_files import FILE_VERSIONS
-from lakefold_table.lance.schemas.fragment_files import new_files, twice_fault, with_sizes, without_dropped
+from lakefold_table.lance.schemas.fragment_files import (
+    new_files,
+    shared_file_fault,
+    with_sizes,
+    without_dropped_fields,
+)
 from lakefold_table.lance.validity import file_fault, new_fragment_fault
 
 if TYPE_CHECKING:
@@ -165,13 +170,15 @@ class VersionBuilder:
         """
         bases = self.base_ids
         for fragment in fragments:
-            left = without_dropped(fragment, dropped)
+            left = without_dropped_fields(fragment, dropped)
             fault = new_fragment_fault(left, columns or self.columns, bases) or file_fault(
                 fragment, self.observed.sizes
             )
             if fault is not None:
                 return fault
-        return twice_fault(fragments) or self.numbering.fault(fragments) or self._used_id_fault(fragments)
+        return (
+            shared_file_fault(fragments) or self.numbering.fault(fragments) or self._used_id_fault(fragments)
+        )
 
     def _used_id_fault(self, fragments: Iterable[DataFragment]) -> Invalid | None:
         """Ids of fragments that are gone: indices still cover them, and would hide the rows of new ones."""

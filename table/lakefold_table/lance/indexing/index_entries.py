@@ -127,7 +127,7 @@ def files_fault(name: str, listed: Mapping[str, int], sizes: Mapping[str, int | 
             )
         if expected not in {0, size}:
             return Invalid(
-                f"file {path} of index {name!r} has {size} bytes, the transaction states {expected}",
+                f"file {path} of index {name!r} has {size} bytes, the transaction says {expected}",
                 "it was changed or only partly written: build the index again",
             )
     return None

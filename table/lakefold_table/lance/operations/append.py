@@ -10,7 +10,7 @@ from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.format import Requirements
 from lakefold_table.lance.manifests.naming import data_path, is_inside
 from lakefold_table.lance.operations.change import Change
-from lakefold_table.lance.schemas.fragment_files import of_fields_left, without_dropped
+from lakefold_table.lance.schemas.fragment_files import without_dropped_fields, without_dropped_files
 from lakefold_table.lance.validity import file_fault, new_fragment_fault
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     fault = table.new_fragments_fault(fragments, dropped=proposal.dropped)
     if fault is not None:
         return fault
-    return Change(proposal.transaction, added=of_fields_left(fragments, proposal.dropped))
+    return Change(proposal.transaction, added=without_dropped_files(fragments, proposal.dropped))
 
 
 def sizes_of(files: Iterable[DataFile]) -> Requirements:
@@ -64,7 +64,7 @@ def _packed_fault(table: VersionBuilder, proposal: Proposal, packed: Packed) -> 
     first faulty fragment.
     """
     sizes = proposal.sizes
-    samples = (without_dropped(_sample(kind), proposal.dropped) for kind in packed.kinds)
+    samples = (without_dropped_fields(_sample(kind), proposal.dropped) for kind in packed.kinds)
     kinds_fit = all(new_fragment_fault(sample, table.columns, ()) is None for sample in samples)
     files_fit = sizes is None or _sizes_match(packed, sizes)
     if not (kinds_fit and files_fit):
@@ -105,7 +105,7 @@ def _first_fault(table: VersionBuilder, proposal: Proposal, packed: Packed) -> I
             known_sizes = {
                 path: None if size < 0 else size for path, size in zip(paths, stored, strict=False)
             }
-            remaining = without_dropped(fragment, proposal.dropped)
+            remaining = without_dropped_fields(fragment, proposal.dropped)
             fault = new_fragment_fault(remaining, table.columns, table.base_ids) or file_fault(
                 fragment, known_sizes
             )

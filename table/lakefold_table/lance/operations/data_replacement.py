@@ -19,11 +19,11 @@ from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.fragment_files import (
     STRUCK,
+    field_locations,
     file_key,
+    files_with_fields,
     new_file_fault,
-    of_columns,
-    places,
-    updated,
+    with_updated_files,
 )
 from lakefold_table.lance.schemas.schema import related
 
@@ -60,7 +60,9 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
         files = _files(fragment, group.new_file)
         if isinstance(files, Invalid):
             return files
-        replaced[fragment.id] = updated(table, fragment, of_columns(files, table.columns.roots))
+        replaced[fragment.id] = with_updated_files(
+            table, fragment, files_with_fields(files, table.columns.roots)
+        )
     fields = related(table.head.fields, groups[0].new_file.fields)
     return Change(
         proposal.transaction,
@@ -108,7 +110,7 @@ def _files(fragment: DataFragment, new: DataFile) -> list[DataFile] | Invalid:
         )
     if index is not None:
         return [new if i == index else file for i, file in enumerate(fragment.files)]
-    stored = places(fragment).keys()
+    stored = field_locations(fragment).keys()
     shared = stored & set(new.fields)
     if shared and len(shared) < len(new.fields):
         return Invalid(

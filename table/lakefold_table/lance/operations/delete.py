@@ -10,7 +10,7 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.rows.deleted_rows import needs_of
 from lakefold_table.lance.rows.merge_deletions import Deletions, deletions_of, same_files_fault
-from lakefold_table.lance.schemas.fragment_files import of_columns
+from lakefold_table.lance.schemas.fragment_files import files_with_fields
 
 if TYPE_CHECKING:
     from lakefold_table.entry import Invalid, Rejected
@@ -59,13 +59,13 @@ def _without_dropped(table: VersionBuilder, proposal: Proposal) -> Proposal:
     fields, updated = table.columns.roots, proposal.transaction.delete.updated_fragments
     stale = proposal.transaction.read_version < table.version - 1
     if not stale or all(
-        len(of_columns(fragment.files, fields)) == len(fragment.files) for fragment in updated
+        len(files_with_fields(fragment.files, fields)) == len(fragment.files) for fragment in updated
     ):
         return proposal
     envelope = Envelope()
     envelope.CopyFrom(proposal.envelope)
     for fragment in envelope.lance.delete.updated_fragments:
-        files = of_columns(fragment.files, fields)
+        files = files_with_fields(fragment.files, fields)
         del fragment.files[:]
         fragment.files.extend(files)
     return replace(proposal, envelope=envelope)

@@ -19,14 +19,14 @@ from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.schemas.columns import Columns, columns_of, some
 from lakefold_table.lance.schemas.fragment_files import (
     changed_fields,
+    field_locations,
     file_key,
     files_fault,
-    of_columns,
-    places,
+    files_with_fields,
     rows_fault,
-    sized,
-    twice_fault,
-    updated,
+    shared_file_fault,
+    with_known_sizes,
+    with_updated_files,
 )
 from lakefold_table.lance.schemas.schema import by_id, forbids_nulls, is_altered, related
 from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
@@ -68,16 +68,19 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     fault = (
         _columns_fault(table, merge.schema, columns, pairs)
         or table.new_fragments_fault(new, columns)
-        or twice_fault(new, (fragment for pair in pairs for fragment in pair))
+        or shared_file_fault(new, (fragment for pair in pairs for fragment in pair))
     )
     if fault is not None:
         return fault
-    listed = [(before, sized(before, of_columns(after.files, columns.roots))) for before, after in pairs]
+    listed = [
+        (before, with_known_sizes(before, files_with_fields(after.files, columns.roots)))
+        for before, after in pairs
+    ]
     return Change(
         proposal.transaction,
         added=new,
         replaced={
-            before.id: updated(table, before, files)
+            before.id: with_updated_files(table, before, files)
             for before, files in listed
             if list(before.files) != files
         },
@@ -151,7 +154,7 @@ def _meaning_fault(
 
     Stored values must not become values of another column, nor be read as another type.
     """
-    old, new = places(before), places(after)
+    old, new = field_locations(before), field_locations(after)
     listed = {number for file in before.files for number in file.fields}
     files = {file_key(file) for file in before.files}
     unchanged = {number for number, location in new.items() if (location.path, location.base) in files}
@@ -172,7 +175,7 @@ def _meaning_fault(
 
 def _required_fault(after: DataFragment, columns: Columns, required: AbstractSet[int]) -> Invalid | None:
     """Returns a fault if a column that is now non-nullable has no file in the fragment."""
-    stored = {columns.roots[number] for number in places(after) if number in columns.roots}
+    stored = {columns.roots[number] for number in field_locations(after) if number in columns.roots}
     missing = [columns.required[number] for number in required - stored]
     if not missing:
         return None
@@ -219,5 +222,5 @@ def _rewritten(pairs: Iterable[Pair]) -> Iterator[tuple[int, int]]:
     """Yields the id of each field with new values, and the id of the fragment in which it has them."""
     for before, after in pairs:
         if list(before.files) != list(after.files):
-            for number in changed_fields(places(before), places(after)):
+            for number in changed_fields(field_locations(before), field_locations(after)):
                 yield number, before.id

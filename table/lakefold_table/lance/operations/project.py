@@ -14,7 +14,7 @@ from lakefold_table.lance.creation import nullability_fault, schema_fault
 from lakefold_table.lance.indexing.indices import without_fields
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.schemas.columns import some
-from lakefold_table.lance.schemas.fragment_files import of_columns, with_files
+from lakefold_table.lance.schemas.fragment_files import files_with_fields, with_files
 from lakefold_table.lance.schemas.schema import by_id, forbids_nulls, is_altered
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _without_dropped(table: VersionBuilder, kept_ids: AbstractSet[int]) -> Mappi
     """Returns the fragments that have files without any kept column, without those files, by id."""
     changed = {}
     for fragment in table.all():
-        files = of_columns(fragment.files, kept_ids)
+        files = files_with_fields(fragment.files, kept_ids)
         if len(files) < len(fragment.files):
             changed[fragment.id] = with_files(fragment, files)
     return changed

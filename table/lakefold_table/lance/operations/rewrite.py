@@ -27,7 +27,7 @@ from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.rows.deleted_rows import needs_of
 from lakefold_table.lance.rows.rewritten_rows import count_live_rows, with_lineage
 from lakefold_table.lance.schemas.columns import some
-from lakefold_table.lance.schemas.fragment_files import places, twice_fault
+from lakefold_table.lance.schemas.fragment_files import field_locations, shared_file_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -183,11 +183,13 @@ def _lost_fault(table: VersionBuilder, groups: Sequence[Group]) -> Invalid | Non
     for group in groups:
         old = table.get([fragment.id for fragment in group.old_fragments]).values()
         group_ids = [fragment.id for fragment in old]
-        fault = twice_fault(group.new_fragments, old)
+        fault = shared_file_fault(group.new_fragments, old)
         if fault is not None:
             return fault
-        held = {number for fragment in old for number in places(fragment)} & table.columns.own
-        lost = {number for fragment in group.new_fragments for number in held - places(fragment).keys()}
+        held = {number for fragment in old for number in field_locations(fragment)} & table.columns.own
+        lost = {
+            number for fragment in group.new_fragments for number in held - field_locations(fragment).keys()
+        }
         if lost:
             return Invalid(
                 f"fields {some(lost)} of fragments {some(group_ids)} are in no file of a new fragment",

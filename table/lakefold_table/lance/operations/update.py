@@ -29,12 +29,12 @@ from lakefold_table.lance.rows.rewritten_columns import (
 )
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.fragment_files import (
+    files_with_fields,
     has_other_files,
     new_files,
-    of_columns,
-    of_fields_left,
-    twice_fault,
+    shared_file_fault,
     with_files,
+    without_dropped_files,
 )
 from lakefold_table.lance.schemas.schema import related
 
@@ -117,7 +117,7 @@ def _plain_fault(
     touched = table.get(
         [*update.removed_fragment_ids, *(fragment.id for fragment in update.updated_fragments)]
     )
-    return table.new_fragments_fault(bare, dropped=dropped) or twice_fault(bare, touched.values())
+    return table.new_fragments_fault(bare, dropped=dropped) or shared_file_fault(bare, touched.values())
 
 
 def _rewritten(
@@ -137,7 +137,9 @@ def _rewritten(
             fault = columns_fault(table, current, updated, update.fields_modified, proposal.dropped)
             if fault is not None:
                 return fault
-            replaced[number] = with_files(replaced[number], of_columns(updated.files, table.columns.roots))
+            replaced[number] = with_files(
+                replaced[number], files_with_fields(updated.files, table.columns.roots)
+            )
         if records_changes and number in changed_rows:
             replaced[number] = _copy(replaced[number])
             fault = record_change(replaced[number], changed_rows[number], table.version)
@@ -148,7 +150,7 @@ def _rewritten(
 
 def _added(table: VersionBuilder, proposal: Proposal, deletions: Deletions) -> MovedRows | Invalid:
     """Returns the new fragments, with complete row ids if the table has stable ones."""
-    fragments = of_fields_left(proposal.transaction.update.new_fragments, proposal.dropped)
+    fragments = without_dropped_files(proposal.transaction.update.new_fragments, proposal.dropped)
     if not table.stable_row_ids:
         return MovedRows(fragments, 0, ())
     sources = table.get(deletions.fresh)

@@ -1,1 +1,1 @@
-"""Schemas: field ids and what they mean, what the files of a fragment must hold, Arrow and back."""
+"""Schemas: the meaning of field ids, the files that fragments must have, conversion to and from Arrow."""

@@ -1,7 +1,8 @@
-"""Arrow schemas to Lance fields and back, as pylance does it, so that everyone sees the same columns.
+"""Converts Arrow schemas to Lance fields and back as pylance does, so that all clients see the same columns.
 
-Writers make a table's fields from the schema of their rows; readers make the Arrow schema of a table whose
-data they have not opened. The committer never loads this module: it knows Arrow. Source: Lance fact 4.1.
+Writers derive a table's fields from the schema of their rows; readers derive the Arrow schema of a table
+without opening its data. The committer never imports this module, since it needs Arrow. Source: Lance fact
+4.1.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ BLOB_MARKER = "lance-encoding:blob"
 BLOB_STORAGE = pa.struct(
     {"data": pa.large_binary(), "uri": pa.utf8(), "position": pa.uint64(), "size": pa.uint64()}
 )
-# What pylance makes of a column that has the older marker.
 BLOB_WITHOUT_RANGE = pa.struct({"data": pa.large_binary(), "uri": pa.utf8()})
+"""The type that pylance gives to a column with the older blob marker."""
 ARROW_JSON = b"arrow.json"
 LANCE_JSON = b"lance.json"
 
 
 def schema_from_arrow(schema: pa.Schema, version: FileVersion = V2_2) -> Schema:
-    """The fields and metadata that pylance stores for an Arrow schema, with ids from 0, depth first.
+    """Returns the fields and metadata that pylance stores for an Arrow schema, ids depth first from 0.
 
-    `version` is that of the data files to come: from 2.2 a column with the older blob marker is a blob v2.
-    Raises `InvalidError` naming the column for types, names and keys that Lance refuses.
+    `version`: the version of the data files that will be written; from 2.2 a column with the older blob
+    marker is a blob v2. Raises `InvalidError` naming the column if Lance refuses its type, name or key.
     """
     fields: list[Field] = []
     for column in schema:
@@ -57,10 +58,10 @@ def schema_from_arrow(schema: pa.Schema, version: FileVersion = V2_2) -> Schema:
 
 
 def schema_to_arrow(fields: Sequence[Field], metadata: Mapping[str, bytes]) -> pa.Schema:
-    """The Arrow schema that pylance shows for these fields and this schema metadata.
+    """Returns the Arrow schema that pylance shows for these fields and this schema metadata.
 
-    Extension types appear as such where they are registered with pyarrow. Raises `DamagedError` naming the
-    column where the fields have no meaning together, or a type that this release doesn't know.
+    Extension types are restored if they are registered with pyarrow. Raises `DamagedError` naming the column
+    if the fields contradict each other or a type is unknown in this release.
     """
     check_structure(fields)
     below, names = children(fields), paths(fields)
@@ -70,24 +71,24 @@ def schema_to_arrow(fields: Sequence[Field], metadata: Mapping[str, bytes]) -> p
 
 def _check_name(name: str, before: Sequence[Field]) -> None:
     if name in RESERVED_NAMES:
-        raise InvalidError("this name is Lance's own", where=name, hint="rename the column")
+        raise InvalidError("this name is reserved by Lance", where=name, hint="rename the column")
     if "." in name:
         hint = "rename the column, or make it a field of a struct"
-        raise InvalidError("the name of a column can't have a dot", where=name, hint=hint)
+        raise InvalidError("the name of a column can't contain a dot", where=name, hint=hint)
     if any(field.name == name and field.parent_id == TOP for field in before):
         raise InvalidError("two columns have this name", where=name, hint="rename one of them")
 
 
-def _append(made: list[Field], field: pa.Field, parent: int, path: str, version: FileVersion) -> None:
-    """Add the field and, depth first, the fields below it."""
+def _append(fields: list[Field], field: pa.Field, parent: int, path: str, version: FileVersion) -> None:
+    """Appends the field and, depth first, the fields below it."""
     metadata = _texts(complete_metadata(field), path)
     kind = _blob_kind(storage_of(field.type), metadata, path, version)
     name, below = _shape(kind, path)
     if _is_json(kind, metadata, path):
         name, metadata[EXTENSION_NAME] = "json", LANCE_JSON
-    one = Field(
+    lance_field = Field(
         name=field.name,
-        id=len(made),
+        id=len(fields),
         parent_id=parent,
         logical_type=name,
         nullable=field.nullable,
@@ -95,14 +96,14 @@ def _append(made: list[Field], field: pa.Field, parent: int, path: str, version:
         extension_name=metadata.get(EXTENSION_NAME, b"").decode(),
         metadata=metadata,
     )
-    declare_keys(one)
-    made.append(one)
+    declare_keys(lance_field)
+    fields.append(lance_field)
     for child in below:
-        _append(made, child, one.id, f"{path}.{child.name}", version)
+        _append(fields, child, lance_field.id, f"{path}.{child.name}", version)
 
 
 def _texts(metadata: Mapping[bytes, bytes], where: str) -> dict[str, bytes]:
-    """The metadata as Lance stores it. Raises `InvalidError` where it is no UTF-8."""
+    """Returns the metadata as Lance stores it. Raises `InvalidError` if it is not UTF-8."""
     try:
         for value in metadata.values():
             value.decode()
@@ -113,9 +114,10 @@ def _texts(metadata: Mapping[bytes, bytes], where: str) -> dict[str, bytes]:
 
 
 def _blob_kind(kind: pa.DataType, metadata: dict[str, bytes], path: str, version: FileVersion) -> pa.DataType:
-    """The storage of a column; a marked one becomes a blob v2 where the data files can hold it.
+    """Returns the storage type of a column; a marked column becomes a blob v2 if the data files allow it.
 
-    Any value of the marker counts, as in pylance. Raises `InvalidError` for a blob that can't be stored.
+    Any value of the marker counts, as in pylance. Raises `InvalidError` if the column can't be stored as a
+    blob.
     """
     if BLOB_MARKER in metadata and version >= V2_2:
         if kind not in (pa.binary(), pa.large_binary()):
@@ -138,18 +140,18 @@ def _is_json(kind: pa.DataType, metadata: Mapping[str, bytes], path: str) -> boo
     if extension == ARROW_JSON:
         if kind not in (pa.utf8(), pa.large_utf8()):
             hint = "cast it to a string"
-            raise InvalidError(f"Lance can't store JSON that lies in {kind}", where=path, hint=hint)
+            raise InvalidError(f"Lance can't store JSON in a column of type {kind}", where=path, hint=hint)
         return True
     return extension == LANCE_JSON and kind == pa.large_binary()
 
 
 def _shape(kind: pa.DataType, path: str) -> tuple[str, list[pa.Field]]:
-    """The logical type of an Arrow type, and the fields below it."""
+    """Returns the logical type of an Arrow type, and the fields below it."""
     if pa.types.is_struct(kind):
         return "struct", list(kind)
     if pa.types.is_map(kind):
         if kind.keys_sorted:
-            raise InvalidError("Lance can't store that a map's keys are sorted", where=path)
+            raise InvalidError("Lance can't store a map with sorted keys", where=path)
         entries = pa.struct([kind.key_field, kind.item_field])
         return "map", [pa.field("entries", entries, nullable=False)]
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -173,7 +175,7 @@ def _encoding(name: str) -> Encoding.ValueType:
 
 
 def _arrow_field(field: Field, below: Mapping[int, Sequence[Field]], names: Mapping[int, str]) -> pa.Field:
-    """The field with its extension type still in the metadata."""
+    """Returns the Arrow field, its extension type still as metadata."""
     inner = [_arrow_field(child, below, names) for child in below.get(field.id, ())]
     metadata = dict(field.metadata)
     if field.logical_type == "json":
@@ -182,7 +184,7 @@ def _arrow_field(field: Field, below: Mapping[int, Sequence[Field]], names: Mapp
         kind = _arrow_type(field.logical_type, inner, names[field.id])
         return pa.field(field.name, kind, nullable=field.nullable, metadata=metadata or None)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        fault = f"{field.logical_type} can't be made into an Arrow field: {error}"
+        fault = f"{field.logical_type} can't be converted to an Arrow field: {error}"
         raise DamagedError(fault, where=names[field.id]) from error
 
 

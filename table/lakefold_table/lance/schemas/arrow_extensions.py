@@ -1,8 +1,8 @@
-"""Extension types travel as field metadata in Lance, as they do between Arrow's implementations.
+"""Extension types in Lance: field metadata, as between Arrow's implementations.
 
-pyarrow hides that metadata behind its own type objects, and not each of them can be asked for it. Arrow's C
-data interface is the one place where every field shows all of its metadata, and where pyarrow turns metadata
-back into the extension types that are registered in this process.
+pyarrow hides this metadata behind its own type objects, and some of these don't give access to it. Arrow's C
+data interface shows all metadata of every field, and pyarrow turns metadata back into registered extension
+types when it imports a schema from there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 @dataclass(frozen=True, slots=True)
 class _Exported:
-    """Offers a schema through the C interface only, so that pyarrow imports it anew."""
+    """Exposes a schema through the C interface only, so that pyarrow imports it again."""
 
     schema: pa.Schema
 
@@ -34,7 +34,7 @@ class _Exported:
 
 
 def complete_metadata(field: pa.Field) -> dict[bytes, bytes]:
-    """A field's metadata with the keys that say which extension type it has."""
+    """Returns a field's metadata, including the keys that name its extension type."""
     capsule = field.__arrow_c_schema__()
     members = ctypes.cast(_pointer_of(capsule, b"arrow_schema"), ctypes.POINTER(ctypes.c_void_p))
     address = members[METADATA_MEMBER]
@@ -42,20 +42,20 @@ def complete_metadata(field: pa.Field) -> dict[bytes, bytes]:
 
 
 def _decoded(address: int) -> dict[bytes, bytes]:
-    """Read metadata of the C interface: a count, then for each pair twice a length and a text."""
+    """Decodes metadata of the C interface: a count, then for each pair two times a length and a text."""
     (pairs,) = struct.unpack("=i", ctypes.string_at(address, 4))
-    texts, place = [], address + 4
+    texts, offset = [], address + 4
     for _ in range(2 * pairs):
-        (length,) = struct.unpack("=i", ctypes.string_at(place, 4))
-        texts.append(ctypes.string_at(place + 4, length))
-        place += 4 + length
+        (length,) = struct.unpack("=i", ctypes.string_at(offset, 4))
+        texts.append(ctypes.string_at(offset + 4, length))
+        offset += 4 + length
     return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
 def with_extension_types(schema: pa.Schema) -> pa.Schema:
-    """The schema with its registered extension types in the place of the metadata that names them.
+    """Returns the schema with registered extension types instead of the metadata that names them.
 
-    Raises `DamagedError` where the metadata doesn't fit the column's type.
+    Raises `DamagedError` if the metadata doesn't fit the column's type.
     """
     try:
         return pa.schema(_Exported(schema))

@@ -1,6 +1,6 @@
-"""Logical types without children and the Arrow types they stand for, in both directions (Lance fact 4.1).
+"""Logical types without children and their Arrow types, in both directions (Lance fact 4.1).
 
-The committer never loads this module: it knows Arrow.
+The committer never imports this module, since it needs Arrow.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ NAMES: dict[pa.DataType, str] = {
 
 
 def storage_of(kind: pa.DataType) -> pa.DataType:
-    """The type that an extension type stores; any other type as it is."""
+    """Returns the storage type of an extension type, and any other type unchanged."""
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def leaf_name(kind: pa.DataType, where: str) -> str:
-    """The logical type of an Arrow type without children; a fixed-size list of such a type is one.
+    """Returns the logical type of an Arrow type without children, including fixed-size lists of such types.
 
-    Raises `InvalidError` naming the column `where` for a type that Lance can't store.
+    Raises `InvalidError` naming the column `where` if Lance can't store the type.
     """
     kind = storage_of(kind)
     if kind in NAMES:
@@ -77,7 +77,7 @@ def leaf_name(kind: pa.DataType, where: str) -> str:
 
 
 def list_size(kind: pa.DataType, where: str) -> int:
-    """The number of items of a fixed-size list. Raises `InvalidError` where there are none."""
+    """Returns the number of items of a fixed-size list. Raises `InvalidError` if it is 0."""
     size: int = kind.list_size
     if size < 1:
         raise InvalidError("a fixed-size list needs at least one item", where=where)
@@ -93,15 +93,15 @@ def _dictionary_name(kind: pa.DataType, where: str) -> str:
 
 
 def leaf_type(name: str, where: str) -> pa.DataType:
-    """The Arrow type of a logical type without children.
+    """Returns the Arrow type of a logical type without children.
 
-    Raises `DamagedError` naming the column `where` for one that this release doesn't know.
+    Raises `DamagedError` naming the column `where` if this release doesn't know it.
     """
-    known = FIXED.get(name) or _with_parameters(name, where)
-    if known is None:
+    arrow_type = FIXED.get(name) or _with_parameters(name, where)
+    if arrow_type is None:
         hint = "a newer release may know it"
         raise DamagedError(f"the logical type {name!r} is not known", where=where, hint=hint)
-    return known
+    return arrow_type
 
 
 def _with_parameters(name: str, where: str) -> pa.DataType | None:
@@ -134,10 +134,10 @@ def _dictionary(values: str, index: str, _ordered: str) -> pa.DataType:
     return pa.dictionary(PLAIN[index], PLAIN[values])
 
 
-# From the parameters of a logical type, as texts, to the Arrow type.
 PARAMETRIC: dict[str, Callable[..., pa.DataType]] = {
     "timestamp": _timestamp,
     "decimal": _decimal,
     "fixed_size_binary": _fixed_size_binary,
     "dict": _dictionary,
 }
+"""Functions from the parameters of a logical type, as strings, to the Arrow type."""

@@ -1,7 +1,7 @@
-"""What a table's schema demands of the data files of a fragment (Lance facts 4.4 and 4.6).
+"""What a table's schema requires of the data files of a fragment (Lance facts 4.4 and 4.6).
 
-A table sees few kinds of fragment (the same columns in the same file version again and again), so the kinds
-that were found sound are remembered and a fragment costs one look-up.
+The fragments of a table have few shapes (the same columns in the same file version). So shapes that were
+accepted are remembered, and the check of a fragment is usually one look-up.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from lakefold_table.lance.schemas.data_files import FileVersion
 
 MAX_REMEMBERED_IDS = 100_000
-"""Of all remembered kinds of fragment together: what is remembered stays within some megabytes."""
+"""The number of field ids in all remembered shapes together; this limits them to a few megabytes."""
 MAX_NAMED = 10
-"""How many ids or names a message gives: the rest is counted."""
+"""How many ids or names a message lists at most; of the others only the number is given."""
 MOST_FIELDS = 10_000
-"""How many fields more than there are a file may list before nobody looks which those are."""
+"""A file that lists this many fields more than the schema has is refused without further checks."""
 LEGACY_FILES = frozenset({(0, 0), (0, 1), (0, 2)})
 KNOWN_FILES = frozenset(FILE_VERSIONS.values())
 KNOWN_VERSIONS = tuple(sorted(f"{major}.{minor}" for major, minor in KNOWN_FILES if (major, minor) >= V2_0))
 
 
-class Remembered:
-    """The shapes that were found sound, forgotten all at once when their ids grow too many."""
+class AcceptedShapes:
+    """The shapes of fragments that were accepted. All are forgotten when they have too many ids."""
 
     def __init__(self) -> None:
         self._shapes: set[Shape] = set()
@@ -44,7 +44,7 @@ class Remembered:
         return shape in self._shapes
 
     def add(self, shape: Shape) -> None:
-        """Remembers one more."""
+        """Remembers a shape."""
         ids = sum(len(fields) for _, _, fields, _ in shape)
         if self._ids + ids > MAX_REMEMBERED_IDS:
             self._shapes.clear()
@@ -55,11 +55,11 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of one schema, and the kinds of fragment already found sound for it.
+    """The columns of a schema, and the shapes of fragments that were accepted for it.
 
-    `roots`: for each field id the id of its column at the top. `own`: the fields that have a column of their
-    own in files from 2.1 on. `parents`: the fields that others lie below. `required`: the columns that may
-    not be null, by id with their names. `legacy`: the table's files have a version before 2.
+    `roots`: the id of its top-level column for each field id. `own`: the fields that have a column of their
+    own in files from version 2.1. `parents`: the fields that have children. `required`: the names of
+    non-nullable columns, by id. `legacy`: whether the table's files have a version before 2.
     """
 
     roots: dict[int, int]
@@ -67,80 +67,82 @@ class Columns:
     parents: frozenset[int]
     required: dict[int, str]
     legacy: bool
-    sound: Remembered = field(default_factory=Remembered, compare=False)
+    sound: AcceptedShapes = field(default_factory=AcceptedShapes, compare=False)
 
     def fault(self, fragment: DataFragment) -> Invalid | None:
-        """Why the fragment's files don't fit the schema; None where they do."""
-        long = next(filter(None, map(self._length_fault, fragment.files)), None)
-        if long is not None:
-            return long
+        """Returns why the fragment's files don't fit the schema, None if they do."""
+        length_fault = next(filter(None, map(self._length_fault, fragment.files)), None)
+        if length_fault is not None:
+            return length_fault
         shape = tuple(_shape(file) for file in fragment.files)
         if shape in self.sound:
             return None
-        fault = self._judge(shape)
+        fault = self._shape_fault(shape)
         if fault is None:
             self.sound.add(shape)
         return fault
 
     def file_fault(self, file: DataFile) -> Invalid | None:
-        """Why one file doesn't fit the schema; None where it does."""
+        """Returns why a file doesn't fit the schema, None if it does."""
         return self._length_fault(file) or self._file_fault(_shape(file))
 
     def _length_fault(self, file: DataFile) -> Invalid | None:
-        """Refuses a file that lists so many fields that telling which are wrong takes memory."""
+        """Returns a fault if a file lists so many fields that checking each would take much memory."""
         if len(file.fields) <= MOST_FIELDS + len(self.roots):
             return None
         return Invalid(
             f"a data file lists {len(file.fields)} fields, the table has {len(self.roots)}",
-            "name the field ids that the file holds, each once",
+            "list each field id of the file once",
         )
 
-    def _judge(self, shape: Shape) -> Invalid | None:
+    def _shape_fault(self, shape: Shape) -> Invalid | None:
         if not shape:
-            return Invalid("a fragment has no data file", "each fragment names at least one file")
+            return Invalid("a fragment has no data file", "list at least one file for each fragment")
         for file in shape:
             fault = self._file_fault(file)
             if fault:
                 return fault
         ids = [number for _, _, fields, _ in shape for number in fields]
-        return _twice(ids) if len(set(ids)) < len(ids) else self._missing(set(ids))
+        return _repeated_fault(ids) if len(set(ids)) < len(ids) else self._missing(set(ids))
 
     def _file_fault(self, file: FileShape) -> Invalid | None:
         major, minor, fields, indices = file
         legacy = (major, minor) in LEGACY_FILES
         if not legacy and (major, minor) not in KNOWN_FILES:
             return Invalid(
-                f"data file version {major}.{minor} is not known", f"known: {', '.join(KNOWN_VERSIONS)}"
+                f"data file version {major}.{minor} is not known", f"use one of {', '.join(KNOWN_VERSIONS)}"
             )
         if legacy != self.legacy:
             return Invalid(
-                "files of version 2 and older ones can't be mixed in one table", "rewrite the files"
+                "files before version 2 and later ones can't be mixed in one table", "rewrite the files"
             )
         if not fields:
-            return Invalid("a data file lists no fields", "name the field ids that the file holds")
+            return Invalid("a data file lists no fields", "list the field ids of the file")
         if len(set(fields)) < len(fields):
-            return _twice(fields)
+            return _repeated_fault(fields)
         unknown = [number for number in fields if number not in self.roots]
         if unknown:
             return Invalid(
-                f"field ids {some(unknown)} are not the table's: it has {some(self.roots)}",
-                "open the table, take its schema and field ids, and write the files again",
+                f"field ids {some(unknown)} are not in the table's schema, which has {some(self.roots)}",
+                "open the table, use its schema and field ids, and write the files again",
             )
         return None if legacy else self._index_fault((major, minor), fields, indices)
 
     def _index_fault(
         self, version: FileVersion, fields: tuple[int, ...], indices: tuple[int, ...]
     ) -> Invalid | None:
-        """Where a reader would look for a column; one that a reader can't follow makes a table unreadable."""
+        """Returns a fault if a reader can't find a column in the file; it could not read the table then."""
         if len(indices) != len(fields):
             return Invalid(
-                f"{len(fields)} field ids have {len(indices)} column indices", "give one for each field"
+                f"{len(fields)} field ids have {len(indices)} column indices",
+                "list one column index for each field",
             )
-        taken = Counter(index for index in indices if index >= 0)
-        twice = [index for index, count in taken.items() if count > 1]
-        if twice:
+        counts = Counter(index for index in indices if index >= 0)
+        repeated = [index for index, count in counts.items() if count > 1]
+        if repeated:
             return Invalid(
-                f"column indices {some(twice)} are given to two fields", "give each field its own column"
+                f"column indices {some(repeated)} are listed for two fields",
+                "list another column for each field",
             )
         placed = {number for number, index in zip(fields, indices, strict=True) if index >= 0}
         if version < V2_1:
@@ -149,52 +151,58 @@ class Columns:
             lost = (set(fields) - placed) & (self.own | set(self.roots) - self.parents)
             wrong = placed - self.own
         if lost:
-            return Invalid(f"field ids {some(lost)} have no column in their file", "give its index, from 0")
+            return Invalid(f"field ids {some(lost)} have no column in their file", "list its index, from 0")
         if wrong:
             return Invalid(
                 f"field ids {some(wrong)} have no columns of their own in files of version 2.1 and later",
-                "list the fields below them, or them where they are packed",
+                "list their child fields instead, unless they are packed",
             )
         return None
 
     def _missing(self, ids: Iterable[int]) -> Invalid | None:
-        there = {self.roots[number] for number in ids}
-        missing = [name for number, name in self.required.items() if number not in there]
+        stored = {self.roots[number] for number in ids}
+        missing = [name for number, name in self.required.items() if number not in stored]
         if not missing:
             return None
         return Invalid(
-            f"columns {some(missing)} may not be null and are in no file",
-            "write every column that isn't nullable",
+            f"columns {some(missing)} are non-nullable and are in no file",
+            "write every non-nullable column",
         )
 
 
 def columns_of(fields: Sequence[Field], version: FileVersion | None) -> Columns:
-    """The columns of a schema whose parents stand before their children.
+    """Returns the columns of a schema in which parents come before their children.
 
-    `version`: of the table's data files, None where it isn't known (then they are not older than 2).
+    `version`: the version of the table's data files; None if it is unknown, and then at least 2.
     """
-    parents = frozenset(one.parent_id for one in fields)
+    parents = frozenset(schema_field.parent_id for schema_field in fields)
     roots: dict[int, int] = {}
     whole: set[int] = set()
     within: set[int] = set()
-    for one in fields:
-        roots[one.id] = roots.get(one.parent_id, one.id)
-        if one.parent_id in whole or one.parent_id in within:
-            within.add(one.id)
-        elif one.id not in parents or is_one_column(one, V2_1):
-            whole.add(one.id)
+    for schema_field in fields:
+        roots[schema_field.id] = roots.get(schema_field.parent_id, schema_field.id)
+        if schema_field.parent_id in whole or schema_field.parent_id in within:
+            within.add(schema_field.id)
+        elif schema_field.id not in parents or is_one_column(schema_field, V2_1):
+            whole.add(schema_field.id)
     return Columns(
         roots=roots,
         own=frozenset(whole),
         parents=parents,
-        required={one.id: one.name for one in fields if one.parent_id == TOP and not one.nullable},
+        required={
+            schema_field.id: schema_field.name
+            for schema_field in fields
+            if schema_field.parent_id == TOP and not schema_field.nullable
+        },
         legacy=version is not None and version < V2_0,
     )
 
 
-def _twice(ids: Iterable[int]) -> Invalid:
-    twice = [number for number, count in Counter(ids).items() if count > 1]
-    return Invalid(f"field ids {some(twice)} lie in the fragment twice", "a field has one file per fragment")
+def _repeated_fault(ids: Iterable[int]) -> Invalid:
+    repeated = [number for number, count in Counter(ids).items() if count > 1]
+    return Invalid(
+        f"field ids {some(repeated)} are in the fragment twice", "list each field in one file of the fragment"
+    )
 
 
 def _shape(file: DataFile) -> FileShape:
@@ -202,7 +210,7 @@ def _shape(file: DataFile) -> FileShape:
 
 
 def some(values: Collection[int] | Collection[str]) -> str:
-    """The first few of some ids or names, sorted, for a message: it stays short however many there are."""
+    """Returns the first few of some ids or names, sorted, for a message. The result is always short."""
     first = sorted(values)[:MAX_NAMED]
-    more = f" and {len(values) - len(first)} more" if len(values) > len(first) else ""
-    return f"{list(first)}{more}"
+    others = f" and {len(values) - len(first)} more" if len(values) > len(first) else ""
+    return f"{list(first)}{others}"

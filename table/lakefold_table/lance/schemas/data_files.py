@@ -1,7 +1,7 @@
-"""Which fields a data file lists, given the schema and the file's version (Lance facts 4.4 and 4.5).
+"""Which fields a data file lists, by schema and file version (Lance facts 4.4 and 4.5).
 
-A writer may put some columns into one file and others into another; what is here is the list of a file that
-holds the whole schema, and so also the ids that stand for each column.
+A writer may write some columns into one file and others into another. This module gives the list of a file
+with the whole schema, and so also the ids of each column's fields.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ V2_0: FileVersion = (2, 0)
 V2_1: FileVersion = (2, 1)
 V2_2: FileVersion = (2, 2)
 V2_3: FileVersion = (2, 3)
-# The spellings that pylance 14 takes, and the version that its data files then carry.
 FILE_VERSIONS: Mapping[str, FileVersion] = {
     "legacy": LEGACY,
     "0.1": LEGACY,
@@ -35,8 +34,9 @@ FILE_VERSIONS: Mapping[str, FileVersion] = {
     "stable": V2_2,
     "next": V2_3,
 }
+"""The storage versions that pylance 14 accepts, and the versions of the data files that it then writes."""
 NAMES = {FILE_VERSIONS[name]: name for name in ("0.1", "2.0", "2.1", "2.2", "2.3")}
-"""What a manifest calls the version of its data files; `0.1` means all files before 2 (Lance fact 4.5)."""
+"""What a manifest calls the version of its data files; `0.1` means all versions before 2 (Lance fact 4.5)."""
 PACKED = "lance-encoding:packed"
 # pylance's older spelling of the same key.
 PACKED_BEFORE = "packed"
@@ -44,26 +44,26 @@ TRUE = frozenset({b"true", b"1", b"yes", b"on", b"y"})
 
 
 def file_version(name: str) -> FileVersion:
-    """The major and minor version of the data files of a storage version such as `2.2` or `stable`.
+    """Returns the version of the data files of a storage version such as `2.2` or `stable`.
 
-    Raises `InvalidError` for one that pylance 14 doesn't know.
+    Raises `InvalidError` if pylance 14 doesn't know it.
     """
     if name not in FILE_VERSIONS:
-        hint = f"one of {', '.join(FILE_VERSIONS)}"
+        hint = f"use one of {', '.join(FILE_VERSIONS)}"
         raise InvalidError("not a version of Lance's data files", where=name or "(empty)", hint=hint)
     return FILE_VERSIONS[name]
 
 
 def means_true(value: bytes) -> bool:
-    """Whether a metadata value switches something on; pylance takes these words in any case."""
+    """Returns whether a metadata value means true; pylance accepts these words in any case."""
     return value.lower() in TRUE
 
 
 def expected_file_fields(fields: Sequence[Field], version: FileVersion) -> list[int]:
-    """The field ids that pylance lists in a data file of this version which holds every column of the schema.
+    """Returns the field ids that pylance lists in a data file that has every column of the schema.
 
-    Before 2.0 every field, by id; in 2.0 every field that has a column of its own; from 2.1 the leaves, where
-    a packed struct, a blob (v2) and an empty struct count as leaves.
+    Before 2.0 these are all fields, sorted by id; in 2.0 all fields that have a column of their own; from 2.1
+    the leaves, and a packed struct, a blob v2 and an empty struct are leaves too.
     """
     if version < V2_0:
         return sorted(field.id for field in fields)
@@ -80,7 +80,7 @@ def _listed(parent: int, below: Mapping[int, Sequence[Field]], version: FileVers
 
 
 def is_one_column(field: Field, version: FileVersion) -> bool:
-    """Whether a field with children lies in one column of the file."""
+    """Returns whether a field with children is stored as a single column of the file."""
     if field.logical_type != "struct":
         return version == V2_0 and field.logical_type.startswith("fixed_size_list:")
     metadata = field.metadata

@@ -1,8 +1,8 @@
-"""The data files of a fragment that stays: its rows are the same, columns come, go or get other values.
+"""The data files of a fragment whose rows stay the same while columns are added, removed or changed.
 
-A fragment lists for each field the file that holds it. An operation that rewrites a column adds a file and
-strikes the field out of the old one (-2); what nobody may do is lose a column's values, list one twice, or
-have a file read as another column than it was written for (Lance facts 4.6 and 6.12).
+A fragment lists for each field the file with its values. An operation that rewrites a column adds a file and
+marks the field as unused in the old one (-2). No operation may lose the values of a column, list a column
+twice, or have a file read as another column than the one it was written for (Lance facts 4.6 and 6.12).
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
     from lakefold_table.lance.schemas.columns import Columns
 
 STRUCK = -2
-"""What a file lists in place of a field that lies in another file now."""
+"""What a file lists instead of a field whose values are in another file now."""
 
 
 class TableOfFragments(Protocol):
-    """What the rules for files need to know of the table that the fragments belong to."""
+    """What the checks of files need to know of the fragments' table."""
 
     observed: Fetched
     version: int
 
     @property
     def base_ids(self) -> frozenset[int]:
-        """The bases outside the table's root that files may lie under."""
+        """The ids of the bases outside the table's root below which files may be stored."""
         ...
 
     @property
     def stable_row_ids(self) -> bool:
-        """Whether rows keep their ids for life."""
+        """Whether rows have stable ids."""
         ...
 
 
-class FieldPlace(NamedTuple):
-    """Where the values of a field lie: a file, the base it lies under (None: the table), a column in it."""
+class FieldLocation(NamedTuple):
+    """Where the values of a field are: the file, its base (None: the table), and the column in the file."""
 
     path: str
     base: int | None
@@ -57,48 +57,51 @@ FileKey = tuple[str, "int | None"]
 
 
 def file_key(file: DataFile) -> FileKey:
-    """What tells a file of a fragment from its others."""
+    """Returns what distinguishes a file from the other files of a fragment."""
     return file.path, file.base_id if file.HasField("base_id") else None
 
 
-def twice_fault(fragments: Iterable[DataFragment], others: Iterable[DataFragment] = ()) -> Invalid | None:
-    """Why new fragments can't have these files: one is named twice, or one of `others` has it.
+def shared_file_fault(
+    fragments: Iterable[DataFragment], others: Iterable[DataFragment] = ()
+) -> Invalid | None:
+    """Returns a fault if a file is listed twice in new fragments, or is one of `others` too.
 
-    A file holds the rows of one fragment: named again its rows are there twice, those deleted among them.
+    A file has the rows of one fragment: if two list it, its rows are in the table twice, even deleted ones.
     """
-    seen = {file_key(file) for one in others for file in one.files}
-    for file in (file for one in fragments for file in one.files):
-        if file_key(file) in seen:
+    keys = {file_key(file) for fragment in others for file in fragment.files}
+    for file in (file for fragment in fragments for file in fragment.files):
+        if file_key(file) in keys:
             return Invalid(
-                f"data file {file.path} is that of two fragments, so its rows would be there twice",
+                f"data file {file.path} belongs to two fragments, so its rows would be in the table twice",
                 "write the rows of each fragment into files of its own",
             )
-        seen.add(file_key(file))
+        keys.add(file_key(file))
     return None
 
 
 def new_files(before: DataFragment, after: DataFragment) -> list[DataFile]:
-    """The files that are listed for a fragment and that it doesn't have yet."""
-    known = {file_key(file) for file in before.files}
-    return [file for file in after.files if file_key(file) not in known]
+    """Returns the files in the new list of a fragment that are not in its current one."""
+    current = {file_key(file) for file in before.files}
+    return [file for file in after.files if file_key(file) not in current]
 
 
 def has_other_files(before: DataFragment, after: DataFragment) -> bool:
-    """Whether other files are listed for a fragment than it has, or other fields in them."""
-    return [_described(one) for one in before.files] != [_described(one) for one in after.files]
+    """Returns whether the two lists of a fragment's files differ, in files or in their fields."""
+    return [_described(file) for file in before.files] != [_described(file) for file in after.files]
 
 
 def with_sizes(fragments: Sequence[DataFragment], sizes: Mapping[str, int | None]) -> Sequence[DataFragment]:
-    """The fragments with the sizes of those of their files that don't say them: Lance's readers ask for them.
+    """Returns the fragments with the sizes of files that don't state them, since readers need the sizes.
 
-    `sizes`: by path below the table's root, as far as the shell looked. The same list if all is said.
+    `sizes`: by path below the table's root, as far as they were fetched. Returns the same list if nothing is
+    missing.
     """
-    found = [_with_sizes(one, sizes) for one in fragments]
-    return fragments if all(map(is_, found, fragments)) else found
+    complete = [_with_sizes(fragment, sizes) for fragment in fragments]
+    return fragments if all(map(is_, complete, fragments)) else complete
 
 
 def _with_sizes(fragment: DataFragment, sizes: Mapping[str, int | None]) -> DataFragment:
-    """The fragment with the sizes that its writer left out (Lance fact 4.9)."""
+    """Returns the fragment with the sizes that its writer left out (Lance fact 4.9)."""
     if all(file.file_size_bytes for file in fragment.files):
         return fragment
     complete = DataFragment()
@@ -110,66 +113,68 @@ def _with_sizes(fragment: DataFragment, sizes: Mapping[str, int | None]) -> Data
 
 
 def without_fields(file: DataFile, fields: frozenset[int]) -> DataFile:
-    """The file as if it held none of these fields."""
+    """Returns the file's entry without these fields."""
     if not fields:
         return file
-    left = DataFile()
-    left.CopyFrom(file)
-    kept = [at for at, number in enumerate(file.fields) if number not in fields]
-    left.fields[:] = [file.fields[at] for at in kept]
+    remaining = DataFile()
+    remaining.CopyFrom(file)
+    kept_indices = [index for index, number in enumerate(file.fields) if number not in fields]
+    remaining.fields[:] = [file.fields[index] for index in kept_indices]
     if len(file.column_indices) == len(file.fields):
-        left.column_indices[:] = [file.column_indices[at] for at in kept]
-    return left
+        remaining.column_indices[:] = [file.column_indices[index] for index in kept_indices]
+    return remaining
 
 
-def of_fields_left(fragments: Sequence[DataFragment], dropped: frozenset[int]) -> Sequence[DataFragment]:
-    """New fragments without the files that hold dropped fields only (see `of_columns`)."""
+def without_dropped_files(
+    fragments: Sequence[DataFragment], dropped: frozenset[int]
+) -> Sequence[DataFragment]:
+    """Returns new fragments without the files that have only dropped fields."""
     if not dropped:
         return fragments
-    found = []
+    result = []
     for fragment in fragments:
-        left = DataFragment()
-        left.CopyFrom(fragment)
-        del left.files[:]
-        left.files.extend(file for file in fragment.files if not dropped >= {*file.fields})
-        found.append(left)
-    return found
+        remaining = DataFragment()
+        remaining.CopyFrom(fragment)
+        del remaining.files[:]
+        remaining.files.extend(file for file in fragment.files if not dropped >= {*file.fields})
+        result.append(remaining)
+    return result
 
 
-def without_dropped(fragment: DataFragment, dropped: frozenset[int]) -> DataFragment:
-    """The fragment as if nothing in its files was of dropped fields."""
+def without_dropped_fields(fragment: DataFragment, dropped: frozenset[int]) -> DataFragment:
+    """Returns the fragment without the dropped fields in its files."""
     if not dropped:
         return fragment
-    (left,) = of_fields_left([fragment], dropped)
-    files = [without_fields(file, dropped) for file in left.files]
-    del left.files[:]
-    left.files.extend(files)
-    return left
+    (remaining,) = without_dropped_files([fragment], dropped)
+    files = [without_fields(file, dropped) for file in remaining.files]
+    del remaining.files[:]
+    remaining.files.extend(files)
+    return remaining
 
 
-def places(fragment: DataFragment) -> dict[int, FieldPlace]:
-    """Where each field of the fragment lies, by its id; a field in no file reads as null."""
-    found: dict[int, FieldPlace] = {}
+def field_locations(fragment: DataFragment) -> dict[int, FieldLocation]:
+    """Returns where the values of each field are, by field id. A field in no file reads as null."""
+    locations: dict[int, FieldLocation] = {}
     for file in fragment.files:
         key, columns = file_key(file), [*file.column_indices]
         columns += [STRUCK] * (len(file.fields) - len(columns))
-        found.update(
-            (number, FieldPlace(*key, column))
+        locations.update(
+            (number, FieldLocation(*key, column))
             for number, column in zip(file.fields, columns, strict=False)
             if number >= 0
         )
-    return found
+    return locations
 
 
-def changed_fields(before: Mapping[int, FieldPlace], after: Mapping[int, FieldPlace]) -> frozenset[int]:
-    """The fields whose values lie elsewhere than before, or are there for the first time."""
-    return frozenset(number for number, place in after.items() if before.get(number) != place)
+def changed_fields(before: Mapping[int, FieldLocation], after: Mapping[int, FieldLocation]) -> frozenset[int]:
+    """Returns the fields whose values are in another location than before, or are new."""
+    return frozenset(number for number, location in after.items() if before.get(number) != location)
 
 
 def new_file_fault(
     table: TableOfFragments, file: DataFile, columns: Columns, dropped: frozenset[int] = frozenset()
 ) -> Invalid | None:
-    """What is wrong with a data file that is to become part of a fragment."""
+    """Returns why a data file can't become part of a fragment."""
     return (
         columns.file_fault(without_fields(file, dropped))
         or path_fault(file, table.base_ids)
@@ -184,14 +189,14 @@ def files_fault(
     columns: Columns,
     dropped: frozenset[int] = frozenset(),
 ) -> Invalid | None:
-    """What is wrong with the files that are listed for a fragment of the table; `columns`: the new schema's.
+    """Returns why these files can't be those of a fragment of the table. `columns`: those of the new schema.
 
-    A file that the fragment has may only have fields struck out; any other is new. A field of the schema that
-    had values must still have some. `dropped`: fields that new files may hold though the schema has them not.
+    An existing file may only have fields marked as unused; any other file is new. A field of the schema that
+    had values must still have some. `dropped`: fields that new files may have although the schema doesn't.
     """
-    there = {file_key(file): file for file in before.files}
+    current = {file_key(file): file for file in before.files}
     for file in after.files:
-        old = there.get(file_key(file))
+        old = current.get(file_key(file))
         if old is not None:
             fault = _kept_fault(after.id, old, file)
         elif dropped and dropped >= {*file.fields}:
@@ -201,40 +206,42 @@ def files_fault(
         if fault is not None:
             return fault
     counts = Counter(number for file in after.files for number in file.fields if number >= 0)
-    twice = [number for number, count in counts.items() if count > 1]
-    if twice:
+    repeated = [number for number, count in counts.items() if count > 1]
+    if repeated:
         return Invalid(
-            f"field ids {some(twice)} lie in fragment {after.id} twice",
-            "a field has one file: put -2 in place of it in the old one",
+            f"field ids {some(repeated)} are in fragment {after.id} twice",
+            "a field has one file: replace it by -2 in the old one",
         )
-    lost = [number for number in places(before) if number in columns.roots and number not in counts]
+    lost = [number for number in field_locations(before) if number in columns.roots and number not in counts]
     if lost:
         return Invalid(
             f"fields {some(lost)} of fragment {after.id} are in none of its files any more",
-            "leave their files listed, or drop the columns from the schema",
+            "keep their files in the list, or drop the columns from the schema",
         )
     return None
 
 
 def rows_fault(before: DataFragment, after: DataFragment) -> Invalid | None:
-    """Whether a fragment is listed with other rows than it has in the table: how many, which, their ids."""
+    """Returns a fault if the proposal lists a fragment with other rows, deleted rows or row ids."""
     if after.physical_rows != before.physical_rows:
         return Invalid(
-            f"fragment {after.id} has {before.physical_rows} rows, not {after.physical_rows} as it is listed",
-            "an operation on columns leaves rows as they are",
+            f"fragment {after.id} has {before.physical_rows} rows in the table, not {after.physical_rows}",
+            "an operation on columns must not change rows",
         )
     if after.deletion_file != before.deletion_file:
         return Invalid(
-            f"fragment {after.id} is listed with another deletion file than the table's",
-            "an operation on columns leaves deleted rows as they are",
+            f"fragment {after.id} has another deletion file in the proposal than in the table",
+            "an operation on columns must not delete rows",
         )
     for name in ("row_id_sequence", "created_at_version_sequence", "last_updated_at_version_sequence"):
-        mine, theirs = before.WhichOneof(name), after.WhichOneof(name)
-        left_out = theirs is None and name != "row_id_sequence"
-        if not left_out and (mine != theirs or (mine and getattr(before, mine) != getattr(after, mine))):
+        current, proposed = before.WhichOneof(name), after.WhichOneof(name)
+        may_differ = proposed is None and name != "row_id_sequence"
+        if not may_differ and (
+            current != proposed or (current and getattr(before, current) != getattr(after, current))
+        ):
             return Invalid(
-                f"fragment {after.id} is listed with other row ids or row versions than the table's",
-                "take the fragment as the table has it",
+                f"fragment {after.id} has other row ids or row versions in the proposal than in the table",
+                "use the fragment as it is in the table",
             )
     if after.overlays:
         return Invalid(f"fragment {after.id} has overlays, which no release folds", "leave them out")
@@ -242,38 +249,43 @@ def rows_fault(before: DataFragment, after: DataFragment) -> Invalid | None:
 
 
 def with_files(before: DataFragment, files: Iterable[DataFile]) -> DataFragment:
-    """The fragment of the table with other files; those that hold nothing any more are left out."""
+    """Returns the fragment with other files, without those that have no used field."""
     fragment = DataFragment()
     fragment.CopyFrom(before)
     del fragment.files[:]
-    fragment.files.extend(file for file in sized(before, files) if set(file.fields) != {STRUCK})
+    fragment.files.extend(file for file in with_known_sizes(before, files) if set(file.fields) != {STRUCK})
     return fragment
 
 
-def sized(before: DataFragment, files: Iterable[DataFile]) -> list[DataFile]:
-    """The files with the sizes that the table knows of those that stay, where they are not said again."""
-    known = {file_key(file): file.file_size_bytes for file in before.files}
-    found = []
+def with_known_sizes(before: DataFragment, files: Iterable[DataFile]) -> list[DataFile]:
+    """Returns the files with the sizes that the table knows, if the proposal doesn't repeat them."""
+    sizes = {file_key(file): file.file_size_bytes for file in before.files}
+    complete_files = []
     for file in files:
         complete = file
-        if not file.file_size_bytes and known.get(file_key(file)):
+        if not file.file_size_bytes and sizes.get(file_key(file)):
             complete = DataFile()
             complete.CopyFrom(file)
-            complete.file_size_bytes = known[file_key(file)]
-        found.append(complete)
-    return found
+            complete.file_size_bytes = sizes[file_key(file)]
+        complete_files.append(complete)
+    return complete_files
 
 
-def of_columns(files: Iterable[DataFile], fields: Collection[int]) -> list[DataFile]:
-    """Those of the files that hold any of these fields.
+def files_with_fields(files: Iterable[DataFile], fields: Collection[int]) -> list[DataFile]:
+    """Returns those of the files that have any of these fields.
 
-    Others are no more listed: pylance's `validate()` refuses a table that has one (Lance fact 4.6).
+    Other files must not be listed: pylance's `validate()` refuses a table with such a file (Lance fact 4.6).
     """
     return [file for file in files if not set(file.fields).isdisjoint(fields)]
 
 
-def updated(table: TableOfFragments, before: DataFragment, files: Iterable[DataFile]) -> DataFragment:
-    """The same, and where rows keep their ids all of them count as updated in the version in the making."""
+def with_updated_files(
+    table: TableOfFragments, before: DataFragment, files: Iterable[DataFile]
+) -> DataFragment:
+    """Returns the fragment with other files, as `with_files` does.
+
+    With stable row ids, all its rows then count as updated in the version in the making.
+    """
     fragment = with_files(before, files)
     if table.stable_row_ids:
         fragment.inline_last_updated_at_versions = one_version(fragment.physical_rows, table.version)
@@ -281,25 +293,25 @@ def updated(table: TableOfFragments, before: DataFragment, files: Iterable[DataF
 
 
 def _kept_fault(number: int, old: DataFile, file: DataFile) -> Invalid | None:
-    """A file that the fragment has already may differ in nothing but fields that are struck out."""
+    """Returns a fault if an existing file changes in anything except fields marked as unused."""
     pairs = list(zip(old.fields, file.fields, strict=False))
     same = DataFile()
     same.CopyFrom(old)
-    same.fields[:] = [STRUCK if now == STRUCK else was for was, now in pairs]
+    same.fields[:] = [STRUCK if after == STRUCK else before for before, after in pairs]
     struck = len(pairs) == len(old.fields) and _described(same) == _described(file)
     if struck and file.file_size_bytes in (0, old.file_size_bytes):
         return None
     return Invalid(
-        f"data file {file.path} of fragment {number} is described otherwise than in the table",
-        "leave it as it is, but for fields that are struck out (-2); give a new file a new name",
+        f"data file {file.path} of fragment {number} differs from its entry in the table",
+        "change nothing except unused fields (-2); use a new name for a new file",
     )
 
 
 def _described(file: DataFile) -> DataFile:
-    """The file without its size, which may be left out."""
+    """Returns the file's entry without its size, which may be left out."""
     plain = DataFile()
     plain.CopyFrom(file)
     plain.ClearField("file_size_bytes")
-    # A client may not know all that stands there.
+    # A client may drop fields that it doesn't know.
     plain.DiscardUnknownFields()
     return plain

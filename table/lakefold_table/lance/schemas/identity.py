@@ -1,9 +1,9 @@
-"""Whether a proposal's field ids still mean what they meant when it was written.
+"""Checks whether a proposal's field ids still have the meaning that they had when it was written.
 
-Lance may give a dropped column's id to a new one. An Append that waited in between would then be read back as
-another column, an index answer for another one, and no check of pylance would see it. So each id that a
-proposal uses must name the same field (name, type, parents) at its read version and now. Data files may also
-hold fields that the table has dropped: no new field gets an id that a file lists, so nobody reads them.
+Lance may reuse a dropped column's id. An Append that was written before would then be read as another column,
+and an index would answer for another column, and pylance would not notice. So each id that a proposal uses
+must refer to the same field (name, type, parents) in its read version and now. Data files may also have
+fields that the table has dropped: no new field gets an id that a file lists, so these are never read.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from lakefold_table.lance.state import LanceState
 
 MAX_EVIDENCE = 1000
-"""How many field ids an outcome lists."""
+"""How many field ids an outcome lists at most."""
 NONE: frozenset[int] = frozenset()
 
 
 class Meanings:
-    """What field ids mean now and meant before, for the entries of one version: found once a version."""
+    """What field ids mean in each version, computed once for all entries of a version in the making."""
 
     def __init__(self, state: LanceState, observed: Fetched) -> None:
         self._state = state
@@ -40,33 +40,41 @@ class Meanings:
     def dropped(
         self, transaction: Transaction, read: int, *, packed: bool = False
     ) -> frozenset[int] | Rejected:
-        """The ids in the proposal's data files of fields that the table has no more.
+        """Returns the ids in the proposal's data files of fields that the table no longer has.
 
-        Returns the refusal of a proposal whose field ids may mean other fields now, or all of whose values in
-        a fragment are of dropped fields; if its fragments are `packed`, also in a file, since no file can be
-        left out of those. `read`: the version whose schema it was built with.
+        Returns a refusal if field ids of the proposal may refer to other fields now, or if all values in a
+        fragment are of dropped fields. For `packed` fragments the latter holds for each file, since no file
+        can be removed from them. `read`: the version with whose schema the proposal was built.
         """
         if read >= self._state.history.schema_since:
             return NONE
         ids = used(transaction, self._state)
         if not ids:
             return NONE
-        before, now = self._at(read), self._at(self._state.version)
-        if before is None or now is None:
-            return self._refusal(f"the schema of version {read} is gone, so its field ids can't be told", ())
-        changed = changed_ids(before, now, ids)
+        before, current = self._at(read), self._at(self._state.version)
+        if before is None or current is None:
+            return self._refusal(
+                f"the schema of version {read} was removed, so the meaning of its field ids is unknown", ()
+            )
+        changed = changed_ids(before, current, ids)
         if not changed:
             return NONE
-        gone = frozenset(number for number in changed if number not in now)
+        dropped_ids = frozenset(number for number in changed if number not in current)
         new = _NEW_FRAGMENTS.get(transaction.WhichOneof("operation") or "")
-        if new is not None and len(gone) == len(changed):
-            hollow = any if packed else all
-            files = [one.files for one in new(transaction) if one.files]
-            if not any(hollow(gone >= {*file.fields} for file in several) for several in files):
-                return gone
-            reason = f"field ids {some(gone)} were dropped since version {read}, and a fragment has no others"
+        if new is not None and len(dropped_ids) == len(changed):
+            all_or_any = any if packed else all
+            files = [fragment.files for fragment in new(transaction) if fragment.files]
+            if not any(
+                all_or_any(dropped_ids >= {*file.fields} for file in fragment_files)
+                for fragment_files in files
+            ):
+                return dropped_ids
+            reason = (
+                f"field ids {some(dropped_ids)} were dropped since version {read}, "
+                "and a fragment has no other fields"
+            )
         else:
-            reason = f"field ids {some(changed)} mean other columns than at version {read}"
+            reason = f"field ids {some(changed)} refer to other columns than in version {read}"
         return self._refusal(reason, tuple(changed[:MAX_EVIDENCE]))
 
     def _at(self, version: int) -> Mapping[int, Identity] | None:
@@ -79,7 +87,7 @@ class Meanings:
     def _refusal(self, reason: str, field_ids: tuple[int, ...]) -> Rejected:
         conflict = Conflict(
             retryable=True,
-            message=f"{reason}: build it again with the schema of version {self._state.version}",
+            message=f"{reason}; build it again with the schema of version {self._state.version}",
             other_version=self._state.history.schema_since,
             field_ids=field_ids,
         )
@@ -87,10 +95,10 @@ class Meanings:
 
 
 def used(transaction: Transaction, state: LanceState) -> set[int]:
-    """The ids of the fields that a proposal brings values for, or says something of.
+    """Returns the ids of the fields for which a proposal has values or which it names.
 
-    A Delete and a Rewrite name none: what they list was in the table before. Merge, Project and Overwrite
-    bring the whole schema, and can follow no other change of it (`conflicts.matrix`).
+    A Delete and a Rewrite name none: what they list is in the table already. Merge, Project and Overwrite
+    contain the whole schema, and can't be rebased over another change of it (`conflicts.matrix`).
     """
     find = _USED.get(transaction.WhichOneof("operation") or "")
     return set() if find is None else {number for number in find(transaction, state) if number >= 0}
@@ -101,17 +109,20 @@ def _of_files(files: Iterable[DataFile]) -> Iterator[int]:
 
 
 def _of_append(transaction: Transaction, _state: LanceState) -> Iterator[int]:
-    return _of_files(file for one in transaction.append.fragments for file in one.files)
+    return _of_files(file for fragment in transaction.append.fragments for file in fragment.files)
 
 
 def _of_update(transaction: Transaction, state: LanceState) -> Iterator[int]:
-    """Those in files that the table doesn't have, and those it says it modified or took keys from."""
+    """Yields the field ids in new files, and those that the update names as modified or uses as keys."""
     update = transaction.update
-    there = state.fragments.get([one.id for one in update.updated_fragments])
-    known = {(number, file.path) for number, one in there.items() for file in one.files}
-    yield from _of_files(file for one in update.new_fragments for file in one.files)
+    current = state.fragments.get([fragment.id for fragment in update.updated_fragments])
+    existing = {(number, file.path) for number, fragment in current.items() for file in fragment.files}
+    yield from _of_files(file for fragment in update.new_fragments for file in fragment.files)
     yield from _of_files(
-        file for one in update.updated_fragments for file in one.files if (one.id, file.path) not in known
+        file
+        for fragment in update.updated_fragments
+        for file in fragment.files
+        if (fragment.id, file.path) not in existing
     )
     yield from update.fields_modified
     yield from update.fields_for_preserving_frag_bitmap
@@ -119,7 +130,7 @@ def _of_update(transaction: Transaction, state: LanceState) -> Iterator[int]:
 
 
 def _of_data_replacement(transaction: Transaction, _state: LanceState) -> Iterator[int]:
-    return _of_files(one.new_file for one in transaction.data_replacement.replacements)
+    return _of_files(group.new_file for group in transaction.data_replacement.replacements)
 
 
 def _of_create_index(transaction: Transaction, _state: LanceState) -> Iterator[int]:
@@ -140,10 +151,10 @@ _USED: Mapping[str, Callable[[Transaction, LanceState], Iterator[int]]] = {
     "create_index": _of_create_index,
     "update_config": _of_update_config,
 }
-"""For each operation, by its name in the transaction message, the field ids that it uses."""
+"""The functions that return the field ids of each operation, by its name in the transaction message."""
 
 _NEW_FRAGMENTS: Mapping[str, Callable[[Transaction], Sequence[DataFragment]]] = {
     "append": lambda transaction: transaction.append.fragments,
     "update": lambda transaction: transaction.update.new_fragments,
 }
-"""The new fragments of the operations whose files may hold dropped fields (Lance fact 4.8)."""
+"""The new fragments of the operations whose files may have dropped fields (Lance fact 4.8)."""

@@ -1,6 +1,7 @@
-"""Keys that a table's schema declares and nobody enforces: metadata of a column says that it is part of one.
+"""Keys that a table's schema declares but that are not enforced.
 
-Lance reads them into fields of their own, and merges rows by the primary key (Lance fact 4.3).
+The metadata of a column declares that it is part of a key. Lance stores that in separate fields as well, and
+merges rows by the primary key (Lance fact 4.3).
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 CLUSTERING_KEY = "lance-schema:unenforced-clustering-key"
 POSITION = re.compile(rb"\+?0*([0-9]{1,10})")
-"""As many digits as a position may have; a text of any length may come from a log."""
+"""The most digits that a position may have, since the text of a proposal may have any length."""
 MAX_POSITION = 2**32 - 1
 
 
 def declare_keys(field: Field) -> None:
-    """Set on the field what its metadata declares: its place in the primary key and in the clustering key.
+    """Sets on the field what its metadata declares: its position in the primary and clustering keys.
 
-    A position makes it part of the primary key, whatever the other entry says (Lance fact 4.3).
+    A field with a position is part of the primary key, whatever the other entry states (Lance fact 4.3).
     """
     position = position_of(field, PRIMARY_KEY)
     field.unenforced_primary_key = position is not None or means_true(field.metadata.get(PRIMARY_KEY, b""))
@@ -36,29 +37,31 @@ def declare_keys(field: Field) -> None:
 
 
 def position_of(field: Field, key: str) -> int | None:
-    """The position that the metadata gives; None where it gives none that pylance can read."""
-    found = POSITION.fullmatch(field.metadata.get(f"{key}:position", b""))
-    position = int(found[1]) if found else MAX_POSITION + 1
+    """Returns the position in the metadata, None if there is none that pylance can read."""
+    match = POSITION.fullmatch(field.metadata.get(f"{key}:position", b""))
+    position = int(match[1]) if match else MAX_POSITION + 1
     return position if position <= MAX_POSITION else None
 
 
 def check_primary_key(fields: Sequence[Field]) -> None:
-    """Raise `InvalidError` naming the column where a primary key is declared that Lance refuses.
+    """Raises `InvalidError` naming the column if a primary key is declared that Lance refuses.
 
-    It must be a leaf that can't be null, at the top level or in structs that can't be null either.
+    It must be a non-nullable leaf, at the top level or below non-nullable structs.
     """
-    known, names, below = by_id(fields), paths(fields), children(fields)
+    fields_by_id, names, below = by_id(fields), paths(fields), children(fields)
     for field in fields:
         if not field.unenforced_primary_key:
             continue
         where = names[field.id]
         if field.id in below:
-            raise InvalidError("a primary key can't have fields below it", where=where)
-        one: Field | None = field
-        while one is not None:
-            if one.nullable:
-                hint = f"declare {names[one.id]} as not nullable"
-                raise InvalidError("a primary key and its parents can't be null", where=where, hint=hint)
-            if one is not field and one.logical_type != "struct":
-                raise InvalidError(f"a primary key can't lie in a {one.logical_type}", where=where)
-            one = known.get(one.parent_id)
+            raise InvalidError("a primary key can't have child fields", where=where)
+        level: Field | None = field
+        while level is not None:
+            if level.nullable:
+                hint = f"declare {names[level.id]} as non-nullable"
+                raise InvalidError(
+                    "a primary key and its parents must be non-nullable", where=where, hint=hint
+                )
+            if level is not field and level.logical_type != "struct":
+                raise InvalidError(f"a primary key can't be inside a {level.logical_type}", where=where)
+            level = fields_by_id.get(level.parent_id)

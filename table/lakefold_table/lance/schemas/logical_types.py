@@ -1,7 +1,7 @@
-"""Which texts are logical types: what stands in a schema must be a type that every Lance client can open.
+"""Which strings are logical types: a schema may only have types that every Lance client can open.
 
-pylance 14 panics on a table with any other, and nothing in the table can be read any more (Lance fact 4.1).
-This needs no Arrow, which the committer doesn't load.
+pylance 14 panics on a table with any other type, so nothing in the table can be read any more (Lance fact
+4.1). This module doesn't need Arrow, which the committer doesn't load.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLAIN = INTEGERS | {
     "binary",
     "large_binary",
 }
-"""Types without parameters. Only these can be the values of a dictionary."""
+"""Types without parameters. Only these can be the value type of a dictionary."""
 UNITS = frozenset({"s", "ms", "us", "ns"})
 FIXED = PLAIN | {
     "json",
@@ -35,9 +35,9 @@ FIXED = PLAIN | {
 NESTED = frozenset({"struct", "map", "list", "large_list", "list.struct", "large_list.struct"})
 FIXED_SIZE_LIST = "fixed_size_list:"
 ITEMS = frozenset({"struct", "lance.bfloat16"})
-"""What only a fixed-size list can hold."""
+"""Types that only a fixed-size list can have as items."""
 DIGITS = {"128": 38, "256": 76}
-"""The most digits of a decimal, by its bits."""
+"""The maximal precision of a decimal, by its number of bits."""
 MAX_LENGTH = 1000
 MAX_SIZE = 2**31 - 1
 SIZE = re.compile(r"[0-9]{1,10}")
@@ -46,7 +46,7 @@ SCALES = range(-128, 128)
 
 
 def is_known_type(name: str) -> bool:
-    """Whether this release knows what the type is, parameters included."""
+    """Returns whether this release knows the type, including its parameters."""
     if len(name) > MAX_LENGTH:
         return False
     while name.startswith(FIXED_SIZE_LIST):
@@ -61,8 +61,8 @@ def is_known_type(name: str) -> bool:
 
 
 def _has_parameters(name: str) -> bool:
-    kind, *given = name.split(":")
-    match kind, given:
+    kind, *parameters = name.split(":")
+    match kind, parameters:
         case "timestamp", [unit, _, *_]:
             return unit in UNITS
         case "decimal", [bits, digits, scale]:

@@ -1,7 +1,7 @@
-"""A Lance schema is a flat list of fields that name their parents by id; this module gives the views on it.
+"""Views of a Lance schema, which is a flat list of fields that name their parents by id.
 
-The committer compares schemas and never converts them, so nothing here knows Arrow. Source: Lance facts 3.2,
-4.1 and 4.2.
+The committer compares schemas and never converts them, so this module doesn't use Arrow. Source: Lance facts
+3.2, 4.1 and 4.2.
 """
 
 from __future__ import annotations
@@ -9,41 +9,43 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-# The parent id of a column at the top level.
+    from lakefold_protos.lance.file_pb2 import Field
+
 TOP = -1
+"""The parent id of a column at the top level."""
 EXTENSION_NAME = "ARROW:extension:name"
 BLOB_V2 = "lance.blob.v2"
 
 LISTS = frozenset({"list", "large_list"})
 LISTS_OF_STRUCTS = frozenset({"list.struct", "large_list.struct"})
-# The first words of the logical types that have no children.
 LEAVES = frozenset(
     {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
     | {"null", "bool", "halffloat", "float", "double", "decimal", "fixed_size_list", "dict", "json"}
     | {"string", "large_string", "binary", "large_binary", "fixed_size_binary"}
     | {"date32", "date64", "time32", "time64", "timestamp", "duration"}
 )
+"""The first words of the logical types without children."""
 NESTED = frozenset({"struct", "map"} | LISTS | LISTS_OF_STRUCTS)
 FIXED_SIZE_LIST_OF_STRUCTS = "fixed_size_list:struct:"
 CHILDREN_OF_MAP_ENTRIES = 2
-# Names that pylance keeps for columns of its own.
 RESERVED_NAMES = frozenset(
     {"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
 )
+"""Names that pylance reserves for columns of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a field id means: its name, its logical type, and the name and type of each parent from the top.
+    """What a field id refers to: the field's name, its logical type, and names and types of its parents.
 
-    Two schemas mean the same by an id where these are equal. The parents' types belong to it: data files list
-    the ids of leaves only, and the same leaf below a list is another column than below a struct.
+    An id has the same meaning in two schemas if these are equal. The parents are listed from the top. Their
+    types matter too: data files list the ids of leaves only, and a leaf below a list is another column than
+    the same leaf below a struct.
     """
 
     name: str
@@ -52,114 +54,98 @@ class Identity:
 
 
 def field_ids(fields: Iterable[Field]) -> list[int]:
-    """The ids of all fields, parents included, in the order of the schema."""
+    """Returns the ids of all fields, including parents, in the order of the schema."""
     return [field.id for field in fields]
 
 
 def by_id(fields: Iterable[Field]) -> dict[int, Field]:
-    """Each field by its id."""
+    """Returns the fields by their ids."""
     return {field.id: field for field in fields}
 
 
 def children(fields: Iterable[Field]) -> dict[int, list[Field]]:
-    """The children of each parent id, in the order of the schema; `TOP` holds the columns."""
-    found: dict[int, list[Field]] = {}
+    """Returns the children by parent id, in the order of the schema; those of `TOP` are the columns."""
+    by_parent: dict[int, list[Field]] = {}
     for field in fields:
-        found.setdefault(field.parent_id, []).append(field)
-    return found
-
-
-def leaf_ids(fields: Sequence[Field]) -> list[int]:
-    """The ids of the fields without children, in the order of the schema."""
-    parents = {field.parent_id for field in fields}
-    return [field.id for field in fields if field.id not in parents]
+        by_parent.setdefault(field.parent_id, []).append(field)
+    return by_parent
 
 
 def paths(fields: Iterable[Field]) -> dict[int, str]:
-    """The dotted name of each field by its id; a name with a dot or a backtick stands in backticks.
+    """Returns the dotted names of the fields by id; a name with a dot or a backtick is put in backticks.
 
-    Parents must stand before their children, as `check_structure` proves.
+    Parents must come before their children, as `check_structure` requires.
     """
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for field in fields:
-        parent = found.get(field.parent_id)
+        parent = names.get(field.parent_id)
         name = _quoted(field.name)
-        found[field.id] = name if parent is None else f"{parent}.{name}"
-    return found
+        names[field.id] = name if parent is None else f"{parent}.{name}"
+    return names
 
 
 def identities(fields: Iterable[Field]) -> dict[int, Identity]:
-    """What each field id means. Parents must stand before their children, as `check_structure` proves."""
-    found: dict[int, Identity] = {}
+    """Returns the meaning of each field id. Parents must come before their children."""
+    by_field_id: dict[int, Identity] = {}
     for field in fields:
-        parent = found.get(field.parent_id)
+        parent = by_field_id.get(field.parent_id)
         above = () if parent is None else (*parent.parents, (parent.name, parent.logical_type))
-        found[field.id] = Identity(field.name, field.logical_type, above)
-    return found
+        by_field_id[field.id] = Identity(field.name, field.logical_type, above)
+    return by_field_id
 
 
 def changed_ids(old: Mapping[int, Identity], new: Mapping[int, Identity], ids: Iterable[int]) -> list[int]:
-    """Those of `ids` that don't mean the same field in both schemas, ascending. In neither: not changed."""
+    """Returns those of `ids` that don't refer to the same field in both schemas, in ascending order.
+
+    An id that is in neither schema counts as unchanged.
+    """
     return sorted({number for number in ids if old.get(number) != new.get(number)})
 
 
-def assign_ids(fields: Iterable[Field], start: int = 0) -> list[Field]:
-    """Copies of the fields with ids from `start` in their order; parents follow, the top level stays `TOP`.
-
-    Lance numbers a schema depth first, which is the order of its fields (Lance fact 4.2).
-    """
-    found: list[Field] = []
-    numbers = {TOP: TOP}
-    for number, field in enumerate(fields, start):
-        numbers[field.id] = number
-        copy = Field()
-        copy.CopyFrom(field)
-        copy.id = number
-        copy.parent_id = numbers[field.parent_id]
-        found.append(copy)
-    return found
-
-
 def related(fields: Sequence[Field], ids: Collection[int]) -> frozenset[int]:
-    """These fields with all above and below them: whose values change where theirs do.
+    """Returns these fields with all their parents and children: the fields whose values change together.
 
-    A list's file names only its item, an index on the list only the list. Parents stand before children.
+    A list's file names only its item, an index on the list only the list. Parents must come before children.
     """
-    parents = {one.id: one.parent_id for one in fields}
-    found = set(ids)
-    for one in fields:
-        if one.parent_id in found:
-            found.add(one.id)
+    parents = {field.id: field.parent_id for field in fields}
+    result = set(ids)
+    for field in fields:
+        if field.parent_id in result:
+            result.add(field.id)
     for number in ids:
         above = parents.get(number, TOP)
         while above != TOP:
-            found.add(above)
+            result.add(above)
             above = parents.get(above, TOP)
-    return frozenset(found)
+    return frozenset(result)
 
 
 def is_altered(before: Field, after: Field, *, nullable: bool = True) -> bool:
-    """Whether values written for one field might not be read as the other (Lance fact 6.8).
+    """Returns whether values written for one field might be unreadable as the other (Lance fact 6.8).
 
-    A name or metadata may differ; where `nullable` is not asked for, so may whether it can be null.
+    The names and metadata may differ. So may the nullability, unless `nullable` is set.
     """
     names = ("logical_type", "parent_id", "encoding", "dictionary", *(("nullable",) if nullable else ()))
     return any(getattr(before, name) != getattr(after, name) for name in names)
 
 
 def forbids_nulls(before: Iterable[Field], after: Iterable[Field]) -> list[str]:
-    """The names of the fields that could be null before and can't be any more."""
-    known = by_id(before)
-    return [one.name for one in after if one.id in known and known[one.id].nullable and not one.nullable]
+    """Returns the names of the fields that were nullable before and no longer are."""
+    earlier = by_id(before)
+    return [
+        field.name
+        for field in after
+        if field.id in earlier and earlier[field.id].nullable and not field.nullable
+    ]
 
 
 def is_nested(logical_type: str) -> bool:
-    """Whether a field of this type has other fields below it."""
+    """Returns whether a field of this type has child fields."""
     return logical_type in NESTED or logical_type.startswith(FIXED_SIZE_LIST_OF_STRUCTS)
 
 
 def depth(fields: Iterable[Field]) -> int:
-    """The number of levels; a field whose parent doesn't stand before it counts as a column."""
+    """Returns the number of levels. A field whose parent doesn't come before it counts as a column."""
     depths: dict[int, int] = {}
     for field in fields:
         depths[field.id] = depths.get(field.parent_id, 0) + 1
@@ -167,20 +153,20 @@ def depth(fields: Iterable[Field]) -> int:
 
 
 def check_structure(fields: Sequence[Field]) -> None:
-    """Prove that the flat list is a forest and that nested types have the children they need.
+    """Checks that the flat list is a forest and that nested types have the children that they need.
 
-    Raises `DamagedError` naming the field for an id that is negative or stands twice, for a parent that is
-    missing or stands after its child (which is also how a cycle shows), and for a list, map or leaf with the
-    wrong children. A type that isn't known is not judged.
+    Raises `DamagedError` naming the field if an id is negative or occurs twice, if a parent is missing or
+    comes after its child (which includes cycles), or if a list, map or leaf has the wrong children. Unknown
+    types are not checked.
     """
-    seen: set[int] = set()
+    ids: set[int] = set()
     for field in fields:
-        if field.id < 0 or field.id in seen:
-            reason = "is negative" if field.id < 0 else "stands twice in the schema"
+        if field.id < 0 or field.id in ids:
+            reason = "is negative" if field.id < 0 else "is in the schema twice"
             raise DamagedError(f"field id {field.id} {reason}", where=field.name)
-        if field.parent_id != TOP and field.parent_id not in seen:
+        if field.parent_id != TOP and field.parent_id not in ids:
             raise DamagedError(_parent_fault(field, fields), where=field.name)
-        seen.add(field.id)
+        ids.add(field.id)
     below = children(fields)
     for field in fields:
         fault = _children_fault(field, below.get(field.id, []), below)
@@ -188,11 +174,11 @@ def check_structure(fields: Sequence[Field]) -> None:
             raise DamagedError(f"{field.logical_type} {fault}", where=_path(field, by_id(fields)))
 
 
-def _path(field: Field, known: Mapping[int, Field]) -> str:
-    """The dotted name of one field: those of all together may be long beyond measure."""
+def _path(field: Field, fields_by_id: Mapping[int, Field]) -> str:
+    """Returns the dotted name of a single field: the names of all fields together may be very long."""
     names = [_quoted(field.name)]
-    while field.parent_id in known:
-        field = known[field.parent_id]
+    while field.parent_id in fields_by_id:
+        field = fields_by_id[field.parent_id]
         names.append(_quoted(field.name))
     return ".".join(reversed(names))
 
@@ -200,7 +186,7 @@ def _path(field: Field, known: Mapping[int, Field]) -> str:
 def _parent_fault(field: Field, fields: Iterable[Field]) -> str:
     if field.parent_id not in field_ids(fields):
         return f"field {field.id} has the parent {field.parent_id}, which is not in the schema"
-    return f"field {field.id} stands before its parent {field.parent_id}, or they are each other's parents"
+    return f"field {field.id} comes before its parent {field.parent_id}, or the two form a cycle"
 
 
 def _children_fault(field: Field, below: list[Field], all_children: Mapping[int, list[Field]]) -> str:
@@ -216,7 +202,7 @@ def _children_fault(field: Field, below: list[Field], all_children: Mapping[int,
         entries = all_children.get(below[0].id, [])
         return "" if len(entries) == CHILDREN_OF_MAP_ENTRIES else f"has entries of {len(entries)} fields"
     if below and kind.partition(":")[0] in LEAVES:
-        return f"has {len(below)} children, but is no nested type"
+        return f"has {len(below)} children, but is not a nested type"
     return ""
 
 
