@@ -84,7 +84,7 @@ def folded(target: Path, transaction: Transaction, change: Change | None = None)
     if isinstance(result, Committed):
         assert isinstance(table.table.state, LanceState)
         met = {one.name for one, _ in faults(Step.whole(None, table.table.state))}
-        assert met <= {"deletion-files-tell-truth"}, "whose files nobody has read here"
+        assert met <= {"deletion-files-match"}, "whose files nobody has read here"
     return result
 
 

@@ -191,7 +191,7 @@ BROKEN: dict[str, list[LanceState]] = {
     ],
     "row-ids-stay-stable": [built(AFTER, switched_off)],
     "schema-is-sound": [built(AFTER, orphan)],
-    "flags-tell-content": [
+    "flags-match-content": [
         built(AFTER, lambda head: setattr(head, "reader_feature_flags", 2)),
         built(AFTER, lambda head: setattr(head, "writer_feature_flags", 3 | 16)),
         built(AFTER, lambda head: head.config.update({"a": "b"})),
@@ -201,7 +201,7 @@ BROKEN: dict[str, list[LanceState]] = {
         built(AFTER, fragments=on_base),
         built(AFTER, fragments=deletions_on_base),
     ],
-    "indices-name-what-was": [
+    "indices-are-consistent": [
         built(AFTER, indices=sections([b"i" * 15])),
         built(AFTER, indices=sections([b"j" * 16, b"j" * 16])),
         built(AFTER, indices=sections([b"j" * 16], fields=[5])),
@@ -213,7 +213,7 @@ BROKEN: dict[str, list[LanceState]] = {
         built(AFTER, fragments=lambda fragments: setattr(fragments[3], "id", 2**32)),
     ],
     "fragments-have-rows": [built(AFTER, fragments=set_rows(0)), built(AFTER, fragments=all_deleted)],
-    "fields-lie-once": [built(AFTER, fragments=twice)],
+    "fields-are-stored-once": [built(AFTER, fragments=twice)],
     "fragments-keep-their-rows": [
         built(AFTER, fragments=lambda fragments: setattr(fragments[1], "physical_rows", 4)),
         built(AFTER, fragments=with_ids(1, 9)),
@@ -281,11 +281,11 @@ def test_each_is_broken_by_hand(name: str, state: LanceState) -> None:
     ids=["unread", "gone", "empty", "fewer", "beyond"],
 )
 def test_a_deletion_file_that_says_something_else(deleted: dict[int, Bitmap] | None) -> None:
-    assert "deletion-files-tell-truth" in broken_by(AFTER, deleted=deleted)
+    assert "deletion-files-match" in broken_by(AFTER, deleted=deleted)
 
 
 def test_each_invariant_has_its_broken_sample() -> None:
-    assert {one.name for one in INVARIANTS} - BROKEN.keys() == {"deletion-files-tell-truth"}
+    assert {one.name for one in INVARIANTS} - BROKEN.keys() == {"deletion-files-match"}
 
 
 def test_without_stable_row_ids_no_fragment_has_any() -> None:
@@ -332,7 +332,7 @@ def test_what_was_broken_before_is_damage() -> None:
     before, after = (built(state, fragments=twice) for state in (BEFORE, AFTER))
     check(before, after)
     touched = built(after, fragments=lambda fragments: setattr(fragments[1], "clustering_id", 1))
-    with pytest.raises(DamagedError, match=r"fields-lie-once.*version 2 breaks it already"):
+    with pytest.raises(DamagedError, match=r"fields-are-stored-once.*version 2 breaks it already"):
         check(before, touched)
 
 

@@ -1,12 +1,13 @@
-"""What is true of every version of a table, each with its name and its reason.
+"""What is true of every version of a table, each invariant with its name and its reason.
 
-Most of it other clients never look at: pylance opens a table whose next append will fail, or that takes rows
-from the wrong place (Lance fact 11.1). So a version is held against these before it is published; one
-that breaks any of them stays unpublished, whoever is to blame. Tests hold every version against all of them.
+Other clients don't check most of them: pylance opens a table whose next append will fail, or from which it
+reads wrong rows (Lance fact 11.1). So a version is checked before it is published, and is not published if it
+breaks an invariant, whatever the cause. Tests check every version against all invariants.
 
-`rules` has them as data. Those that look at one version's change run for each version that we make, at the
-cost of that change; those that look at all rows and all fragments are for tests and audits. Each is a
-function of a `Step`: a version, the one before it, and the fragments to look at.
+`rules` has the invariants as data. Those that look at the change of a version are checked for each version
+that the committer makes, at a cost that depends on the change. Those that need all rows and all fragments are
+for tests and audits. An invariant is a function of a `Step`: a version, its predecessor, and the fragments to
+check.
 """
 
 from lakefold_table.lance.invariants.rules import INVARIANTS, Invariant, broken, check, faults

@@ -1,4 +1,4 @@
-"""One step along the versions of a table: what the invariants look at."""
+"""A version with its predecessor, as the invariants check them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from lakefold_table.lance.state import LanceState
 
 AT_ONCE = 4096
-"""How many changed fragments are looked at together."""
+"""How many changed fragments are checked together."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """From the version `before` (None: there is none, or it isn't looked at) to the version `after`.
+    """A version `after`, and its predecessor `before` (None if it has none or isn't compared).
 
-    `fragments`: those of `after` that are looked at. `deletions`: the deleted row offsets of the fragments
-    that have a deletion file, read from those files; None where nobody read them.
+    `fragments`: those of `after` that are checked. `deletions`: the deleted row offsets of the fragments with
+    a deletion file, read from those files; None if they were not read.
     """
 
     before: LanceState | None
@@ -36,18 +36,19 @@ class Step:
 
     @classmethod
     def changed(cls, before: LanceState | None, after: LanceState) -> Iterator[Step]:
-        """Looks only at the fragments that are not the same in both; chunks that both share cost nothing.
+        """Yields steps with only the fragments that differ between the versions.
 
-        At some thousands at a time, each with the last one before, so that a change of any size takes no more
-        memory than they do; at least once.
+        Chunks that both versions share cost nothing. Each step has some thousands of fragments, beginning
+        with the last one of the step before, so that the memory used doesn't depend on the size of the
+        change. Yields at least one step.
         """
-        known = Fragments() if before is None else before.fragments
-        fragments = map(DataFragment.FromString, after.fragments.unlike(known))
-        looked_at = list(islice(fragments, AT_ONCE))
-        yield cls(before, after, looked_at)
+        previous = Fragments() if before is None else before.fragments
+        fragments = map(DataFragment.FromString, after.fragments.unlike(previous))
+        checked = list(islice(fragments, AT_ONCE))
+        yield cls(before, after, checked)
         while more := list(islice(fragments, AT_ONCE)):
-            looked_at = [looked_at[-1], *more]
-            yield cls(before, after, looked_at)
+            checked = [checked[-1], *more]
+            yield cls(before, after, checked)
 
     @classmethod
     def whole(
@@ -56,25 +57,27 @@ class Step:
         after: LanceState,
         deletions: Mapping[int, Bitmap] | None = None,
     ) -> Step:
-        """Looks at every fragment."""
+        """Returns a step with every fragment of `after`."""
         return cls(before, after, list(after.fragments), deletions)
 
     @cached_property
     def files(self) -> Sequence[Sequence[DataFile]]:
         """The data files of each of the fragments."""
-        return [list(one.files) for one in self.fragments]
+        return [list(fragment.files) for fragment in self.fragments]
 
     @cached_property
     def earlier(self) -> Mapping[int, DataFragment]:
-        """The fragments looked at as they were before, by id, where they were there."""
+        """The previous form of the fragments, by id; fragments that didn't exist are left out."""
         if self.before is None:
             return {}
         last = self.before.fragments.last_id
-        return self.before.fragments.get([number for one in self.fragments if (number := one.id) <= last])
+        return self.before.fragments.get(
+            [number for fragment in self.fragments if (number := fragment.id) <= last]
+        )
 
     @cached_property
     def indices(self) -> Sequence[IndexMetadata]:
-        """The entries of the index section; none where it is the one from before."""
+        """The entries of the index section; none if the section is the same as before."""
         if self.before is not None and self.before.index_section == self.after.index_section:
             return ()
         return IndexSection.FromString(self.after.index_section).indices

@@ -1,4 +1,4 @@
-"""Invariants of what stands beside the fragments: numbers that only grow, schema, flags, bases, indices."""
+"""Invariants of everything except the fragments: version, used ids, schema, flags, bases, indices, marks."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 UUID_BYTES = 16
 FROM_CONTENT = int(Flag.DELETION_FILES | Flag.TABLE_CONFIG | Flag.BASE_PATHS)
-"""The flags that the content alone decides. Of the others a version has at least what its content asks."""
+"""The flags that depend on the content alone. Of the other flags a version may have more than it needs."""
 
 
 def version_follows(step: Step) -> str:
-    """The number is the next one, and the time a later one."""
+    """The version number is the next one, and the time is later."""
     if step.before is None:
         return "" if step.after.version else "the version has the number 0"
     if step.after.version != step.before.version + 1:
-        return f"version {step.after.version} is made to follow version {step.before.version}"
+        return f"version {step.after.version} comes after version {step.before.version}"
     if step.after.time_us <= step.before.time_us:
         return f"its time {step.after.time_us} µs is not after that of the one before"
     return ""
 
 
 def ids_stay_used(step: Step) -> str:
-    """No id of a fragment or row that was ever given can be given again."""
+    """An id of a fragment or a row that was ever used is never used again."""
     head = step.after.head
     highest = _highest(head)
     if step.after.fragments.last_id > highest:
@@ -42,22 +42,22 @@ def ids_stay_used(step: Step) -> str:
         return ""
     before = step.before.head
     if highest < _highest(before):
-        return f"the highest fragment id falls from {_highest(before)} to {highest}"
+        return f"the highest fragment id decreases from {_highest(before)} to {highest}"
     if head.next_row_id < before.next_row_id:
-        return f"the next row id falls from {before.next_row_id} to {head.next_row_id}"
+        return f"the next row id decreases from {before.next_row_id} to {head.next_row_id}"
     return ""
 
 
 def row_ids_stay_stable(step: Step) -> str:
-    """Whether rows keep their ids is decided once, when the table is made."""
+    """Whether rows have stable ids is decided once, when the table is created."""
     if step.before is None:
         return ""
-    was, now = has_stable_row_ids(step.before.head), has_stable_row_ids(step.after.head)
-    return "" if was == now else f"stable row ids are switched {'on' if now else 'off'}"
+    before, after = has_stable_row_ids(step.before.head), has_stable_row_ids(step.after.head)
+    return "" if before == after else f"stable row ids are switched {'on' if after else 'off'}"
 
 
 def schema_is_sound(step: Step) -> str:
-    """Fields form trees whose parents stand before their children."""
+    """The fields form trees, with parents before their children."""
     head = step.after.head
     if step.before is not None and step.before.head.fields == head.fields:
         return ""
@@ -65,28 +65,28 @@ def schema_is_sound(step: Step) -> str:
     return ""
 
 
-def flags_tell_content(step: Step) -> str:
-    """Readers are warned of all that they must know, and of nothing that isn't there."""
+def flags_match_content(step: Step) -> str:
+    """The feature flags name everything that a client must support, and nothing that isn't used."""
     head = step.after.head
     reader, writer = flags_of(head, deletions=step.after.fragments.has_deletions)
-    for who, are, should in (
+    for clients, current, expected in (
         ("readers", head.reader_feature_flags, reader),
         ("writers", head.writer_feature_flags, writer),
     ):
-        if should & ~are or (are & FROM_CONTENT) != (should & FROM_CONTENT):
-            return f"the flags for {who} are {are}, the content asks for {should}"
+        if expected & ~current or (current & FROM_CONTENT) != (expected & FROM_CONTENT):
+            return f"the flags for {clients} are {current}, the content requires {expected}"
     return ""
 
 
 def bases_are_known(step: Step) -> str:
-    """A file that lies under another root names one that the table has."""
+    """Each file under another base names a base of the table."""
     paths = step.after.head.base_paths
-    known = {base.id for base in paths}
-    if len(known) < len(paths):
+    ids = {base.id for base in paths}
+    if len(ids) < len(paths):
         return "two base paths have one id"
     for number, what in _used_bases(step):
-        if number not in known:
-            return f"{what} lies under base {number}, which the table doesn't have"
+        if number not in ids:
+            return f"{what} is under base {number}, which the table doesn't have"
     return ""
 
 
@@ -102,16 +102,16 @@ def _used_bases(step: Step) -> Iterator[tuple[int, str]]:
             yield index.base_id, f"index {index.name}"
 
 
-def indices_name_what_was(step: Step) -> str:
-    """Each index has a uuid of its own, fields of the schema, and covers only ids that were ever used."""
+def indices_are_consistent(step: Step) -> str:
+    """Each index has a unique uuid and fields of the schema, and covers only ids that were used."""
     fields = {field.id for field in step.after.head.fields}
-    seen: set[bytes] = set()
+    uuids: set[bytes] = set()
     highest = _highest(step.after.head)
     for index in step.indices:
         uuid = index.uuid.uuid
-        if len(uuid) != UUID_BYTES or uuid in seen:
-            return f"index {index.name} has no uuid of its own"
-        seen.add(uuid)
+        if len(uuid) != UUID_BYTES or uuid in uuids:
+            return f"index {index.name} has no uuid, or that of another index"
+        uuids.add(uuid)
         if unknown := set(index.fields) - fields:
             return f"index {index.name} is on field ids {some(unknown)}, which the schema doesn't have"
         if not index.fragment_bitmap:
@@ -123,16 +123,16 @@ def indices_name_what_was(step: Step) -> str:
 
 
 def marks_grow(step: Step) -> str:
-    """The log's positions and the owner's epoch never go back, and the marks name the version they are in.
+    """The log's positions and the owner's epoch never decrease, and the marks name their version.
 
-    A move is the exception: the position then goes on behind where the move says that the table stands.
+    A move to another log is the exception: positions then continue after the one that the move names.
     """
     marks = decode_marks(step.after.metadata)
     before = None if step.before is None else decode_marks(step.before.metadata)
     if marks is None:
         return ""
     if marks.version > step.after.version:
-        return f"its marks were made for version {marks.version}"
+        return f"its marks are those of version {marks.version}"
     if before is None or before.version > marks.version or before.table_id != marks.table_id:
         return ""
     is_moved = bool(marks.moves) and marks.moves[-1:] != before.moves[-1:]
@@ -142,9 +142,9 @@ def marks_grow(step: Step) -> str:
     behind = [name for name, offset in before.file_logs if dict(marks.file_logs).get(name, offset) < offset]
     if behind:
         return f"the positions of the file logs {some(behind)} go back"
-    return "" if marks.epoch >= before.epoch else f"the epoch falls from {before.epoch} to {marks.epoch}"
+    return "" if marks.epoch >= before.epoch else f"the epoch decreases from {before.epoch} to {marks.epoch}"
 
 
 def _highest(head: Manifest) -> int:
-    """The highest fragment id ever used, -1 where none was."""
+    """Returns the highest fragment id ever used, -1 if none was."""
     return head.max_fragment_id if head.HasField("max_fragment_id") else -1
