@@ -39,7 +39,7 @@ FOOTER: Final = struct.Struct("<QQQIIHH4s")
 """Three offsets (the last one is that of the table of global buffers), two counts, the version, the magic
 bytes."""
 BUFFER: Final = struct.Struct("<QQ")
-"""The offset and the size of a global buffer. The first one describes the file."""
+"""The offset and the size of a global buffer. The first buffer describes the file."""
 MAGIC: Final = b"LANC"
 METRICS: Final = MappingProxyType(
     {

@@ -134,7 +134,7 @@ def files_fault(name: str, listed: Mapping[str, int], sizes: Mapping[str, int | 
 
 
 def overlap_fault(indices: Iterable[IndexMetadata]) -> Invalid | None:
-    """Returns a fault if two entries have one uuid, or two segments of an index cover the same fragment.
+    """Returns a fault if two entries have the same uuid, or two segments of an index the same fragment.
 
     pylance's `validate()` reports either as corrupt (Lance fact 10.5).
     """

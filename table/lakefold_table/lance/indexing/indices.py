@@ -1,7 +1,7 @@
 """The index section: how a table's indices change when fragments or columns change.
 
 An index lists the fragments that it covers, and fragments that it doesn't cover are scanned. So an index that
-covers too little makes queries slow, and one that covers too much makes them wrong. Every operation that
+covers too little makes queries slow, and an index that covers too much makes them wrong. Every operation that
 moves or changes values therefore removes fragments from the coverage of the indices concerned.
 
 All functions take a sequence of entries and return one. They return the same objects if nothing changes, also
@@ -32,7 +32,7 @@ BTREE_BY_ADDRESS = 1
 SIFTING = frozenset({"delete", "update", "merge", "project"})
 """The operations, as the transaction message names them, that remove idle segments (`without_idle`)."""
 SOME = 64
-"""How many fragments of an index are looked up at a time to find one that exists."""
+"""How many fragments of an index are looked up at a time to find any that exists."""
 
 
 def type_of(index: IndexMetadata) -> str:
@@ -123,9 +123,9 @@ def with_fragments(
 def without_idle(indices: Indices, live: Live) -> Indices:
     """Returns the indices without segments that cover no existing fragment, if the index has others.
 
-    Several entries with one name are segments of one index. If all of them are idle, the one built from the
-    oldest version stays, so that the index does. pylance does this in the operations named in `SIFTING` only
-    (Lance fact 10.4). `live`: looks up fragments after the operation.
+    Several entries with the same name are segments of an index. If all of them are idle, the segment built
+    from the oldest version stays, so that the index does. pylance does this in the operations named in
+    `SIFTING` only (Lance fact 10.4). `live`: looks up fragments after the operation.
     """
     segments: dict[str, list[int]] = defaultdict(list)
     for number, index in enumerate(indices):
@@ -140,7 +140,7 @@ def without_idle(indices: Indices, live: Live) -> Indices:
 
 
 def _spare(indices: Indices, numbers: list[int], live: Live) -> list[int]:
-    """Returns the numbers of those segments of one index that are removed."""
+    """Returns the numbers of those segments of an index that are removed."""
     idle = [number for number in numbers if _covers_nothing(indices[number], live)]
     if len(idle) == len(numbers):
         idle.remove(min(idle, key=lambda number: indices[number].dataset_version))
@@ -168,4 +168,4 @@ def _each(indices: Indices, change: Callable[[IndexMetadata], IndexMetadata]) ->
 
 
 def _same(before: Iterable[IndexMetadata], after: Iterable[IndexMetadata]) -> bool:
-    return all(left is right for left, right in zip(before, after, strict=True))
+    return all(old is new for old, new in zip(before, after, strict=True))

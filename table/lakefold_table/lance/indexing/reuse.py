@@ -38,7 +38,7 @@ Content = Callable[[str], bytes | None]
 KIND = "FragmentReuseIndexDetails"
 TYPE_URL = f"/lance.table.{KIND}"
 MOST_BYTES = 2**28
-"""The largest file of details that is read: one bit for each of two thousand million rows."""
+"""The largest file of details that is read: a bit for each of two thousand million rows."""
 
 
 def reuse_index(indices: Iterable[IndexMetadata]) -> IndexMetadata | None:
@@ -133,7 +133,7 @@ def dropped_fault(head: Manifest, before: Indices, after: Indices, content: Cont
 
     An index that was built before a compaction and covers its new fragments may refer to rows by old
     addresses only. An index that was remapped since looks the same and is counted too: a version dropped too
-    early costs rows (in pylance, Lance fact 10.7), one kept too long only space.
+    early costs rows (in pylance, Lance fact 10.7), a version kept too long only space.
     """
     reuse, trimmed = reuse_index(before), reuse_index(after)
     if reuse is None:

@@ -93,7 +93,7 @@ def _version_fault(
     version: FragmentReuseIndexDetails.Version,
     groups: Sequence[Transaction.Rewrite.RewriteGroup],
 ) -> Invalid | None:
-    """Returns a fault if the version lists other rows than the live ones of the old fragments."""
+    """Returns a fault if the version lists other rows than the live rows of the old fragments."""
     if not 0 < version.dataset_version < table.version:
         return Invalid(
             f"the fragment-reuse index is for version {version.dataset_version}",

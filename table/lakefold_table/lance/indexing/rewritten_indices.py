@@ -1,8 +1,8 @@
 """How indices change when fragments are rewritten into others (Lance fact 10.3).
 
 The transaction lists remapped indices with their new uuids and files. Of the other indices, those that refer
-to rows by stable ids cover the new fragments as they did the old ones; those that refer to rows by address
-cover none of them.
+to rows by stable ids cover the new fragments as they did the old fragments; those that refer to rows by
+address cover none of them.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def sizes_of(files: Iterable[DataFile]) -> Requirements:
 
 
 def _packed_fault(table: VersionBuilder, proposal: Proposal, packed: Packed) -> Invalid | None:
-    """Returns why encoded fragments don't fit this table; the answer is the same as for decoded ones.
+    """Returns why encoded fragments don't fit this table; the answer is the same as if they were decoded.
 
     They have passed the checks that need no table. They are decoded only if something is wrong, to find the
     first faulty fragment.

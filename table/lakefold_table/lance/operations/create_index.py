@@ -1,9 +1,9 @@
 """CreateIndex: adds, replaces and removes indices (Lance facts 6.6 and 10.9).
 
-The uuid identifies an entry of the index section. A new entry replaces the entry with its uuid, not the one
-with its name; several entries with one name are segments of one index. Two indices describe the table itself.
-This operation creates the index of the write-ahead log (`__lance_mem_wal`). The fragment-reuse index is
-created by a compaction, and this operation trims it; pylance has no Python function for that, so this
+The uuid identifies an entry of the index section. A new entry replaces the entry with its uuid, not an entry
+with its name; several entries with the same name are segments of an index. Two indices describe the table
+itself. This operation creates the index of the write-ahead log (`__lance_mem_wal`). The fragment-reuse index
+is created by a compaction, and this operation trims it; pylance has no Python function for that, so this
 follows its source.
 """
 
@@ -58,7 +58,7 @@ def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
 
 
 def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Invalid:
-    """Returns a change with the remaining indices first and the new ones last.
+    """Returns a change with the remaining indices first and the new indices last.
 
     Raises `DamagedError` if the table's own index section can't be read.
     """
@@ -137,15 +137,15 @@ def _trimmed(table: VersionBuilder, proposal: Proposal, index: IndexMetadata) ->
         reuse.versions_of(table.head, version, table.content) for version in (current, before, index)
     )
     numbers = {version.dataset_version for version in read}
-    wanted = {version.dataset_version for version in proposed}
-    if not wanted <= numbers:
+    proposed_numbers = {version.dataset_version for version in proposed}
+    if not proposed_numbers <= numbers:
         return Invalid(
             f"{FRAGMENT_REUSE} has versions that the index it replaces does not have", "only drop versions"
         )
     remaining = [
         version
         for version in stored
-        if version.dataset_version in wanted or version.dataset_version not in numbers
+        if version.dataset_version in proposed_numbers or version.dataset_version not in numbers
     ]
     entry = index if remaining == list(proposed) else reuse.rewritten_by(index, remaining)
     return _Fitted(entry, current)

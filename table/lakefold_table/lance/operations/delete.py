@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
-    """Returns the requirements: the proposed deletion files and the table's own ones of these fragments."""
+    """Returns the requirements: the proposed deletion files, and the table's own of these fragments."""
     delete = envelope.lance.delete
     says_rows = bool(envelope.affected_rows)
     return needs_of(state, delete.updated_fragments, delete.deleted_fragment_ids, all_rows=says_rows)

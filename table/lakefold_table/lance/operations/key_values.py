@@ -84,7 +84,7 @@ def updates_of(update: Transaction.UpdateConfig) -> ConfigUpdates | Invalid:
 
 
 def _update_of(update: Transaction.UpdateMap) -> MapUpdate:
-    """Returns the update of one map. The last of several entries with one key counts (Lance fact 3.5)."""
+    """Returns the update of a map. The last of several entries with the same key counts (Lance fact 3.5)."""
     last = {entry.key: entry.value if entry.HasField("value") else None for entry in update.update_entries}
     sets = {key: value for key, value in last.items() if value is not None}
     return MapUpdate(sets, frozenset(last.keys() - sets.keys()), update.replace)

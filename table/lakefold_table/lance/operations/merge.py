@@ -2,7 +2,7 @@
 
 The list must have every fragment of the table, so a Merge is only valid if no fragment has changed since it
 was built. The conflict rules ensure that; this module checks the list against the table once more. New
-fragments may follow after the existing ones (Lance fact 6.8).
+fragments may follow after the existing fragments (Lance fact 6.8).
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
 
 
 def unnumbered(fragments: Iterable[DataFragment]) -> Sequence[DataFragment]:
-    """Returns the fragments without ids: an overwrite assigns new ones in any case (Lance fact 6.5).
+    """Returns the fragments without ids: an overwrite assigns new ids in any case (Lance fact 6.5).
 
     The copies belong to one message: a message for each would take a kilobyte more.
     """

@@ -2,7 +2,7 @@
 
 Fragments, schema, indices, configuration, metadata and base paths are those of the older version. Fragment
 ids and row ids continue after the highest that was ever used, and permanent feature flags stay (Lance fact
-6.10). The marks of the log are not restored: the draft writes the current ones.
+6.10). The marks of the log are not restored: the draft writes the current marks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rewrite: replaces fragments by others with the same rows, as a compaction does (Lance fact 6.7).
 
 No row may be lost or duplicated, and only the writer knows where each row went. So the rows of the new
-fragments are checked against those of the old ones as they are in the table. Indices either come with the
-proposal (remapped indices, a fragment-reuse index) or no longer cover the rewritten fragments.
+fragments are checked against those of the old fragments as they are in the table. Indices either come with
+the proposal (remapped indices, a fragment-reuse index) or no longer cover the rewritten fragments.
 
 ReserveFragments belongs to it: a compaction that remaps indices itself needs fragment ids beforehand.
 """
@@ -63,7 +63,7 @@ def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
 
 
 def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Invalid:
-    """Returns a change that replaces the old fragments by the new ones and adapts the indices."""
+    """Returns a change that replaces the old fragments and adapts the indices."""
     groups = groups_of(proposal.transaction.rewrite)
     current = table.get(_old_ids(groups))
     fault = _old_fault(table, proposal, groups, current) or _new_fault(
@@ -179,7 +179,7 @@ def _has_lineage(fragment: DataFragment) -> bool:
 
 
 def _lost_fault(table: VersionBuilder, groups: Sequence[Group]) -> Invalid | None:
-    """Returns a fault if a new fragment lacks a column of the old ones or lists one of their files."""
+    """Returns a fault if a new fragment lacks a column of the old fragments or lists any of their files."""
     for group in groups:
         old = table.get([fragment.id for fragment in group.old_fragments]).values()
         group_ids = [fragment.id for fragment in old]
@@ -226,7 +226,7 @@ def _with_rows(
 ) -> list[Group] | Invalid:
     """Returns the groups with complete new fragments.
 
-    Returns `Invalid` unless these have exactly the rows of the old ones that are not deleted.
+    Returns `Invalid` unless these have exactly the live rows of the old fragments.
     """
     ids = iter(table.numbering.ids_for(list(_new(groups))))
     complete: list[Group] = []

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
-    """Returns the requirements: sizes of new files, proposed deletion files and the table's own ones."""
+    """Returns the requirements: sizes of new files, proposed deletion files and the table's own."""
     update = envelope.lance.update
     with_new_files = list(update.new_fragments)
     if state is not None:
@@ -149,7 +149,7 @@ def _rewritten(
 
 
 def _added(table: VersionBuilder, proposal: Proposal, deletions: Deletions) -> MovedRows | Invalid:
-    """Returns the new fragments, with complete row ids if the table has stable ones."""
+    """Returns the new fragments, with complete row ids if the table has stable row ids."""
     fragments = without_dropped_files(proposal.transaction.update.new_fragments, proposal.dropped)
     if not table.stable_row_ids:
         return MovedRows(fragments, 0, ())

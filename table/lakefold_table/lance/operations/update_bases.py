@@ -36,7 +36,7 @@ def needs_of(bases: Sequence[BasePath]) -> Requirements:
 
 
 def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
-    """Returns a change that adds the bases; one without an id gets the lowest free id from 1."""
+    """Returns a change that adds the bases. A base without an id gets the lowest free id from 1."""
     proposed = proposal.transaction.update_bases.new_bases
     location_fault = base_path_fault(proposed, table.observed.outside)
     if location_fault is not None:
@@ -54,7 +54,7 @@ def base_path_fault(bases: Sequence[BasePath], outside: Collection[str]) -> Inva
     """Returns why files of the table must not be stored below these bases.
 
     The committer itself reads only deletion files there. But a reader opens every file that a version names,
-    which could be one in another tenant's bucket or on the reader's own machine.
+    which could be in another tenant's bucket or on the reader's own machine.
     """
     if not _are_few(bases):
         return Invalid(f"the transaction adds {len(bases)} bases", f"add at most {MOST_BASES} at a time")
@@ -75,9 +75,9 @@ def _are_few(bases: Sequence[BasePath]) -> bool:
     return len(bases) <= MOST_BASES
 
 
-def free_id(taken: Container[int], first: int) -> int:
+def free_id(used: Container[int], first: int) -> int:
     """Returns the lowest id from `first` that no base has (pylance fills gaps too, Lance fact 6.13)."""
-    return next(number for number in count(first) if number not in taken)
+    return next(number for number in count(first) if number not in used)
 
 
 def with_bases(head: Manifest, bases: Iterable[BasePath]) -> Manifest:

@@ -85,7 +85,7 @@ def _update_fields(fields: Sequence[Field], updates: Mapping[int, MapUpdate]) ->
 
 
 def _update_field(field: Field, update: MapUpdate) -> frozenset[str]:
-    """Changes one field. Returns the keys whose value may have changed, including dropped ones."""
+    """Changes a field. Returns the keys whose value may have changed, including dropped keys."""
     touched = update.keys.union(field.metadata) if update.replaces else update.keys
     update.apply_encoded(field.metadata)
     if EXTENSION_NAME in touched:
@@ -100,7 +100,7 @@ def _has_primary(fields: Iterable[Field]) -> bool:
 
 
 def _has_clustering(fields: Iterable[Field]) -> bool:
-    """Returns whether a field has a clustering position; 0 counts as one here (Lance fact 4.3)."""
+    """Returns whether a field has a clustering position, including 0 (Lance fact 4.3)."""
     return any(position_of(field, CLUSTERING_KEY) is not None for field in fields)
 
 

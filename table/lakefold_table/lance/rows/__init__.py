@@ -3,5 +3,5 @@
 `bitmaps` are sets of row offsets; `deletions` are the deletion files that hold them, and `merge_deletions`
 merges those of several writers. Row ids and row versions are stored as `segments` of numbers (`rowids`,
 `row_versions`). `moved_rows` and `rewritten_rows` carry them over to new fragments, and `numbering` assigns
-new ones.
+new ids.
 """

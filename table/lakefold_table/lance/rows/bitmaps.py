@@ -37,8 +37,8 @@ COOKIE, RUNS_COOKIE = 0x303A, 0x303B
 CONTAINER = 2**16
 """A container has the numbers whose upper 16 bits are equal; these bits are its key."""
 ARRAY_MOST = 4096
-"""A container of at most this size is a list of its numbers; a larger one has a bit for each possible number.
-"""
+"""A container of at most this size is a list of its numbers; a larger container has a bit for each possible
+number."""
 BITS_BYTES = CONTAINER // 8
 ONE_LIST = Struct("<IIHHI")
 """The head of a bitmap with a single container: cookie, 1, key, size less one, offset of the numbers."""
@@ -48,13 +48,13 @@ SPARE_BYTES = 64 * 2**20
 """How much larger than twice its encoded size a bitmap may be without runs."""
 HINT = "restore the file, or have its writer write it again"
 BUCKET_BYTES = 19
-"""The size of the smallest bucket of a treemap: its key and a bitmap of one run."""
+"""The size of the smallest bucket of a treemap: its key and a bitmap with a single run."""
 
 
 def decode_bitmap(data: bytes | memoryview, where: str = "", limit: int | None = None) -> Bitmap:
     """Returns the numbers of a portable 32-bit bitmap, with or without runs.
 
-    `limit`: every number must be below it. Raises `DamagedError` unless `data` is exactly one well-formed
+    `limit`: every number must be below it. Raises `DamagedError` unless `data` is a single well-formed
     bitmap, and also if its runs would take more than 64 MB beyond twice the size of `data` when expanded.
     """
     stream = _Stream(memoryview(data), where)
@@ -128,7 +128,7 @@ def numbers_of(bitmap: Bitmap) -> NDArray[np.uint32]:
 
 
 class _Container(NamedTuple):
-    """The numbers with one key. `words`: what is stored, as unsigned 16-bit numbers."""
+    """The numbers with the same key. `words`: what is stored, as unsigned 16-bit numbers."""
 
     key: int
     size: int
@@ -222,7 +222,7 @@ class _Stream:
 
 
 def _of_one_list(data: bytes | memoryview) -> Bitmap | None:
-    """Returns a bitmap that is a single list of numbers, the usual form for one small fragment.
+    """Returns a bitmap that is a single list of numbers, the usual form for a small fragment.
 
     Returns None for any other form and for malformed bytes; the caller then reads it in full and reports what
     is wrong.
@@ -241,7 +241,8 @@ def _of_one_list(data: bytes | memoryview) -> Bitmap | None:
 def _fault(containers: list[_Container]) -> str:
     """Returns what is wrong with the containers of a bitmap; empty if they are well-formed.
 
-    A bitmap may have 65,536 containers of a few bytes, so all containers of one form are checked together.
+    A bitmap may have 65,536 containers of a few bytes, so all containers of the same form are checked
+    together.
     """
     if any(after.key <= before.key for before, after in pairwise(containers)):
         return "containers are out of order"
@@ -284,7 +285,7 @@ def _fault_of_runs(containers: list[_Container]) -> str:
 
 
 def _together(counts: list[int]) -> NDArray[np.bool_]:
-    """Returns for each item except the last whether the next one belongs to the same container."""
+    """Returns for each item except the last whether the next item belongs to the same container."""
     owners = np.repeat(np.arange(len(counts), dtype=np.uint16), counts)
     return cast("NDArray[np.bool_]", owners[1:] == owners[:-1])
 

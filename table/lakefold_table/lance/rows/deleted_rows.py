@@ -1,7 +1,7 @@
 """Which rows of a fragment are deleted: what must be fetched to know it, and the answer.
 
-The files concerned are the proposed deletion file and the one that the fragment has in the table. Files under
-another base (those of the table from which this one was cloned) are named by their whole URI.
+The files concerned are the proposed deletion file and the fragment's file in the table. Files under
+another base (those of the table from which this table was cloned) are named by their whole URI.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ the buffer claims to need, and Lance's Arrow as much for a batch as the footer c
 fails ends the process. So before a batch is read, the sizes that the file claims are compared with its actual
 size.
 
-Nearly all of these files list a few rows, and files of one writer differ only in the numbers. So the bytes
-around the numbers are remembered for each layout that Arrow has accepted once.
+Nearly all of these files list a few rows, and files of the same writer differ only in the numbers. So the
+bytes around the numbers are remembered for each layout that Arrow has accepted once.
 
 Source: Lance facts 8.2 and 8.5; Arrow's columnar format, "IPC File Format" and its FlatBuffers.
 """
@@ -44,7 +44,7 @@ BUFFER_BYTES = 16
 BLOCK_LENGTH, BLOCK_BODY = 8, 16
 """The offsets in the footer's block of the length of the batch's metadata and of its buffers."""
 BUFFERS, RAW_BYTES = 2, 8
-"""A column has a buffer for nulls and one for numbers; the size of the length in front of each."""
+"""A column has a buffer for nulls and a buffer for numbers; the size of the length in front of each."""
 PACKED_FROM = 64
 """Fewer numbers than this hardly get shorter. Clients read both forms (Lance fact 8.2)."""
 LONGEST_KNOWN, MOST_LENGTHS, MOST_ALIKE = 4096, 128, 64

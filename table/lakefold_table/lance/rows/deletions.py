@@ -64,7 +64,7 @@ def deletion_path(fragment_id: int, file: DeletionFile) -> str:
 def content_id(fragment_id: int, base_version: int, rows: Bitmap) -> int:
     """Returns the id of a merged file, 64 bits; the same rows on the same base give the same id.
 
-    So a committer that is late can't replace a file by one with other content.
+    So a committer that is late can't replace a file by other content.
     """
     digest = hashlib.blake2b(digest_size=HASH_BYTES)
     digest.update(fragment_id.to_bytes(8, "little") + base_version.to_bytes(8, "little"))

@@ -45,7 +45,7 @@ class Deletions:
     `replaced`: fragments with their new deletion files, by id; `merged`: ids of those whose file is made
     here. `removed`: ids of fragments that are removed; `emptied`: those of them whose rows are all deleted
     once both sets are merged. `files`: the files made here. `rows`: how many rows are newly deleted; `fresh`:
-    which ones, by fragment id, if the caller asked for them.
+    which rows, by fragment id, if the caller asked for them.
     """
 
     replaced: Mapping[int, DataFragment]
@@ -89,7 +89,7 @@ def deletions_of(
     *,
     needs_rows: bool = False,
 ) -> Deletions | Rejected | Invalid:
-    """Returns what becomes of updated fragments, which get new deletion files, and of removed ones.
+    """Returns what becomes of updated fragments, which get new deletion files, and of removed fragments.
 
     `needs_rows`: the caller needs to know which rows are newly deleted, not only how many. The data files of
     updated fragments are not checked here and stay the same.
@@ -188,7 +188,7 @@ def _same_fragment_fault(current: DataFragment, proposed: DataFragment) -> Inval
 
 
 class _Merger:
-    """Compares the fragments of one proposal with those of the table, and collects the results."""
+    """Compares the fragments of a proposal with those of the table, and collects the results."""
 
     def __init__(
         self,

@@ -103,7 +103,7 @@ def complete_moved(
 ) -> MovedRows | Invalid:
     """Returns the new fragments as the table will store them.
 
-    Rows without an id get one from `next_row_id` on. Returns `Invalid` if an id is not that of a deleted row.
+    Rows without an id get ids from `next_row_id` on. Returns `Invalid` if an id is not that of a deleted row.
     """
     first, complete, only_moved = next_row_id, [], []
     all_ids: list[Numbers] = []
@@ -129,7 +129,7 @@ def complete_moved(
 
 
 def proposed_ids(fragment: DataFragment, most: int) -> Numbers | Invalid:
-    """Returns the row ids in a new fragment; they belong to its first rows, the other rows get new ones.
+    """Returns the row ids in a new fragment; they belong to its first rows, the other rows get new ids.
 
     `most`: how many rows are moved. If there are a few more ids than that, they are returned, so that a
     message can name them. If there are far more, only their number is reported, since a few bytes may stand

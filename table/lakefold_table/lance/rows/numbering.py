@@ -1,6 +1,6 @@
 """Assigns ids to new fragments and rows, as pylance does (Lance facts 6.1 and 7.2).
 
-A fragment without an id gets the one after the highest id that the table ever used; a fragment with an id
+A fragment without an id gets the id after the highest that the table ever used; a fragment with an id
 keeps it if it is free. Row ids are assigned in the order of the proposal's fragments, to those that have
 none.
 """

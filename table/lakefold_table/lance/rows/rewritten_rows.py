@@ -1,7 +1,8 @@
 """The rows that a Rewrite must carry over: all live rows, each with its id and its versions.
 
 The writer of a compaction writes the row ids and versions of the new fragments itself, and pylance doesn't
-check them (Lance fact 6.7). A row that is missing there would be lost, and one listed twice duplicated.
+check them (Lance fact 6.7). A row that is missing there would be lost, and a row listed twice would be
+duplicated.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
     from lakefold_table.lance.version_builder import VersionBuilder
 
 MOST_ROWS = 2**25
-"""How many rows of one group are checked at most: a few bytes of a proposal may claim any number, and each
+"""How many rows of a group are checked at most: a few bytes of a proposal may claim any number, and each
 takes a hundred bytes of memory."""
 CARRY = "carry over the row ids and versions of all rows that aren't deleted"
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Rows by ascending id: the version that created each, and the one that changed it last."""
+    """Rows by ascending id: the version that created each, and the version that changed it last."""
 
     ids: NDArray[np.uint64]
     created: NDArray[np.uint64]
@@ -68,8 +69,8 @@ def with_lineage(
     """Returns the new fragments, complete, in a table with stable row ids.
 
     Returns `Invalid` unless each live row of the old fragments is in them once. Versions that a new fragment
-    doesn't state are copied from the old ones. Raises `DamagedError` if the table's own fragments can't be
-    read.
+    doesn't state are copied from the old fragments. Raises `DamagedError` if the table's own fragments can't
+    be read.
     """
     rows = max(
         sum(fragment.physical_rows for fragment in old), sum(fragment.physical_rows for fragment in new)

@@ -1,4 +1,4 @@
-"""Which version created each row and which one changed it last, as runs of rows with the same version.
+"""Which version created each row and which version changed it last, as runs of rows with the same version.
 
 The span of a run is written as the offsets of its rows in the fragment, as pylance does when it computes one.
 When runs are read, only the number of elements of a span counts: after a compaction pylance leaves others
