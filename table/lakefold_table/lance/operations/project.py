@@ -84,7 +84,7 @@ def _fault(table: VersionBuilder, project: Transaction.Project) -> Invalid | Non
 
 
 def _parents(fields: Sequence[Field]) -> set[int]:
-    return {one.parent_id for one in fields}
+    return {field.parent_id for field in fields}
 
 
 def _without_dropped(table: VersionBuilder, kept_ids: AbstractSet[int]) -> Mapping[int, DataFragment]:
