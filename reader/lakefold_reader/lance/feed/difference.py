@@ -19,7 +19,7 @@ from lakefold_table.lance.rows.bitmaps import Bitmap, bitmap_of, numbers_of
 from lakefold_table.lance.rows.row_versions import decode_versions
 from lakefold_table.lance.rows.rowids import decode_row_ids
 from lakefold_table.lance.rows.segments import check_rows
-from lakefold_table.lance.schemas.fragment_files import file_key, places
+from lakefold_table.lance.schemas.fragment_files import field_locations, file_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -167,7 +167,7 @@ def _has_other_values(
     A column that only went changes nothing unless it is one of `went`; one that lies in no file is null on
     both sides.
     """
-    was, now = places(old), places(new)
+    was, now = field_locations(old), field_locations(new)
     return (
         list(old.overlays) != list(new.overlays)
         or any((was.get(number) if number in before else None) != now.get(number) for number in after)
