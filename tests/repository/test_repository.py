@@ -36,7 +36,6 @@ SHARED_CLASS_NAMES = {
     "Clients",
     "Content",
     "Pace",
-    "Rule",
     "Settings",
     "Standing",
     "State",

@@ -9,7 +9,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.rows.deleted_rows import needs_of
-from lakefold_table.lance.rows.merge_deletions import Deletions, deletions_of, same_files_fault
+from lakefold_table.lance.rows.merge_deletions import FragmentDeletions, deletions_of, same_files_fault
 from lakefold_table.lance.schemas.fragment_files import files_with_fields
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Inv
     delete = proposal.transaction.delete
     fault = same_files_fault(table, delete.updated_fragments)
     deletions = fault or deletions_of(table, proposal, delete.updated_fragments, delete.deleted_fragment_ids)
-    if not isinstance(deletions, Deletions):
+    if not isinstance(deletions, FragmentDeletions):
         return deletions
     transaction = proposal.transaction
     if deletions.rebased:

@@ -40,7 +40,7 @@ ChangeOf = Callable[["VersionBuilder", "Proposal"], "Change | Rejected | Invalid
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class OperationRule:
     """An operation: `needs` returns what must be fetched, `change` how the table changes, or a refusal."""
 
     needs: NeedsOf
@@ -51,24 +51,24 @@ def _needs_nothing(_state: LanceState | None, _envelope: Envelope) -> Requiremen
     return Requirements()
 
 
-RULES: Mapping[Kind, Rule] = MappingProxyType(
+RULES: Mapping[Kind, OperationRule] = MappingProxyType(
     {
-        Kind.APPEND: Rule(append.needs, append.change),
-        Kind.CREATE_INDEX: Rule(create_index.needs, create_index.change),
-        Kind.CLONE: Rule(clone.needs, clone.change),
-        Kind.DATA_REPLACEMENT: Rule(data_replacement.needs, data_replacement.change),
-        Kind.DELETE: Rule(delete.needs, delete.change),
-        Kind.MERGE: Rule(merge.needs, merge.change),
-        Kind.MERGE_KEEPING_NULLABILITY: Rule(merge.needs, merge.change),
-        Kind.OVERWRITE: Rule(overwrite.needs, overwrite.change),
-        Kind.PROJECT: Rule(_needs_nothing, project.change),
-        Kind.PROJECT_KEEPING_NULLABILITY: Rule(_needs_nothing, project.change),
-        Kind.RESERVE_FRAGMENTS: Rule(_needs_nothing, rewrite.reserve),
-        Kind.RESTORE: Rule(restore.needs, restore.change),
-        Kind.REWRITE: Rule(rewrite.needs, rewrite.change),
-        Kind.UPDATE: Rule(update.needs, update.change),
-        Kind.UPDATE_BASES: Rule(update_bases.needs, update_bases.change),
-        Kind.UPDATE_CONFIG: Rule(_needs_nothing, update_config.change),
-        Kind.UPDATE_MEM_WAL_STATE: Rule(_needs_nothing, mem_wal.change),
+        Kind.APPEND: OperationRule(append.needs, append.change),
+        Kind.CREATE_INDEX: OperationRule(create_index.needs, create_index.change),
+        Kind.CLONE: OperationRule(clone.needs, clone.change),
+        Kind.DATA_REPLACEMENT: OperationRule(data_replacement.needs, data_replacement.change),
+        Kind.DELETE: OperationRule(delete.needs, delete.change),
+        Kind.MERGE: OperationRule(merge.needs, merge.change),
+        Kind.MERGE_KEEPING_NULLABILITY: OperationRule(merge.needs, merge.change),
+        Kind.OVERWRITE: OperationRule(overwrite.needs, overwrite.change),
+        Kind.PROJECT: OperationRule(_needs_nothing, project.change),
+        Kind.PROJECT_KEEPING_NULLABILITY: OperationRule(_needs_nothing, project.change),
+        Kind.RESERVE_FRAGMENTS: OperationRule(_needs_nothing, rewrite.reserve),
+        Kind.RESTORE: OperationRule(restore.needs, restore.change),
+        Kind.REWRITE: OperationRule(rewrite.needs, rewrite.change),
+        Kind.UPDATE: OperationRule(update.needs, update.change),
+        Kind.UPDATE_BASES: OperationRule(update_bases.needs, update_bases.change),
+        Kind.UPDATE_CONFIG: OperationRule(_needs_nothing, update_config.change),
+        Kind.UPDATE_MEM_WAL_STATE: OperationRule(_needs_nothing, mem_wal.change),
     }
 )

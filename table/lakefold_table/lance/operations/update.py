@@ -20,7 +20,7 @@ from lakefold_table.lance.operations.append import sizes_of
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.operations.mem_wal import advanced
 from lakefold_table.lance.rows.deleted_rows import needs_of
-from lakefold_table.lance.rows.merge_deletions import Deletions, deletions_of
+from lakefold_table.lance.rows.merge_deletions import FragmentDeletions, deletions_of
 from lakefold_table.lance.rows.moved_rows import MovedRows, complete_moved, origin_of
 from lakefold_table.lance.rows.rewritten_columns import (
     changed_offsets,
@@ -74,7 +74,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Inv
     deletions = deletions_of(
         table, proposal, update.updated_fragments, update.removed_fragment_ids, needs_rows=needs_rows
     )
-    if not isinstance(deletions, Deletions):
+    if not isinstance(deletions, FragmentDeletions):
         return deletions
     replaced = _rewritten(table, proposal, deletions)
     if not isinstance(replaced, dict):
@@ -121,7 +121,7 @@ def _plain_fault(
 
 
 def _rewritten(
-    table: VersionBuilder, proposal: Proposal, deletions: Deletions
+    table: VersionBuilder, proposal: Proposal, deletions: FragmentDeletions
 ) -> dict[int, DataFragment] | Invalid:
     """Returns the updated fragments with their new files and row versions, by id."""
     update = proposal.transaction.update
@@ -148,7 +148,7 @@ def _rewritten(
     return replaced
 
 
-def _added(table: VersionBuilder, proposal: Proposal, deletions: Deletions) -> MovedRows | Invalid:
+def _added(table: VersionBuilder, proposal: Proposal, deletions: FragmentDeletions) -> MovedRows | Invalid:
     """Returns the new fragments, with complete row ids if the table has stable row ids."""
     fragments = without_dropped_files(proposal.transaction.update.new_fragments, proposal.dropped)
     if not table.stable_row_ids:
@@ -176,7 +176,7 @@ def _indices(table: VersionBuilder, update: Transaction.Update, added: MovedRows
     return advanced(indices, update.compacted_sstables, table.version)
 
 
-def _rebased(transaction: Transaction, deletions: Deletions) -> Transaction:
+def _rebased(transaction: Transaction, deletions: FragmentDeletions) -> Transaction:
     if not deletions.rebased:
         return transaction
     rebased = Transaction()

@@ -39,7 +39,7 @@ RETRY = "build it again on the newest version"
 
 
 @dataclass(frozen=True, slots=True)
-class Deletions:
+class FragmentDeletions:
     """What becomes of the fragments that a proposal changes or removes.
 
     `replaced`: fragments with their new deletion files, by id; `merged`: ids of those whose file is made
@@ -88,7 +88,7 @@ def deletions_of(
     removed: Collection[int],
     *,
     needs_rows: bool = False,
-) -> Deletions | Rejected | Invalid:
+) -> FragmentDeletions | Rejected | Invalid:
     """Returns what becomes of updated fragments, which get new deletion files, and of removed fragments.
 
     `needs_rows`: the caller needs to know which rows are newly deleted, not only how many. The data files of
@@ -109,7 +109,7 @@ def deletions_of(
         if fault is not None:
             return fault
     collected = merger.collected
-    return Deletions(
+    return FragmentDeletions(
         collected.replaced,
         frozenset(collected.merged),
         removed_ids | collected.emptied,
