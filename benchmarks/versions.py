@@ -217,7 +217,7 @@ def _opened(path: Path) -> tuple[Versions, LanceState]:
 def _next(state: LanceState, envelope: Envelope) -> tuple[LanceState, Publication]:
     """The next version, up to the buffers of its file."""
     entry = Entry(Position(LOG, state.version), state.time_us, envelope, 0)
-    needs = LANCE.needs(state, [entry])
+    needs = LANCE.requirements(state, [entry])
     draft = LANCE.draft(state, Fetched(contents=dict.fromkeys(needs.contents, FIRST_ROW_DELETED)))
     accepted = draft.add(entry)
     if not isinstance(accepted, Accepted):

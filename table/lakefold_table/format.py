@@ -1,8 +1,8 @@
-"""The seam that each table format answers: what the fold asks of a format, and what it hands back.
+"""The seam to the table formats: what the fold asks of a format, and what a format hands back.
 
-The fold knows positions, keys and marks; a format knows schemas, fragments and conflicts. Between them stand
-these values. A format does no IO: it names the files that it needs (`Requirements`), and the shell fetches
-them (`Fetched`).
+The fold knows positions, keys and marks; a format knows schemas, files and conflicts. The values in this
+module pass between them. A format does no IO: it names the files that it needs to see (`Requirements`), and
+the committer fetches them (`Fetched`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Buffer
 
 ALONE = ""
-"""What `Format.shares_version` says of an entry that goes alone."""
+"""What a `GroupingRule` returns for an entry that shares its version with no other."""
 
 
 Tail = tuple[bytes, int]
@@ -31,19 +31,20 @@ Tail = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What the shell must bring before some entries can be folded.
+    """What a format must see before it can fold some entries.
 
-    `sizes`: paths, relative to the table's root, whose size decides; `listed`: more of them for an entry that
-    has so many that they are read in portions, once. `unsaid`: those of `sizes` that the next version takes
-    from the store, since no proposal says them. `folders`: what lies in them, for entries that don't list
-    their files; `tails`: the ends of files that tell what an entry doesn't say, each with the most bytes that
-    are wanted. `contents`: files whose bytes decide, each with the most bytes it may have; a path in the
-    table, or the whole URI of a file elsewhere.
-    `schemas`: older versions whose schema decides. `states`: whole versions, each by the root of its table
-    (empty: this table) and its number. `operations_since`: what all versions after this one did must be
-    known. `bases`: paths and URIs below which files of the table are to lie from then on; it decides whether
-    tables may lie there. `neighbours`: roots above or below the one at which an entry begins a table; it
-    decides whether other tables lie there.
+    All paths are relative to the table's root, unless noted.
+
+    `sizes`: files whose size is needed. `listed`: more of them, for an entry with so many files that they are
+    read in portions, and once only. `unsaid`: those of `sizes` that no proposal gives, so that the next
+    version takes them from the store. `folders`: folders whose files are needed, for entries that don't list
+    their files. `tails`: files whose last bytes are needed, each with the largest number of bytes.
+    `contents`: files whose content is needed, each with the largest size that it may have; a path in the
+    table, or the whole URI of a file elsewhere. `schemas`: older versions whose schema is needed. `states`:
+    whole versions, each by the root of its table (empty: this table) and its number. `operations_since`: what
+    all versions after this one did is needed. `bases`: paths and URIs below which files of the table will be
+    from now on, to be checked whether tables are allowed there. `neighbours`: roots above or below the one at
+    which an entry begins a table, to be checked whether they hold other tables.
     """
 
     sizes: frozenset[str] = frozenset()
@@ -59,8 +60,8 @@ class Requirements:
     neighbours: frozenset[str] = frozenset()
 
     @classmethod
-    def all_of(cls, several: Iterable[Requirements]) -> Requirements:
-        """What any of them asks for."""
+    def all_of(cls, parts: Iterable[Requirements]) -> Requirements:
+        """Returns what any of the parts requires."""
         sizes: set[str] = set()
         contents: dict[str, int] = {}
         schemas: set[int] = set()
@@ -72,21 +73,21 @@ class Requirements:
         folders: set[str] = set()
         tails: dict[str, int] = {}
         neighbours: set[str] = set()
-        for one in several:
-            neighbours |= one.neighbours
-            listed.update(one.listed)
-            bases |= one.bases
-            unsaid |= one.unsaid
-            folders |= one.folders
-            tails.update(one.tails)
-            sizes |= one.sizes
-            if one.schemas or one.states:
-                schemas |= one.schemas
-                states |= one.states
-            if one.operations_since is not None:
-                since.append(one.operations_since)
-            if one.contents:
-                for path, most in one.contents.items():
+        for part in parts:
+            neighbours |= part.neighbours
+            listed.update(part.listed)
+            bases |= part.bases
+            unsaid |= part.unsaid
+            folders |= part.folders
+            tails.update(part.tails)
+            sizes |= part.sizes
+            if part.schemas or part.states:
+                schemas |= part.schemas
+                states |= part.states
+            if part.operations_since is not None:
+                since.append(part.operations_since)
+            if part.contents:
+                for path, most in part.contents.items():
                     contents[path] = max(most, contents.get(path, 0))
         return cls(
             frozenset(sizes),
@@ -105,14 +106,14 @@ class Requirements:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What the shell found; what is not named was not looked at.
+    """What was fetched for `Requirements`. A path or version that is not a key was not looked up.
 
-    `sizes`: None for a file that is not there. `contents`: None for a file that is not there or is larger
-    than what was asked for. `schemas`: the schema of an older version, None for a version that is gone.
-    `states`: whole versions, None for one that is gone. `listed`: sizes in the order of what was listed for
-    an entry, -1 for a file that is not there. `outside`: those bases below which tables may not lie.
-    `folders`: the sizes of the files in each, by name. `tails`: None for a file that is not there.
-    `neighbours`: those of the roots at which tables lie.
+    `sizes`: None for a file that does not exist. `contents`: None for a file that does not exist or is larger
+    than was allowed. `schemas`: the schema of an older version, None if the version is gone. `states`: whole
+    versions, None for one that is gone. `listed`: sizes in the order in which the entry's files were listed,
+    -1 for a file that does not exist. `outside`: those of the bases below which tables are not allowed.
+    `folders`: the sizes of the files in each folder, by name. `tails`: None for a file that does not exist.
+    `neighbours`: those of the roots that hold a table.
     """
 
     sizes: Mapping[str, int | None] = field(default_factory=dict)
@@ -130,7 +131,7 @@ class Fetched:
 class Accepted:
     """An entry became part of the next version.
 
-    `did`: the format's name for what it did; entries of one version may have done several things.
+    `operation`: the format's name for what the entry did; the entries of one version may differ in it.
     """
 
     rebased: bool
@@ -138,12 +139,12 @@ class Accepted:
     rows_deleted: int
     first_fragment_id: int
     num_fragment_ids: int
-    did: str = ""
+    operation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """What the fold wants written into the next version.
+    """What the fold has a format write into the next version.
 
     `metadata` replaces every `lakefold.*` key of the table's metadata; `properties` go into the version's own
     transaction; `uuid` identifies it; `time_us` is the version's time in microseconds since 1970.
@@ -157,7 +158,7 @@ class Stamps:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file that a version needs, named by its content: whoever makes it again makes the same bytes."""
+    """A file that a version needs, named by its content: making it again gives the same bytes."""
 
     path: str
     data: bytes
@@ -167,7 +168,7 @@ class NewFile:
 class CopyFile:
     """A file that repeats a part of a version for clients that don't look for it in the version's own file.
 
-    It is named by its content. The version is sound without it: only those clients need it.
+    It is named by its content. The version is valid without it: only those clients need it.
     """
 
     path: str
@@ -176,10 +177,10 @@ class CopyFile:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The file of one version: where it goes, what it holds. Its first buffer tells it from any other's.
+    """The file of one version, ready to be published. Its first buffer differs from any other version's.
 
-    `before`: files that must be there before the version is; nobody sees them until it is. `copy`: a file for
-    other clients, put while the version is on its way.
+    `before`: files that must be stored before the version is published; no reader uses them until it is.
+    `copy`: a file for other clients, written at the same time as the version.
     """
 
     version: int
@@ -191,13 +192,13 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class VersionSummary:
-    """What a version did, without what the table then was: all that later versions must know of it.
+    """What a version did, without the table's content: all that later versions must know of it.
 
-    `operation` is the format's name for the kind of operation, `properties` those of the version's own
-    transaction. `begins_clone`: the marks after it are those of another table. `footprint`: what it touched,
-    as the format's conflict rules ask. `told_in`: as of `State`. `keeps_metadata`: the table's metadata after
-    it are those of before, so far as can be told. `restored`, `uuid`: as of `State`. `marks`: a digest of the
-    marks in the table's metadata, empty if there are none.
+    `operation` is the format's name for the kind of operation, `properties` are those of the version's own
+    transaction. `begins_clone`: the marks in it are those of another table. `footprint`: what it touched, for
+    the format's conflict rules; opaque to all others. `transaction_file`, `restored`, `uuid`: as of `State`.
+    `keeps_metadata`: the table's metadata are known to be those of the version before. `marks`: a digest of
+    the marks in the table's metadata, empty if it has none.
 
     A reader knows in addition `time_us`, the version's time in microseconds since 1970; `table_id`, empty if
     the version names none; `branch`, empty for the main branch and None if it was not read; `own`: a
@@ -211,7 +212,7 @@ class VersionSummary:
     properties: Mapping[str, str]
     begins_clone: bool
     footprint: object
-    told_in: str = ""
+    transaction_file: str = ""
     keeps_metadata: bool = False
     restored: int = 0
     uuid: str = ""
@@ -231,15 +232,15 @@ class Naming(Protocol):
 
     @property
     def folder(self) -> str:
-        """The folder they lie in."""
+        """The folder that holds them."""
         ...
 
     def path(self, version: int) -> str:
-        """The path of a version's file."""
+        """Returns the path of a version's file."""
         ...
 
     def parse(self, name: str) -> int | None:
-        """The version that a file name stands for, None for other files."""
+        """Returns the version that a file name denotes, None for other files."""
         ...
 
 
@@ -263,34 +264,34 @@ class State(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The properties of the version's own transaction; empty where it has none."""
+        """The properties of the version's own transaction; empty if it has none."""
         ...
 
     @property
     def uuid(self) -> str:
-        """That of the version's own transaction; empty where nothing tells it."""
+        """The uuid of the version's own transaction; empty if it is unknown."""
         ...
 
     @property
     def keeps_metadata(self) -> bool:
-        """Whether the table's metadata are those of the version before, so far as can be told."""
+        """Whether the table's metadata are known to be those of the version before."""
         ...
 
     @property
     def restored(self) -> int:
-        """The version that this one brought back with its metadata, 0 if it is no Restore."""
+        """The older version that this one restored together with its metadata, 0 if it is no Restore."""
         ...
 
     @property
-    def told_in(self) -> str:
-        """The file, relative to the table's root, that tells what this version did where its own doesn't.
+    def transaction_file(self) -> str:
+        """The file, relative to the table's root, with what this version did, if its own file lacks that.
 
-        Empty where its own does, or where nothing does.
+        Empty if the version's own file has it, or if no file has. See `Format.decode`.
         """
         ...
 
     @property
-    def told_since(self) -> int:
+    def history_start(self) -> int:
         """The version since which it is known what each version did."""
         ...
 
@@ -301,7 +302,7 @@ class State(Protocol):
 
     @property
     def branch(self) -> str:
-        """The branch that this is a version of; empty on a table's main line."""
+        """The branch that this is a version of; empty on the main branch."""
         ...
 
     @property
@@ -311,7 +312,7 @@ class State(Protocol):
 
     @property
     def schema(self) -> object:
-        """The schema, as `Fetched.schemas` wants it."""
+        """The schema, as it is put into `Fetched.schemas`."""
         ...
 
 
@@ -319,42 +320,43 @@ class Draft(Protocol):
     """The next version while entries are added to it one by one."""
 
     def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
-        """Checks the entry against the table and what was added before; a refused one changes nothing.
+        """Checks the entry against the table and what was added before. A refused entry changes nothing.
 
-        None: nothing is wrong with it, but it shares no version with what was added before. Nothing changed.
+        Returns None, and changes nothing, if the entry is valid but can't share this version with the entries
+        that were added before.
         """
         ...
 
     @property
     def version(self) -> int:
-        """The number of the version in the making; settled once an entry was accepted."""
+        """The number of the version in the making; final after an entry was accepted."""
         ...
 
     @property
     def restored(self) -> int:
-        """The version that the entry added last brings back, 0 if it is no Restore."""
+        """The version that the entry added last restores, 0 if it is no Restore."""
         ...
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The table's metadata as the entries leave it, before any mark is stamped."""
+        """The table's metadata after these entries, without the marks of this version."""
         ...
 
     @property
     def operations(self) -> tuple[int, Mapping[str, int]]:
-        """For each kind of operation the newest version that was one, this next version included.
+        """For each kind of operation the newest version that was one, and since which version that is known.
 
-        With the version since which that is complete.
+        The version since which comes first. The version in the making is included.
         """
         ...
 
     @property
     def first_ids(self) -> tuple[int, int]:
-        """The first fragment id and the first row id that this version may give."""
+        """The first fragment id and the first row id that this version may assign; 0 without such ids."""
         ...
 
     def finish(self, stamps: Stamps) -> tuple[State, Publication]:
-        """The next version. Without any accepted entry it is one that changes nothing but the marks."""
+        """Returns the next version. Without any accepted entry it changes nothing but the marks."""
         ...
 
 
@@ -367,61 +369,64 @@ class Format(Protocol[S]):
     folder: str
 
     def detect(self, names: Iterable[str]) -> Naming | None:
-        """The naming that the file names in `folder` follow, None where no version is among them."""
+        """Returns the naming that the file names in `folder` follow, None if none of them is a version."""
         ...
 
-    def decode(self, path: str, data: bytes, uri: str = "", told: bytes | None = None) -> S:
-        """The state that a version's file at `path` holds. Raises `DamagedError`.
+    def decode(self, path: str, data: bytes, uri: str = "", transaction: bytes | None = None) -> S:
+        """Returns the state that the file of a version at `path` holds. Raises `DamagedError`.
 
-        `told`: the content of the file that the state named by `told_in` when it was first decoded.
+        `transaction`: the content of the state's `transaction_file`, if it named one when it was first
+        decoded.
         """
         ...
 
-    def needs(self, state: S | None, entries: Sequence[Entry]) -> Requirements:
-        """What `draft` will want to know about these entries."""
+    def requirements(self, state: S | None, entries: Sequence[Entry]) -> Requirements:
+        """Returns what `draft` must see to fold these entries."""
         ...
 
-    def deed(self, path: str, data: bytes, uri: str = "", told: bytes | None = None) -> VersionSummary:
-        """What the version in the file at `path` did; far cheaper than `decode`. Raises `DamagedError`.
+    def summarize(
+        self, path: str, data: bytes, uri: str = "", transaction: bytes | None = None
+    ) -> VersionSummary:
+        """Returns what the version in the file at `path` did; cheaper than `decode`. Raises `DamagedError`.
 
-        `told`: as of `decode`.
+        `transaction`: as of `decode`.
         """
         ...
 
-    def informed(self, state: S, older: Iterable[VersionSummary]) -> S:
-        """The state with what older versions did: those right before its history began, newest first."""
+    def with_history(self, state: S, older: Iterable[VersionSummary]) -> S:
+        """Returns the state with what `older` did: the versions right before its history, newest first."""
         ...
 
-    def following(self, state: S, foreign: S, between: Sequence[VersionSummary] = ()) -> S:
-        """A version that another client made after `state`, with what is known of the ones before.
+    def follow_foreign(self, state: S, foreign: S, between: Sequence[VersionSummary] = ()) -> S:
+        """Returns `foreign`, which another client made after `state`, with what is known of earlier versions.
 
-        `between`: the versions between the two, oldest first. Where one is missing, nothing is known of those
+        `between`: the versions between the two, oldest first. If one is missing, nothing is known of those
         before it.
         """
         ...
 
     def check_writable(self, state: S, where: str = "") -> None:
-        """Raises `InvalidError` where the table uses features that a writer must know and we don't."""
+        """Raises `InvalidError` if the table uses features that this release can't write."""
         ...
 
-    def sharing(self, state: S | None) -> Sharing:
-        """Tells of each entry with which neighbours it may share the version after `state`."""
+    def grouping_rule(self, state: S | None) -> GroupingRule:
+        """Returns the rule by which neighbouring entries may share the version after `state`."""
         ...
 
     def draft(self, state: S | None, observed: Fetched, entries: Sequence[Entry] = ()) -> Draft:
-        """Begins the version after `state` (None: there is no table yet).
+        """Begins the version after `state` (None: the table does not exist yet).
 
-        `entries`: those that will be added. Nothing depends on it but speed: some questions are asked for
-        all of them together.
+        `entries`: those that will be added. They affect only speed: some questions are asked for all of them
+        together.
         """
         ...
 
 
-Sharing = Callable[["Entry"], str | None]
-"""With which neighbours an entry may share a version: with those for which it gives the same name.
+GroupingRule = Callable[["Entry"], str | None]
+"""Returns the name of the group that an entry belongs to; entries of equal names may share a version.
 
-`ALONE`: with none. None: with any, since the entry will be refused.
+Returns `ALONE` if it shares with no other, None if it may be with any, since it will be refused.
 """
 
 AnyFormat = Format[Any]
-"""A format whose states pass through unseen."""
+"""A format whose states are opaque to the caller."""

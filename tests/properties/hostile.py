@@ -135,7 +135,7 @@ def folded(envelope: Envelope) -> str:
     table = created(stable_row_ids=True)
     table.fold(append("f", fragments=3))
     group = entries([envelope], 50)
-    needs = FORMAT.needs(table.state, group)
+    needs = FORMAT.requirements(table.state, group)
     observed = Fetched(
         sizes=dict.fromkeys(needs.sizes, 1000), schemas=dict.fromkeys(needs.schemas, table.state.schema)
     )

@@ -83,7 +83,7 @@ def check_file(data: bytes) -> None:
     head_transaction(data)
     tracemalloc.start()
     try:
-        for read in (FORMAT.deed, FORMAT.decode):
+        for read in (FORMAT.summarize, FORMAT.decode):
             with suppress(DamagedError, InvalidError):
                 read(PATH, data, "memory://t")
         assert tracemalloc.get_traced_memory()[1] < MEMORY
@@ -160,8 +160,8 @@ def test_whatever_is_sent_is_answered(data: bytes, there: bool) -> None:  # noqa
         return
     table = TABLE.table if there else MemoryTable().table
     group = entries([envelope], 100)
-    FORMAT.sharing(TABLE.state if there else None)(group[0])
-    needs = FORMAT.needs(TABLE.state if there else None, group)
+    FORMAT.grouping_rule(TABLE.state if there else None)(group[0])
+    needs = FORMAT.requirements(TABLE.state if there else None, group)
     observed = Fetched(schemas=dict.fromkeys(needs.schemas, TABLE.state.schema))
     folded = fold(FORMAT, table, group, observed, Terms(1, must_publish=True))
     (outcome,) = folded.outcomes

@@ -62,7 +62,7 @@ def observed(table: MemoryTable, one: Entry, sizes: dict[str, int]) -> Fetched:
     storage = MemoryStorage(f"memory://{STORE}")
     for name, size in sizes.items():
         storage.put(f"data/{name}", [bytes(size)])
-    needs = FORMAT.needs(table.state, [one])
+    needs = FORMAT.requirements(table.state, [one])
     bringer = Prefetcher(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect))
     return Fetched(bringer.sizes(needs.sizes), listed=bringer.listed(needs.listed))
 

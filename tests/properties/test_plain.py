@@ -102,7 +102,7 @@ def from_messages(group: Sequence[Entry]) -> list[Entry]:
 def alike(table: MemoryTable, group: Sequence[Entry], observed: Fetched | None = None) -> Folded:
     """Folds the group by what was taken out of its messages, and by these; both must give the same."""
     observed = observed or Fetched()
-    assert FORMAT.needs(table.state, group) == FORMAT.needs(table.state, from_messages(group))
+    assert FORMAT.requirements(table.state, group) == FORMAT.requirements(table.state, from_messages(group))
     one = fold(FORMAT, table.table, group, observed, TERMS)
     other = fold(FORMAT, table.table, from_messages(group), observed, TERMS)
     assert one.outcomes == other.outcomes

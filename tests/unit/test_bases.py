@@ -68,7 +68,7 @@ def bringer(roots: Sequence[str] | None) -> Prefetcher:
 def asked(table: MemoryTable, envelope: Envelope) -> frozenset[str]:
     state = table.table.state
     assert state is None or isinstance(state, LanceState)
-    return FORMAT.needs(state, entries([envelope], 1)).bases
+    return FORMAT.requirements(state, entries([envelope], 1)).bases
 
 
 def test_what_lies_below_a_root_is_named_in_many_ways(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_deletion_files_are_not_looked_for_under_a_base_that_is_no_tables_root()
     fragment.deletion_file.id, fragment.deletion_file.read_version = 1, 2
     for number in (base, base + 1):
         fragment.deletion_file.base_id = number
-        assert not FORMAT.needs(table.state, entries([envelope], 9)).contents
+        assert not FORMAT.requirements(table.state, entries([envelope], 9)).contents
         result = table.result(changed(envelope, lambda e: setattr(e.lance, "uuid", f"d{table.offset}")))
         assert isinstance(result, Invalid)
         assert "the kind or the base of the deletion file is unknown" in result.message

@@ -86,7 +86,7 @@ def folded(table: Table, proposal: Envelope) -> Table:
     state = table.state
     assert isinstance(state, LanceState)
     group = [entry(proposal, state.version)]
-    needs = FORMAT.needs(state, group)
+    needs = FORMAT.requirements(state, group)
     observed = Fetched(contents=dict.fromkeys(needs.contents, FIRST_ROW))
     result = fold(FORMAT, table, group, observed, TERMS)
     assert all(isinstance(one.result, Committed) for one in result.outcomes), result.outcomes
@@ -147,7 +147,7 @@ def committed(table: Table, data: bytes) -> int:
     envelope, packed = parsed_packed(data)
     one = replace(entry(envelope, 9), packed=packed)
     assert isinstance(table.state, LanceState)
-    needs = FORMAT.needs(table.state, [one])
+    needs = FORMAT.requirements(table.state, [one])
     sizes = {key: array("q", (1000 for paths in files for _ in paths)) for key, files in needs.listed.items()}
     assert [len(found) for found in sizes.values()] == [packed.count if packed else 0]
     result = fold(FORMAT, table, [one], Fetched(listed=sizes), TERMS)
@@ -208,7 +208,7 @@ def deleting(table: Table, count: int) -> Callable[[], object]:
         fragment.deletion_file.CopyFrom(DeletionFile(read_version=1, id=7, num_deleted_rows=1))
         proposals.append(proposal)
     group = [entry(one, state.version + place) for place, one in enumerate(proposals)]
-    observed = Fetched(contents=dict.fromkeys(FORMAT.needs(state, group).contents, FIRST_ROW))
+    observed = Fetched(contents=dict.fromkeys(FORMAT.requirements(state, group).contents, FIRST_ROW))
 
     def act() -> None:
         outcomes = fold(FORMAT, table, group, observed, TERMS).outcomes

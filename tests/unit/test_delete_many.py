@@ -77,7 +77,7 @@ def test_affected_rows_of_many_are_held_against_each(table: MemoryTable) -> None
     whole = encode_bitmap(Bitmap(range(ROWS)))
     envelope = delete(*range(COUNT))
     envelope.affected_rows.update(dict.fromkeys(range(COUNT), whole))
-    assert not FORMAT.needs(table.state, entries([envelope], 9)).contents
+    assert not FORMAT.requirements(table.state, entries([envelope], 9)).contents
     beyond = Envelope()
     beyond.CopyFrom(envelope)
     beyond.affected_rows[PORTION + 1] = encode_bitmap(Bitmap([ROWS]))

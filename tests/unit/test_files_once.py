@@ -223,7 +223,7 @@ def test_files_of_foreign_versions_count() -> None:
         state = table.state
         if known:
             assert not list(state.files.candidates(hashes_of(["b.lance"])))
-        followed = FORMAT.following(state, theirs.reopened().state)
+        followed = FORMAT.follow_foreign(state, theirs.reopened().state)
         after = MemoryTable(replace(table.table, state=followed), offset=9)
         assert refused(after.result(named("two", "b.lance", read=3)), "b.lance", 1)
 

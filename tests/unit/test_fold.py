@@ -304,7 +304,9 @@ def test_a_table_of_another_client_is_folded_as_it_is() -> None:
 
 
 def test_files_on_the_way_to_the_next_version_are_named_once() -> None:
-    needs = FORMAT.needs(created().state, entries([append("f", fragments=2), append("f"), Envelope()], 0))
+    needs = FORMAT.requirements(
+        created().state, entries([append("f", fragments=2), append("f"), Envelope()], 0)
+    )
     assert needs.sizes == {"data/f-0.lance", "data/f-1.lance"}
 
 
@@ -312,13 +314,13 @@ def test_files_on_the_way_to_the_next_version_are_named_once() -> None:
 def test_a_path_that_leaves_the_table_is_not_even_asked_for(path: str) -> None:
     envelope = append("f")
     envelope.lance.append.fragments[0].files[0].path = path
-    assert FORMAT.needs(created().state, entries([envelope], 0)).sizes == frozenset()
+    assert FORMAT.requirements(created().state, entries([envelope], 0)).sizes == frozenset()
 
 
 def test_files_under_another_base_are_not_asked_for() -> None:
     envelope = append("f")
     envelope.lance.append.fragments[0].files[0].base_id = 1
-    assert FORMAT.needs(created().state, entries([envelope], 0)).sizes == frozenset()
+    assert FORMAT.requirements(created().state, entries([envelope], 0)).sizes == frozenset()
 
 
 def test_every_kind_of_refusal_names_a_way_out() -> None:

@@ -85,7 +85,8 @@ def test_a_read_version_of_long_ago() -> None:
     assert found.other_version == version
     assert "more than 10000 versions behind" in found.message
     assert (
-        FORMAT.needs(after({}, version=version).state, entries([append(read=4)], 0)).operations_since is None
+        FORMAT.requirements(after({}, version=version).state, entries([append(read=4)], 0)).operations_since
+        is None
     )
     assert isinstance(after({}, version=version).result(append(read=5)), Committed)
 
@@ -99,24 +100,24 @@ def test_versions_of_which_nothing_is_known() -> None:
 
 def test_the_core_asks_for_what_it_must_know() -> None:
     state = after({Kind.PROJECT_KEEPING_NULLABILITY: 8}, since=6).state
-    needs = FORMAT.needs(state, entries([append(read=read) for read in (10, 9, 7, 4, 99, 0)], 0))
+    needs = FORMAT.requirements(state, entries([append(read=read) for read in (10, 9, 7, 4, 99, 0)], 0))
     assert needs.operations_since == 4
     assert needs.schemas == {7, 4}
-    known = FORMAT.needs(state, entries([append(read=8)], 0))
+    known = FORMAT.requirements(state, entries([append(read=8)], 0))
     assert (known.operations_since, known.schemas) == (None, frozenset())
 
 
 def test_it_does_not_ask_for_the_schema_of_what_is_refused_anyway() -> None:
     state = after({Kind.RESTORE: 8}).state
-    assert FORMAT.needs(state, entries([append(read=7)], 0)).schemas == frozenset()
+    assert FORMAT.requirements(state, entries([append(read=7)], 0)).schemas == frozenset()
 
 
 def test_the_deeds_of_older_versions_are_added() -> None:
     state = after({Kind.APPEND: 9}, since=6).state
     deeds = [deed(number, kind) for number, kind in [(6, "merge"), (5, "append"), (4, "merge")]]
-    informed = FORMAT.informed(state, iter(deeds))
+    informed = FORMAT.with_history(state, iter(deeds))
     assert told(informed) == (3, {Kind.APPEND: 9, Kind.MERGE: 6})
-    assert FORMAT.informed(state, []).history == state.history
+    assert FORMAT.with_history(state, []).history == state.history
 
 
 def test_a_foreign_version_goes_on_with_what_is_known() -> None:
@@ -124,21 +125,21 @@ def test_a_foreign_version_goes_on_with_what_is_known() -> None:
     foreign = after({}, version=11, since=11).state
     deleting = changed(append(), lambda e: e.lance.delete.SetInParent()).lance
     foreign = replace(foreign, transaction=deleting)
-    assert told(FORMAT.following(own, foreign)) == (0, {Kind.APPEND: 10, Kind.DELETE: 11})
+    assert told(FORMAT.follow_foreign(own, foreign)) == (0, {Kind.APPEND: 10, Kind.DELETE: 11})
     unknown = replace(foreign, transaction=None)
-    assert told(FORMAT.following(own, unknown)) == (0, {Kind.APPEND: 10, Kind.UNKNOWN: 11})
+    assert told(FORMAT.follow_foreign(own, unknown)) == (0, {Kind.APPEND: 10, Kind.UNKNOWN: 11})
 
 
 def test_nothing_is_known_of_the_versions_before_a_gap() -> None:
     """A version that is missing may have done anything."""
     own = after({Kind.APPEND: 10}).state
     foreign = replace(after({}, version=13, since=13).state, transaction=append().lance)
-    assert told(FORMAT.following(own, foreign)) == (13, {})
+    assert told(FORMAT.follow_foreign(own, foreign)) == (13, {})
     last = deed(12, "delete")
-    assert told(FORMAT.following(own, foreign, [last])) == (12, {Kind.APPEND: 13})
+    assert told(FORMAT.follow_foreign(own, foreign, [last])) == (12, {Kind.APPEND: 13})
     both = [deed(11, "merge"), last]
     kinds = {Kind.APPEND: 13, Kind.MERGE: 11, Kind.DELETE: 12}
-    assert told(FORMAT.following(own, foreign, both)) == (0, kinds)
+    assert told(FORMAT.follow_foreign(own, foreign, both)) == (0, kinds)
 
 
 RENAMED = (column("a", 0, nullable=False), column("t", 1, "string"))

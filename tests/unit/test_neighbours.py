@@ -173,10 +173,10 @@ def test_it_is_asked_only_when_a_table_begins() -> None:
     begun(uri)
     state = opened(uri).table.state
     assert isinstance(state, LanceState)
-    assert FORMAT.needs(None, entries([at(uri)], 0)).neighbours == needs_around(uri).neighbours
+    assert FORMAT.requirements(None, entries([at(uri)], 0)).neighbours == needs_around(uri).neighbours
     assert len(needs_around(uri).neighbours) == 4
     for envelope in (at(uri), at(uri, append("f")), clone(f"{LAKE}/x", uri)):
-        assert not FORMAT.needs(state, entries([envelope], 1)).neighbours
+        assert not FORMAT.requirements(state, entries([envelope], 1)).neighbours
 
 
 def test_a_refusal_that_a_later_version_records_is_the_same_in_a_replay() -> None:

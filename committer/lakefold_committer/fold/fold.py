@@ -144,7 +144,7 @@ class _Folding:
         self._terms = terms
         self._keys = Keys(table.marks, terms.rules)
         self._covered = covered
-        self._deeds: dict[int, str] = {}
+        self._operations: dict[int, str] = {}
         self._ahead = 0
         clock = terms.clock_us
         self._latest_us = LATEST_US if clock is None else min(max(clock, 0) + MAX_AHEAD_US, LATEST_US)
@@ -162,7 +162,7 @@ class _Folding:
     @property
     def changes(self) -> bool:
         """Whether any entry so far became part of the version in the making."""
-        return bool(self._deeds)
+        return bool(self._operations)
 
     def is_new(self, position: Position) -> bool:
         """Whether this position lies beyond what the table's marks cover."""
@@ -188,10 +188,10 @@ class _Folding:
             return Invalid(cut(verdict.message), cut(verdict.hint))
         if not isinstance(verdict, Accepted):
             return verdict
-        if not self._deeds:
+        if not self._operations:
             self._roll_back(self._draft.restored)
         self._keys.add(entry, self._version, self._time(entry))
-        self._deeds[entry.position.offset] = verdict.did
+        self._operations[entry.position.offset] = verdict.operation
         return Committed(
             self._version,
             verdict.rebased,
@@ -274,7 +274,7 @@ class _Folding:
             apps=_batches(one for one in news if isinstance(one.result, Committed)),
             epoch=self._terms.epoch,
             rules=self._terms.rules,
-            deeds=self._deeds if len(set(self._deeds.values())) > 1 else {},
+            deeds=self._operations if len(set(self._operations.values())) > 1 else {},
         )
 
     def _properties(self, record: Record, table_id: str, time_us: int) -> dict[str, str]:

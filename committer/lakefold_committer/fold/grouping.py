@@ -35,12 +35,12 @@ def first_group(
     """
     if len(entries) < 2:  # noqa: PLR2004 - one is a group, whatever it is
         return entries
-    sharing = table_format.sharing(state)
+    group_of = table_format.grouping_rule(state)
     size = 0
     shared: str | None = None
     for index, entry in enumerate(entries):
         # What a claim stands for is brought when its turn comes, and may be large.
-        name = ALONE if entry.envelope.HasField("claim") else sharing(entry)
+        name = ALONE if entry.envelope.HasField("claim") else group_of(entry)
         size += entry.size
         if index and (_is_full(index, size, limits) or not _may_join(name, shared)):
             return entries[:index]

@@ -27,8 +27,8 @@ from lakefold_committer.recovery.stored_versions import (
     link_of,
     own_marks,
     own_properties,
-    read_deed,
     read_state,
+    read_summary,
 )
 from lakefold_table.errors import DamagedError, StopError, VersionExpiredError
 from lakefold_table.marks.marks import Marks, decode_marks
@@ -62,7 +62,7 @@ def provable(
     later: list[VersionSummary] = []
     for version in range(newest.version - 1, claimed - 1, -1):
         try:
-            older = read_deed(table_format, versions, version)
+            older = read_summary(table_format, versions, version)
         except VersionExpiredError as error:
             proven = _proven_otherwise(table_format, versions, newest, carried, version, later, proofs)
             if proven is None:
@@ -148,8 +148,8 @@ def _left_alone(
     table_format: AnyFormat, versions: Versions, newest: State, between: Sequence[VersionSummary]
 ) -> bool:
     """Whether these versions and the newest one, which follows them, can't have touched the metadata."""
-    behind = [*between, read_deed(table_format, versions, newest.version)]
-    return all(deed.keeps_metadata for deed in behind)
+    behind = [*between, read_summary(table_format, versions, newest.version)]
+    return all(summary.keeps_metadata for summary in behind)
 
 
 def _carried(
@@ -163,18 +163,18 @@ def _carried(
     """The newest version with the marks of the committer's version `own`, knowing what came between."""
     state = read_state(table_format, versions, own)
     marks = own_marks(state, uri)
-    restores = [deed.version for deed in between if deed.restored]
+    restores = [summary.version for summary in between if summary.restored]
     if newest.restored:
         marks = after_foreign(marks, newest)
     elif restores:
         # The last one decides alone which keys are left out.
         marks = after_foreign(marks, read_state(table_format, versions, restores[-1]))
-    return Table(uri, table_format.following(state, newest, between), marks)
+    return Table(uri, table_format.follow_foreign(state, newest, between), marks)
 
 
 def _older(table_format: AnyFormat, versions: Versions, version: int, uri: str) -> VersionSummary:
     try:
-        return read_deed(table_format, versions, version)
+        return read_summary(table_format, versions, version)
     except VersionExpiredError as error:
         raise _unprovable(version, uri) from error
 

@@ -23,18 +23,18 @@ def read_state(table_format: AnyFormat, versions: Versions, version: int) -> Sta
     """One version, whole."""
     path, data, uri = versions.path(version), versions.read(version), versions.storage.uri
     state: State = table_format.decode(path, data, uri)
-    if state.told_in:
-        state = table_format.decode(path, data, uri, _content(versions, state.told_in))
+    if state.transaction_file:
+        state = table_format.decode(path, data, uri, _content(versions, state.transaction_file))
     return state
 
 
-def read_deed(table_format: AnyFormat, versions: Versions, version: int) -> VersionSummary:
+def read_summary(table_format: AnyFormat, versions: Versions, version: int) -> VersionSummary:
     """What one version did."""
     path, data, uri = versions.path(version), versions.read(version), versions.storage.uri
-    deed = table_format.deed(path, data, uri)
-    if deed.told_in:
-        deed = table_format.deed(path, data, uri, _content(versions, deed.told_in))
-    return deed
+    summary = table_format.summarize(path, data, uri)
+    if summary.transaction_file:
+        summary = table_format.summarize(path, data, uri, _content(versions, summary.transaction_file))
+    return summary
 
 
 def _content(versions: Versions, path: str) -> bytes | None:
@@ -92,15 +92,15 @@ def link_of(state: State) -> Link:
     )
 
 
-def link_of_deed(deed: VersionSummary) -> Link:
-    """As `link_of`, to be compared with that of another deed: a digest stands for the marks."""
-    made_here = is_own(deed.properties, deed.version)
+def link_of_summary(summary: VersionSummary) -> Link:
+    """As `link_of`, to be compared with that of another summary: a digest stands for the marks."""
+    made_here = is_own(summary.properties, summary.version)
     return Link(
-        uuid=deed.uuid,
-        parent=deed.properties.get(PARENT, "") if made_here else "",
-        marks={PREFIX: deed.marks} if deed.marks else {},
+        uuid=summary.uuid,
+        parent=summary.properties.get(PARENT, "") if made_here else "",
+        marks={PREFIX: summary.marks} if summary.marks else {},
         is_own=made_here,
-        keeps_marks=deed.keeps_metadata,
+        keeps_marks=summary.keeps_metadata,
     )
 
 

@@ -135,7 +135,7 @@ class _Draft(LanceDraft):
         return self._refused(entry.unpacked(), answer)
 
     def _refused(self, entry: Entry, answer: Rejected | Invalid) -> Accepted | Rejected | Invalid | None:
-        needs = self._recalling.needs(self._before, [entry])
+        needs = self._recalling.requirements(self._before, [entry])
         ways: list[Mapping[str, int | None]] = [{}]
         if needs.sizes:
             ways = [dict.fromkeys(needs.sizes), self._recalling.found(needs.sizes), {}]
@@ -167,7 +167,7 @@ class _Draft(LanceDraft):
             stored, paths = self._recalling.sizes_in_version, chain.from_iterable(packed.paths())
             sizes = [said or stored.get(path, 0) for said, path in zip(packed.sizes, paths, strict=True)]
             self._seen.listed[entry.position] = array("q", sizes)
-        unsaid = self._recalling.needs(self._before, [entry]).unsaid
+        unsaid = self._recalling.requirements(self._before, [entry]).unsaid
         if not unsaid:
             return {}
         stored = self._recalling.sizes_in_version

@@ -19,14 +19,14 @@ from lakefold_committer.claims.claim_check import Claims
 from lakefold_committer.fold.fold import Folded, Table, Terms, fold
 from lakefold_committer.fold.grouping import first_group
 from lakefold_committer.recovery.recover_marks import provable
-from lakefold_committer.recovery.stored_versions import own_marks, own_properties, read_deed, read_state
+from lakefold_committer.recovery.stored_versions import own_marks, own_properties, read_state, read_summary
 from lakefold_committer.replay.differences import Difference, differences
 from lakefold_committer.replay.log_reader import EntriesGoneError, proven, redeemed
 from lakefold_committer.replay.recorded_draft import Recalling
 from lakefold_committer.replay.version_replay import Case, Replayed, Verdict, gone_of, group_of, judged
 from lakefold_committer.tables.branches import line_of
 from lakefold_committer.tables.prefetcher import Look, Prefetcher
-from lakefold_committer.tables.requirements import informed, observe
+from lakefold_committer.tables.requirements import observe, with_history
 from lakefold_table.errors import (
     DamagedError,
     InvalidError,
@@ -114,7 +114,7 @@ class _Replay:
     def _begins(self, version: int) -> bool:
         """Whether nothing was before this version, whatever its number: a clone keeps its source's."""
         try:
-            return version == 1 or read_deed(self._format, self._versions, version).begins_clone
+            return version == 1 or read_summary(self._format, self._versions, version).begins_clone
         except UNREADABLE:
             return False
 
@@ -142,18 +142,18 @@ class _Replay:
     def _foreign(self, version: int) -> Replayed:
         """A version of another client: taken as it is."""
         state = read_state(self._format, self._versions, version)
-        deed = read_deed(self._format, self._versions, version)
+        summary = read_summary(self._format, self._versions, version)
         before = self._bases[0] if self._bases else None
         if before is None or before.state is None or state.is_clone or not before.marks.version:
             self._bases = self._opened(state)
         else:
-            after = self._format.following(before.state, state)
+            after = self._format.follow_foreign(before.state, state)
             self._bases = (replace(before, state=after, marks=after_foreign(before.marks, state)),)
         marks = decode_marks(state.metadata, self._uri)
         if marks is not None and marks.version == version and not state.is_clone:
             lost = Difference("record", "absent", f"there: the marks were made for version {version}")
-            return Replayed(version, Verdict.DIFFERENT, operation=deed.operation, differences=(lost,))
-        return Replayed(version, Verdict.FOREIGN, operation=deed.operation)
+            return Replayed(version, Verdict.DIFFERENT, operation=summary.operation, differences=(lost,))
+        return Replayed(version, Verdict.FOREIGN, operation=summary.operation)
 
     def _own(self, case: Case) -> Replayed:
         """A version that a committer made: folded again where that can be done."""
@@ -200,7 +200,7 @@ class _Replay:
         It may have looked further back than these entries need, for others that went into a later version.
         """
         since = case.operations_since
-        return base if since is None else informed(self._format, self._versions, base, since)
+        return base if since is None else with_history(self._format, self._versions, base, since)
 
     def _is_of_this_line(self, entry: Entry) -> bool:
         return line_of(entry.envelope.table, entry.envelope.branch) == place(self._uri)
@@ -229,7 +229,7 @@ class _Replay:
             return case.told(Verdict.DIFFERENT, found=[apart]), None
         table, observed = observe(self._format, self._versions, self._bringer, table, group)
         gone = gone_of(
-            self._format.needs(table.state, [one for one in group if one.fault is None]),
+            self._format.requirements(table.state, [one for one in group if one.fault is None]),
             table.state,
             observed,
         )
@@ -328,7 +328,7 @@ class _Replay:
         first = min(max(since, 1), before)
         known = read_state(self._format, self._versions, first)
         for number in range(first + 1, before + 1):
-            known = self._format.following(known, read_state(self._format, self._versions, number))
+            known = self._format.follow_foreign(known, read_state(self._format, self._versions, number))
         return known
 
     def _opened(self, state: State) -> tuple[Table, ...]:

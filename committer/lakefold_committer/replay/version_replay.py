@@ -164,8 +164,8 @@ def gone_of(needs: Requirements, state: State | None, observed: Fetched) -> list
         if one is None
     ]
     since = needs.operations_since
-    if state is not None and since is not None and state.told_since > since:
-        gone.append(f"what the versions from {since + 1} to {state.told_since} did can't be told any more")
+    if state is not None and since is not None and state.history_start > since:
+        gone.append(f"what the versions from {since + 1} to {state.history_start} did can't be told any more")
     return gone
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.recovery.stored_versions import link_of_deed, own_transaction, read_deed
+from lakefold_committer.recovery.stored_versions import link_of_summary, own_transaction, read_summary
 from lakefold_table.errors import DamagedError, NotATableError, VersionExpiredError
 from lakefold_table.format import Fetched
 from lakefold_table.marks.record import PARENT, decode_record
@@ -32,27 +32,27 @@ def observe(
 ) -> tuple[Table, Fetched]:
     """What the format needs to fold this group, and the table knowing what older versions did."""
     group = [entry for entry in group if entry.fault is None]
-    needs = table_format.needs(table.state, group)
+    needs = table_format.requirements(table.state, group)
     if needs.operations_since is not None:
-        table = informed(table_format, versions, table, needs.operations_since)
-        needs = table_format.needs(table.state, group)
+        table = with_history(table_format, versions, table, needs.operations_since)
+        needs = table_format.requirements(table.state, group)
     observed = _brought(bringer, needs)
     if table.state is not None and _lacks_anything(observed):
         # A store that is away lacks everything; it may be back by now, so what it lacked is no observation.
         versions.check_there(table.state.version)
         # Asked anew: what is listed is read only once.
-        observed = _brought(bringer, table_format.needs(table.state, group))
+        observed = _brought(bringer, table_format.requirements(table.state, group))
     return table, observed
 
 
-def informed(table_format: AnyFormat, versions: Versions, table: Table, since: int) -> Table:
+def with_history(table_format: AnyFormat, versions: Versions, table: Table, since: int) -> Table:
     """Returns the table knowing what its versions after `since` did, back to the first one that is gone."""
     if table.state is None:
         return table
-    told_since = table.state.told_since
-    behind = _deed(table_format, versions, told_since + 1) if told_since < table.version else None
-    deeds = _deeds(table_format, versions, told_since, since, behind)
-    return replace(table, state=table_format.informed(table.state, deeds))
+    start = table.state.history_start
+    behind = _summary(table_format, versions, start + 1) if start < table.version else None
+    older = _summaries(table_format, versions, start, since, behind)
+    return replace(table, state=table_format.with_history(table.state, older))
 
 
 def _brought(bringer: Prefetcher, needs: Requirements) -> Fetched:
@@ -127,11 +127,13 @@ def _arrived_late(
     if behind is not None:
         parent = behind.transaction_properties.get(PARENT, "")
         return succession(Link(made.uuid), Link(parent=parent, is_own=True)) is Succession.APART
-    before, after = (link_of_deed(read_deed(table_format, versions, one)) for one in (version, version + 1))
+    before, after = (
+        link_of_summary(read_summary(table_format, versions, one)) for one in (version, version + 1)
+    )
     return succession(before, after) is Succession.APART
 
 
-def _deeds(
+def _summaries(
     table_format: AnyFormat, versions: Versions, newest: int, since: int, behind: VersionSummary | None
 ) -> Iterator[VersionSummary]:
     """What the versions up to `newest` and after `since` did, newest first, back to the first gap.
@@ -142,19 +144,22 @@ def _deeds(
     entry that was built on what lies behind it can't be judged, and is told so; the table goes on.
     """
     for version in range(newest, since, -1):
-        deed = _deed(table_format, versions, version)
-        if deed is None:
+        summary = _summary(table_format, versions, version)
+        if summary is None:
             return
-        if behind is not None and succession(link_of_deed(deed), link_of_deed(behind)) is Succession.APART:
+        if (
+            behind is not None
+            and succession(link_of_summary(summary), link_of_summary(behind)) is Succession.APART
+        ):
             return
-        yield deed
-        behind = deed
+        yield summary
+        behind = summary
 
 
-def _deed(table_format: AnyFormat, versions: Versions, version: int) -> VersionSummary | None:
+def _summary(table_format: AnyFormat, versions: Versions, version: int) -> VersionSummary | None:
     """What a version did. Returns None if it is gone or its file is damaged."""
     try:
-        return read_deed(table_format, versions, version)
+        return read_summary(table_format, versions, version)
     except (VersionExpiredError, DamagedError):
         return None
     except NotATableError as error:

@@ -381,7 +381,7 @@ class TableWriter:
             check_follows(table.state, state, table.uri)
         if not is_own(state.properties, version):
             self._format.check_writable(state, table.uri)
-            followed = self._format.following(table.state, state) if table.state is not None else state
+            followed = self._format.follow_foreign(table.state, state) if table.state is not None else state
             return replace(table, state=followed, marks=after_foreign(table.marks, state))
         marks = own_marks(state, table.uri)
         check_rules(marks, table.uri)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.entry import Entry
-    from lakefold_table.format import Sharing
+    from lakefold_table.format import GroupingRule
     from lakefold_table.lance.state import LanceState
 
 APPEND, DELETE, UPDATE, INSERT = "append", "delete", "update", "insert"
@@ -82,7 +82,7 @@ def sharing(transaction: Transaction, *, has_log: bool = False) -> str:
     return did(transaction) if has_log else ROWS
 
 
-def sharing_beside(state: LanceState | None) -> Sharing:
+def grouping_rule_after(state: LanceState | None) -> GroupingRule:
     """With which others an entry may share the version after `state`: with any where it is refused anyway."""
     has_log = state is not None and state.has_log
 

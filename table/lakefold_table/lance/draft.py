@@ -14,7 +14,7 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.format import ALONE, Accepted, CopyFile, Fetched, Publication, Stamps
 from lakefold_table.lance.carrying import restored_by
-from lakefold_table.lance.combine_transactions import APPEND, did, merged, sharing_beside
+from lakefold_table.lance.combine_transactions import APPEND, did, grouping_rule_after, merged
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
 from lakefold_table.lance.conflicts.footprint import RowsTouched, name_of_file
 from lakefold_table.lance.conflicts.matrix import DETAILED
@@ -78,7 +78,7 @@ class LanceDraft:
         self._history = History(0, {}, 0) if state is None else state.history
         self._done: dict[Kind, RowsTouched] = {}
         self._followed: dict[int, bool] = {}
-        self._sharing = sharing_beside(state)
+        self._grouping_rule = grouping_rule_after(state)
         self._shares: str | None = None
         self._ours: Footprint | None = None
         self._begins_clone = False
@@ -186,7 +186,7 @@ class LanceDraft:
 
     def _may_join(self, entry: Entry) -> bool:
         """Whether the entry shares the version with those that were added before."""
-        name = self._sharing(entry)
+        name = self._grouping_rule(entry)
         if self._shares is None:
             self._shares = name
         return not self._transactions or name == self._shares != ALONE

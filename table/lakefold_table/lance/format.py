@@ -10,7 +10,7 @@ from lakefold_table.entry import Conflict, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Requirements, VersionSummary
 from lakefold_table.lance.carrying import keeps_metadata, restored_by, transaction_uuid
-from lakefold_table.lance.combine_transactions import sharing_beside
+from lakefold_table.lance.combine_transactions import grouping_rule_after
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
 from lakefold_table.lance.conflicts.reading import PLAIN
 from lakefold_table.lance.draft import LanceDraft
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakefold_table.entry import Entry
-    from lakefold_table.format import Fetched, Sharing
+    from lakefold_table.format import Fetched, GroupingRule
     from lakefold_table.lance.conflicts import Footprint
     from lakefold_table.lance.manifests.plain import Plain
 
@@ -71,31 +71,33 @@ class LanceFormat:
         path: str,
         data: bytes,
         uri: str = "",
-        told: bytes | None = None,
+        transaction: bytes | None = None,
         like: LanceState | None = None,
     ) -> LanceState:
         """The state that the manifest file at `path` holds.
 
         Raises `DamagedError` where the bytes are not what the format says or name another version than the
-        path, `InvalidError` where the table uses features that a reader must know and we don't. `told`: the
-        transaction file that such a version names (`LanceState.told_in`). `like`: another version, with which
-        this one shares what is the same, and is the sooner decoded for it.
+        path, `InvalidError` if the table uses features that a reader must know and this release doesn't.
+        `transaction`: the content of the file that `LanceState.transaction_file` names. `like`: another
+        version; what is the same in both is shared, which makes decoding faster.
         """
         where = below(uri, path)
         file = decode_file(data, where, whole=False, like=None if like is None else like.fragments)
         if file.transaction is None:
-            file = replace(file, transaction=transaction_of(told))
+            file = replace(file, transaction=transaction_of(transaction))
         return state_of(file, _scheme(path, file.head.version, where), where)
 
-    def deed(self, path: str, data: bytes, uri: str = "", told: bytes | None = None) -> VersionSummary:
-        """What the version in the manifest file at `path` did. Raises `DamagedError` as `decode` does."""
+    def summarize(
+        self, path: str, data: bytes, uri: str = "", transaction: bytes | None = None
+    ) -> VersionSummary:
+        """Returns what the version in the manifest file at `path` did. Raises as `decode` does."""
         where = below(uri, path)
-        head, transaction = decode_head(data, where)
-        transaction = transaction_of(told) if transaction is None else transaction
+        head, own = decode_head(data, where)
+        own = transaction_of(transaction) if own is None else own
         _scheme(path, head.version, where)
-        told_in = transaction_path(head.transaction_file) if transaction is None else ""
-        footprint = published_footprint(transaction, index_section(data, head, where))
-        properties = {} if transaction is None else dict(transaction.transaction_properties)
+        transaction_file = transaction_path(head.transaction_file) if own is None else ""
+        footprint = published_footprint(own, index_section(data, head, where))
+        properties = {} if own is None else dict(own.transaction_properties)
         kind = footprint.kind
         return VersionSummary(
             head.version,
@@ -103,10 +105,10 @@ class LanceFormat:
             properties,
             kind is Kind.CLONE,
             footprint,
-            told_in,
-            keeps_metadata(transaction),
-            restored_by(transaction),
-            transaction_uuid(transaction, head.transaction_file),
+            transaction_file,
+            keeps_metadata(own),
+            restored_by(own),
+            transaction_uuid(own, head.transaction_file),
             digest_of_marks(head.table_metadata),
         )
 
@@ -118,7 +120,7 @@ class LanceFormat:
         check_writable(state.head, where)
         check_up_to_date(state, where)
 
-    def needs(self, state: LanceState | None, entries: Sequence[Entry]) -> Requirements:
+    def requirements(self, state: LanceState | None, entries: Sequence[Entry]) -> Requirements:
         """What the operations of these entries ask for, and what is needed to judge old read versions."""
         plain = [entry.plain for entry in entries if entry.plain is not None]
         usual = _needs_of_plain(state, plain)
@@ -140,7 +142,7 @@ class LanceFormat:
             needs += [_needs_to_judge(state, others), _needs_of_indices(state, others)]
         return Requirements.all_of(needs)
 
-    def informed(self, state: LanceState, older: Iterable[VersionSummary]) -> LanceState:
+    def with_history(self, state: LanceState, older: Iterable[VersionSummary]) -> LanceState:
         """The state with what older versions did: those right before its history began, newest first.
 
         A clone has no versions before the one that it begins with, whatever that one's number.
@@ -149,7 +151,7 @@ class LanceFormat:
         steps = ((one.version, cast("Footprint", one.footprint)) for one in known)
         return replace(state, history=state.history.detailed(steps))
 
-    def following(
+    def follow_foreign(
         self, state: LanceState, foreign: LanceState, between: Sequence[VersionSummary] = ()
     ) -> LanceState:
         """The foreign version that came after `state`, with the history of operations carried on."""
@@ -166,9 +168,9 @@ class LanceFormat:
         files = state.files.followed_by_foreign(state.fragments, foreign.fragments, foreign.head.base_paths)
         return replace(foreign, history=history, files=files)
 
-    def sharing(self, state: LanceState | None) -> Sharing:
-        """With which others an entry may share a version: with any where it is refused anyway."""
-        return sharing_beside(state)
+    def grouping_rule(self, state: LanceState | None) -> GroupingRule:
+        """Returns the rule by which entries may share the version after `state`."""
+        return grouping_rule_after(state)
 
     def draft(self, state: LanceState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
         """Begins the version after `state`."""

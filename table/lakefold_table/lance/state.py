@@ -95,12 +95,12 @@ class LanceState:
         return restored_by(self.transaction)
 
     @property
-    def told_in(self) -> str:
+    def transaction_file(self) -> str:
         """The file that holds the transaction where the manifest's own doesn't; empty where there is none."""
         return transaction_path(self.head.transaction_file) if self.transaction is None else ""
 
     @property
-    def told_since(self) -> int:
+    def history_start(self) -> int:
         """The version since which it is known what each version did."""
         return self.version if self.history.detailed_since is None else self.history.detailed_since
 
