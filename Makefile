@@ -7,7 +7,8 @@ STAMP := $(VENV)/.stamp
 # Where an editable install of this tree finds its packages; linters that import need the same.
 ROOTS := .:protos:table:log:ingest:committer:reader
 # Modules of the pure core that lie beside others which may do IO; table/lakefold_table/lance is wholly pure.
-CORE := $(addprefix table/lakefold_table/,entry.py errors.py format.py position.py roots.py values.py versions/succession.py) \
+CORE := $(addprefix table/lakefold_table/,allocation.py branch_names.py entry.py errors.py expansion.py format.py formats.py \
+	  position.py roots.py values.py wire.py versions/succession.py) \
 	$(wildcard table/lakefold_table/marks/*.py committer/lakefold_committer/fold/*.py)
 # Tests without a broker that take longer: they play histories, try every store, or start processes.
 LONGER := $(addprefix tests/,contracts properties scenarios simulation) $(addprefix tests/unit/test_,bitmaps.py \

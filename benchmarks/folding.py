@@ -21,6 +21,7 @@ from lakefold_committer.observability.gc_tuning import collect_seldom
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import decode, encode
 from lakefold_table.entry import Committed, Entry
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.marks.outcome_messages import outcome_message
 from lakefold_table.position import LogId, Position
@@ -127,7 +128,9 @@ def _table(path: Path, fragments: int) -> Mould:
 
 def _fold(path: Path, uri: str, envelope: Envelope, offset: int) -> None:
     position = Position(LOG, offset, "transactions")
-    _opened(path, uri).fold([Entry(position, START_US, envelope, envelope.ByteSize())])
+    _opened(path, uri).fold(
+        [Entry(position, START_US, envelope, envelope.ByteSize(), BUILT_IN.proposal(envelope))]
+    )
 
 
 def _opened(path: Path, uri: str) -> TableWriter:

@@ -27,6 +27,7 @@ from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.opening import source_on
 from lakefold_reader.tail.tail import tail_of
 from lakefold_table.entry import Committed, Entry
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage.local import LocalStorage
@@ -112,7 +113,9 @@ class Written:
     def fold(self, envelope: Envelope) -> None:
         """Make the next version of this proposal."""
         position = Position(LOG, self._offset, "lakefold.transactions")
-        entry = Entry(position, self._offset * MICROS, envelope, envelope.ByteSize())
+        entry = Entry(
+            position, self._offset * MICROS, envelope, envelope.ByteSize(), BUILT_IN.proposal(envelope)
+        )
         self._offset += 1
         (outcome,) = self._owned.fold([entry]).outcomes
         if not isinstance(outcome.result, Committed):

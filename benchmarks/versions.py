@@ -23,6 +23,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_table.entry import Entry
 from lakefold_table.format import Accepted, Fetched, Stamps
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deletions import ARRAY, encode_deletions
@@ -216,7 +217,7 @@ def _opened(path: Path) -> tuple[Versions, LanceState]:
 
 def _next(state: LanceState, envelope: Envelope) -> tuple[LanceState, Publication]:
     """The next version, up to the buffers of its file."""
-    entry = Entry(Position(LOG, state.version), state.time_us, envelope, 0)
+    entry = Entry(Position(LOG, state.version), state.time_us, envelope, 0, BUILT_IN.proposal(envelope))
     needs = LANCE.requirements(state, [entry])
     draft = LANCE.draft(state, Fetched(contents=dict.fromkeys(needs.contents, FIRST_ROW_DELETED)))
     accepted = draft.add(entry)

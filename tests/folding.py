@@ -5,19 +5,21 @@ Nothing here needs pylance, a disk or a broker. Data files are only named; `Fetc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.fold import Folded, Table, Terms, fold
 from lakefold_committer.recovery.stored_versions import own_marks
 from lakefold_committer.tables.table_writer import TableWriter
+from lakefold_log.codec.envelope import parse_large, parsed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.entry import Entry
 from lakefold_table.format import Fetched
+from lakefold_table.formats import BUILT_IN, Formats
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.codec import decode_file
-from lakefold_table.lance.manifests.plain import plain_of
+from lakefold_table.lance.proposal import LanceProposal, proposal_of
 from lakefold_table.lance.state import LanceState
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage.memory import MemoryStorage
@@ -29,12 +31,14 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Outcome, Result
+    from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.lance.operations import Kind
 
 URI = "memory://tests/t"
 LOG = LogId("cluster", "topic-id", 0)
 FILE = LogId(LogId.FILE_CLUSTER, "f11e", 0)
 FORMAT = LanceFormat()
+FORMATS = Formats(FORMAT)
 START_US = 1_700_000_000_000_000
 SECOND = 1_000_000
 DAY = 24 * 3600 * SECOND
@@ -107,7 +111,33 @@ def entry(envelope: Envelope, offset: int, log: LogId = LOG, time_us: int | None
     """The envelope at an offset; its time is one second an offset unless given."""
     at = START_US + offset * SECOND if time_us is None else time_us
     place = Position(log, offset, "transactions")
-    return Entry(place, at, envelope, envelope.ByteSize(), plain=plain_of(envelope))
+    return Entry(place, at, envelope, envelope.ByteSize(), BUILT_IN.proposal(envelope))
+
+
+def by_message(one: Entry) -> Entry:
+    """The same entry, its proposal to be read from the message alone."""
+    return replace(one, proposal=LanceProposal(one.envelope))
+
+
+def parsed_packed(
+    data: bytes, allow: Callable[[int], None] = lambda _bytes: None
+) -> tuple[Envelope, Packed | None]:
+    """The envelope in these bytes, and the fragments of a plain Append, which it then has none of."""
+    large = parse_large(data, allow)
+    if large is None:
+        return parsed(data), None
+    assert isinstance(large.proposal, LanceProposal)
+    return large.envelope, large.proposal.packed
+
+
+def with_packed(one: Entry, envelope: Envelope, packed: Packed | None) -> Entry:
+    """The entry of an envelope whose fragments stay encoded."""
+    return replace(one, envelope=envelope, proposal=LanceProposal(envelope, packed))
+
+
+def packed_of(one: Entry) -> Packed | None:
+    """The encoded fragments of an entry."""
+    return proposal_of(one).packed
 
 
 def entries(envelopes: Sequence[Envelope], first: int, log: LogId = LOG) -> list[Entry]:

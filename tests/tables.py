@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed, Entry
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.position import LogId, Position
 from lakefold_table.versions.versions import Versions
@@ -70,7 +71,13 @@ class Folded:
     def entry(self, envelope: Envelope) -> Entry:
         """The envelope at the log's next offset."""
         position = Position(LOG, self.offset, TOPIC)
-        entry = Entry(position, START_US + self.offset * 1000, envelope, envelope.ByteSize())
+        entry = Entry(
+            position,
+            START_US + self.offset * 1000,
+            envelope,
+            envelope.ByteSize(),
+            BUILT_IN.proposal(envelope),
+        )
         self.offset += 1
         return entry
 

@@ -14,11 +14,8 @@ def bound_partition(uri: str, storage_options: Mapping[str, str]) -> int | None:
     Raises as the committer does where it can't open the table: `NotATableError`, `DamagedError`, `StopError`.
     """
     from lakefold_committer.recovery.open_table import open_table
-    from lakefold_table.lance.format import LanceFormat
-    from lakefold_table.storage import open_storage
-    from lakefold_table.versions.versions import Versions
+    from lakefold_committer.tables.branches import located
 
-    table_format = LanceFormat()
-    versions = Versions(open_storage(uri, storage_options), table_format.folder, table_format.detect)
+    table_format, versions = located(uri, "", storage_options)
     position = open_table(table_format, versions, uri).marks.position
     return None if position is None else position.log.partition

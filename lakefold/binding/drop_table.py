@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING
 
 from lakefold.binding.nested_tables import check_alone, noted_in_bucket, noted_in_folder
 from lakefold_committer.recovery.open_table import open_table
-from lakefold_committer.tables.branches import versions_of
+from lakefold_committer.tables.branches import located, versions_of
 from lakefold_committer.tables.rebinding import publish_move
 from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import describe, watermarks
+from lakefold_table.branch_names import root_of
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError, NotATableError, PreconditionError, RetryError
-from lakefold_table.lance.format import LanceFormat
-from lakefold_table.lance.refs.names import root_of
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, canonical, local_path, place
@@ -84,7 +83,7 @@ def _condemned_line(uri: str, branch: str, storage_options: Mapping[str, str]) -
 
     table = _opened(uri, branch, storage_options)
     if table.version and not table.marks.dropped:
-        publish_move(LanceFormat(), versions_of(uri, branch, storage_options), root_of(uri, branch), decide)
+        publish_move(*located(uri, branch, storage_options), root_of(uri, branch), decide)
     return _line_of(table, branch)
 
 
@@ -113,7 +112,7 @@ def _check_unbound(marks: Marks, where: str) -> None:
 
 
 def _opened(uri: str, branch: str, storage_options: Mapping[str, str]) -> Table:
-    return open_table(LanceFormat(), versions_of(uri, branch, storage_options), root_of(uri, branch))
+    return open_table(*located(uri, branch, storage_options), root_of(uri, branch))
 
 
 def lines_reported(uri: str, cluster: Cluster) -> tuple[DroppedBranch, ...]:

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.recovery.open_table import open_table
-from lakefold_committer.tables.branches import versions_of
+from lakefold_committer.tables.branches import located
+from lakefold_table.branch_names import TREE, branch_root, root_of
 from lakefold_table.errors import DamagedError, InvalidError, PreconditionError
-from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.naming import SUFFIX, VERSIONS
-from lakefold_table.lance.refs.names import TREE, branch_root, root_of
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, local_path, place
 from lakefold_table.versions.dropped import FOLDER, is_note_inside, noted_inside
@@ -106,7 +105,7 @@ def _is_free_branch(uri: str, folder: str, storage_options: Mapping[str, str]) -
     if name == folder:
         return False
     try:
-        table = open_table(LanceFormat(), versions_of(uri, name, storage_options), root_of(uri, name))
+        table = open_table(*located(uri, name, storage_options), root_of(uri, name))
     except (DamagedError, InvalidError):
         return False
     return table.state is not None and table.state.branch == name and table.marks.position is None

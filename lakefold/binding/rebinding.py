@@ -14,7 +14,7 @@ from lakefold_committer.recovery.open_table import marked_properties
 from lakefold_committer.recovery.outcome_index import OutcomesWitness
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.restore_check import check_reported
-from lakefold_committer.tables.branches import versions_of
+from lakefold_committer.tables.branches import located
 from lakefold_committer.tables.rebinding import publish_move
 from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import describe, watermarks
@@ -22,9 +22,8 @@ from lakefold_log.codec.partitioner import partition_of
 from lakefold_log.read import offset_metadata as stamps
 from lakefold_log.read.lookup import Lookup
 from lakefold_log.read.trust import Trust
+from lakefold_table.branch_names import root_of
 from lakefold_table.errors import NotATableError, PreconditionError, StopError
-from lakefold_table.lance.format import LanceFormat
-from lakefold_table.lance.refs.names import root_of
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.position import Position
 from lakefold_table.storage import open_storage
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from lakefold_committer.tables.rebinding import Moved
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
+    from lakefold_table.format import AnyFormat
     from lakefold_table.versions.versions import Versions
 
 QUESTION_S = 30.0
@@ -140,15 +140,19 @@ def move_lines(
     it was. A line that can't be moved so is left as it is, as long as another one can. Raises as
     `publish_move` does, and `InvalidError` where no line can be moved so.
     """
-    table_format = LanceFormat()
     moved_any = False
     for branch in (*_branches(uri, storage_options), ""):
-        versions = versions_of(uri, branch, storage_options)
+        table_format, versions = located(uri, branch, storage_options)
 
-        def decide(table: Table, branch: str = branch, versions: Versions = versions) -> Rebinding:
+        def decide(
+            table: Table,
+            branch: str = branch,
+            versions: Versions = versions,
+            table_format: AnyFormat = table_format,
+        ) -> Rebinding:
             _check(table, why, there, consent)
             if witness is not None:
-                _check_set_back(table, versions, witness)
+                _check_set_back(table_format, table, versions, witness)
             if cluster is not None:
                 cluster.check_none_waits(table, uri, branch)
             before = table.marks.position
@@ -211,12 +215,14 @@ def _check(table: Table, why: RebindReason, there: There | None, consent: Consen
         )
 
 
-def _check_set_back(table: Table, versions: Versions, witness: ReportedVersions) -> None:
+def _check_set_back(
+    table_format: AnyFormat, table: Table, versions: Versions, witness: ReportedVersions
+) -> None:
     """Raises where nothing later than the table's newest version was reported: then it was not set back."""
     bound = table.marks.position
     if table.state is None or bound is None:
         return
-    properties = marked_properties(versions, table.state, table.marks)
+    properties = marked_properties(table_format, versions, table.state, table.marks)
     try:
         check_reported(table, properties, RecoveryContext(bound.log, lambda: bound.offset, witness=witness))
     except StopError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakefold.errors import SetupError
 from lakefold.local.broker import Broker
-from lakefold_table.lance.manifests.naming import VERSIONS
+from lakefold_table.formats import BUILT_IN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +79,7 @@ def claim(root: Path) -> Iterator[Folder]:
             raise SetupError(message, where=str(root), hint=f"`lakefold down --dir {folder.broker}` stops it")
         for old in (folder.table, folder.broker, folder.logs, folder.checkpoint, folder.scratch):
             shutil.rmtree(old, ignore_errors=True)
-        if (folder.table_before / VERSIONS).is_dir():
+        if any((folder.table_before / one.folder).is_dir() for one in BUILT_IN):
             shutil.rmtree(folder.table_before, ignore_errors=True)
         for new in (folder.logs, folder.scratch):
             new.mkdir()

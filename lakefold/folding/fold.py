@@ -58,11 +58,11 @@ def command(
     from lakefold_committer.replay.file_fold import fold_file
     from lakefold_committer.tables.branches import open_line
     from lakefold_log.read.file_log import read_file_log
-    from lakefold_table.lance.format import LanceFormat
+    from lakefold_table.formats import built_in
     from lakefold_table.uri import canonical
 
     log = read_file_log(file, log_id)
-    uri, table_format = canonical(table), LanceFormat()
+    uri, formats = canonical(table), built_in(transaction_files=settings.transaction_files)
     limits = Limits(settings.group_max_entries, settings.group_max_bytes)
     kinds: Counter[str] = Counter()
     claims = Claims(settings.storage_options, most_bytes=settings.claim_memory)
@@ -70,9 +70,9 @@ def command(
         open_line,
         uri,
         storage_options=settings.storage_options,
-        transaction_files=settings.transaction_files,
+        formats=formats,
     )
-    for outcome in fold_file(lines, uri, table_format, log, limits, dry_run=dry_run, claims=claims):
+    for outcome in fold_file(lines, uri, formats, log, limits, dry_run=dry_run, claims=claims):
         kinds[type(outcome.result).__name__.lower()] += 1
         print_outcome(outcome, as_json=as_json)
     if not as_json:

@@ -75,18 +75,27 @@ def command(
     if given["log_id"] is not None and len(given["files"]) != 1:
         raise click.UsageError("--log-id is the id of one file; give one --file with it")
     from lakefold_committer.replay.replay import replay
-    from lakefold_committer.tables.branches import versions_of
-    from lakefold_table.lance.refs.names import root_of
+    from lakefold_committer.tables.branches import located
+    from lakefold_table.branch_names import root_of
     from lakefold_table.uri import canonical
 
     uri = canonical(table)
-    versions = versions_of(uri, branch, settings.storage_options)
+    table_format, versions = located(uri, branch, settings.storage_options)
     entries = _entries(context, settings, given["files"], given["log_id"])
     kinds: Counter[str] = Counter()
     told_at = time.monotonic()
     options = settings.storage_options
     root = root_of(uri, branch)
-    for one in replay(versions, entries, root, given["first"], given["last"], storage_options=options):
+    replayed = replay(
+        versions,
+        entries,
+        root,
+        given["first"],
+        given["last"],
+        storage_options=options,
+        table_format=table_format,
+    )
+    for one in replayed:
         kinds[one.verdict] += max(1, one.last - one.version + 1)
         if not check or one.verdict not in QUIET or one.notes:
             _print(one, as_json=as_json)

@@ -146,11 +146,11 @@ def _proposal(told: Explanation) -> dict[str, Any] | None:
     entry = told.proposal
     if not isinstance(entry, Entry):
         return None
-    lance = entry.envelope.lance
-    claim = entry.envelope.claim if entry.envelope.HasField("claim") else None
+    proposal = entry.proposal
+    claim = entry.envelope.claim if entry.is_claim else None
     return {
-        "operation": lance.WhichOneof("operation"),
-        "read_version": lance.read_version if claim is None else None,
+        "operation": None if proposal is None else proposal.operation or None,
+        "read_version": None if proposal is None else proposal.read_version,
         "claim": None if claim is None else {"uri": claim.uri, "size": claim.size},
         "uuid": entry.uuid,
         "app_id": entry.app_id,

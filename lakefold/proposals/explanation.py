@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected
-from lakefold_table.lance.conflicts.rule import ADVICE, Severity
+from lakefold_table.entry import BUILD_AGAIN, LOOK_FIRST, Committed, Duplicate, Entry, Invalid, Rejected
 from lakefold_table.marks.marks import RebindReason
 
 if TYPE_CHECKING:
@@ -167,8 +166,8 @@ class Explanation:
         if self.outcome is not None and isinstance(self.outcome.result, Rejected):
             conflict = self.outcome.result.conflict
             if conflict.retryable:
-                return f"{ADVICE[Severity.RETRYABLE]} and send it under the same key"
-            return ADVICE[Severity.INCOMPATIBLE]
+                return f"{BUILD_AGAIN} and send it under the same key"
+            return LOOK_FIRST
         if self.outcome is not None and isinstance(self.outcome.result, Invalid):
             return self.outcome.result.hint or "mend the proposal and send it under the same key"
         if self.state == REPLACED:

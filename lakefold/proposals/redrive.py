@@ -191,8 +191,8 @@ def _print_dry(letter: Letter, *, as_json: bool) -> None:
 def _operation(letter: Letter) -> str | None:
     if not isinstance(letter.proposal, Entry):
         return None
-    envelope = letter.proposal.envelope
-    return "claim" if envelope.HasField("claim") else envelope.lance.WhichOneof("operation")
+    proposal = letter.proposal.proposal
+    return "claim" if proposal is None else proposal.operation or None
 
 
 def _key(letter: Letter) -> str:

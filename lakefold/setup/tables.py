@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.lance.format import LanceFormat
-from lakefold_table.storage import open_storage
+from lakefold_committer.tables.branches import versions_of
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.uri import canonical, local_path
-from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -24,18 +23,18 @@ def local_tables(roots: Iterable[str]) -> Iterator[str]:
 
     A table is a folder that holds a folder of versions. Hidden folders and tables are not looked into.
     """
-    versions = LanceFormat().folder
+    folders = {one.folder for one in BUILT_IN}
     for root in roots:
         if not root.startswith("file:"):
             continue
         top = Path(local_path(root))
         for number, (name, below, _) in enumerate(os.walk(top)):
             folder = Path(name)
-            if versions in below:
+            if not folders.isdisjoint(below):
                 yield canonical(folder)
             if number >= _FOLDERS:
                 break
-            ends = versions in below or len(folder.relative_to(top).parts) >= _DEPTH
+            ends = not folders.isdisjoint(below) or len(folder.relative_to(top).parts) >= _DEPTH
             below[:] = [] if ends else sorted(each for each in below if not each.startswith((".", "_")))
 
 
@@ -44,6 +43,4 @@ def newest_version(uri: str, storage_options: Mapping[str, str]) -> int:
 
     Raises what the store raises: `RetryError`, `InvalidError`.
     """
-    table_format = LanceFormat()
-    store = open_storage(uri, storage_options)
-    return Versions(store, table_format.folder, table_format.detect).latest()
+    return versions_of(canonical(uri), "", storage_options).latest()

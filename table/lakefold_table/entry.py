@@ -5,7 +5,7 @@ They are plain values so that the fold can stay a function and a test can write 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_table.position import Fingerprint
@@ -13,9 +13,20 @@ from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.lance.manifests.packed import Packed
-    from lakefold_table.lance.manifests.plain import Plain
+    from lakefold_table.format import TableProposal
     from lakefold_table.position import Position
+
+
+BUILD_AGAIN = "build it again on the newest version"
+LOOK_FIRST = "look at what is there now: building it again may mean something else"
+"""What the writer of a rejected proposal should do, if the conflict is retryable and if it is not."""
+MAX_TEXT = 500
+"""How many characters of a message, or of what an entry calls itself, an outcome carries."""
+
+
+def cut(text: str) -> str:
+    """Returns a text that every version may carry, however long the one that was sent is."""
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
 
 
 @value()
@@ -23,20 +34,18 @@ class Entry:
     """A proposal at its position, decoded as far as its envelope.
 
     `time_us` is the log's time in microseconds since 1970 (LogAppendTime; a file log: `proposed_at`).
-    `size` is the envelope's size in bytes. The proposal itself is `envelope.lance`, or lies where
-    `envelope.claim` says. `packed`: the fragments of an Append, where they are kept encoded; the proposal
-    then lists none. `plain`: what a usual Append says, where it was taken apart; the message says the same.
-    `fault`: why what was claimed could not be brought. `data`: the message's value as it stands in the log,
-    empty where nobody asks which entry it was.
+    `size` is the envelope's size in bytes. `envelope`: the fields that every proposal has; what else it holds
+    is read through `proposal` alone. `proposal`: what it proposes, as its format reads it; None if that is
+    stored where `envelope.claim` says and was not fetched yet. `fault`: why what was claimed
+    could not be fetched. `data`: the message's value as it is in the log, empty if nothing compares it.
     """
 
     position: Position
     time_us: int
     envelope: Envelope
     size: int
+    proposal: TableProposal | None = field(default=None, compare=False)
     fault: Invalid | None = None
-    packed: Packed | None = None
-    plain: Plain | None = field(default=None, compare=False)
     data: bytes = field(default=b"", compare=False, repr=False)
 
     @property
@@ -56,17 +65,18 @@ class Entry:
 
     @property
     def uuid(self) -> str:
-        """The transaction's own uuid, as its writer gave it."""
-        return self.envelope.lance.uuid
+        """The proposal's own uuid, as its writer gave it; empty if it is not known."""
+        return "" if self.proposal is None else self.proposal.uuid
 
-    def unpacked(self) -> Entry:
-        """Returns the entry with all its fragments in its envelope, as messages."""
-        if self.packed is None:
-            return self
-        envelope = type(self.envelope)()
-        envelope.CopyFrom(self.envelope)
-        envelope.lance.CopyFrom(self.packed.whole(self.envelope.lance))
-        return replace(self, envelope=envelope, packed=None)
+    @property
+    def is_claim(self) -> bool:
+        """Whether its proposal is stored beside the table, and was not fetched yet."""
+        return self.envelope.HasField("claim")
+
+    @property
+    def begins_table(self) -> bool:
+        """Whether it proposes to begin a table or a branch."""
+        return self.envelope.HasField("create") or (self.proposal is not None and self.proposal.begins_table)
 
 
 @dataclass(frozen=True, slots=True)

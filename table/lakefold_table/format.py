@@ -7,22 +7,30 @@ the committer fetches them (`Fetched`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
-    from lakefold_table.entry import Entry, Invalid, Rejected
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Entry, Invalid, Rejected, Result
+    from lakefold_table.expansion import Content
     from lakefold_table.position import Position
     from lakefold_table.storage.base import Buffer
 
 ALONE = ""
 """What a `GroupingRule` returns for an entry that shares its version with no other."""
+
+
+Files = Mapping[str, "bytes | None"]
+"""The content of files, by their paths below the table's root; None for one that does not exist."""
+NO_FILES: Files = MappingProxyType({})
 
 
 Tail = tuple[bytes, int]
@@ -196,7 +204,7 @@ class VersionSummary:
 
     `operation` is the format's name for the kind of operation, `properties` are those of the version's own
     transaction. `begins_clone`: the marks in it are those of another table. `footprint`: what it touched, for
-    the format's conflict rules; opaque to all others. `transaction_file`, `restored`, `uuid`: as of `State`.
+    the format's conflict rules; opaque to all others. `missing_files`, `restored`, `uuid`: as of `State`.
     `keeps_metadata`: the table's metadata are known to be those of the version before. `marks`: a digest of
     the marks in the table's metadata, empty if it has none.
 
@@ -212,7 +220,7 @@ class VersionSummary:
     properties: Mapping[str, str]
     begins_clone: bool
     footprint: object
-    transaction_file: str = ""
+    missing_files: tuple[str, ...] = ()
     keeps_metadata: bool = False
     restored: int = 0
     uuid: str = ""
@@ -225,6 +233,62 @@ class VersionSummary:
     content: object = field(default=None, repr=False)
     size: int = 0
     requested_at: float = field(default=0.0, compare=False)
+
+
+class TableProposal(Protocol):
+    """A proposal to change a table, in the form in which its format reads it. Never changed.
+
+    Only the format knows what is proposed. What all the others ask of it is here.
+    """
+
+    @property
+    def format(self) -> str:
+        """The name of its format, as of `Format.name`."""
+        ...
+
+    @property
+    def uuid(self) -> str:
+        """What it is known by if its envelope has no app id: as its writer gave it, empty if it did not."""
+        ...
+
+    @property
+    def read_version(self) -> int:
+        """The version that it was built on, 0 if it names none."""
+        ...
+
+    @property
+    def operation(self) -> str:
+        """The format's name of the operation, empty if it names none."""
+        ...
+
+    @property
+    def begins_table(self) -> bool:
+        """Whether it proposes to begin a table or a branch, though its envelope has no `create`."""
+        ...
+
+    def content(self) -> str:
+        """Returns what stays the same whenever the same rows are sent again, empty if that is unknown."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LargeProposal:
+    """A proposal that was decoded in the form that takes the least memory, with the rest of its envelope.
+
+    `memory`: about how many bytes it takes until it is folded.
+    """
+
+    envelope: Envelope
+    proposal: TableProposal
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class VersionHead:
+    """What a committer wrote at the beginning of a version's file: its transaction's uuid and properties."""
+
+    uuid: str
+    properties: Mapping[str, str]
 
 
 class Naming(Protocol):
@@ -283,10 +347,10 @@ class State(Protocol):
         ...
 
     @property
-    def transaction_file(self) -> str:
-        """The file, relative to the table's root, with what this version did, if its own file lacks that.
+    def missing_files(self) -> tuple[str, ...]:
+        """Other files, relative to the table's root, that are needed to decode this version.
 
-        Empty if the version's own file has it, or if no file has. See `Format.decode`.
+        Empty once it is complete, and if no file can complete it. See `Format.decode`.
         """
         ...
 
@@ -303,6 +367,11 @@ class State(Protocol):
     @property
     def branch(self) -> str:
         """The branch that this is a version of; empty on the main branch."""
+        ...
+
+    @property
+    def format(self) -> str:
+        """The name of its format, as of `Format.name`."""
         ...
 
     @property
@@ -360,23 +429,90 @@ class Draft(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not as the fold makes it. `stored` and `folded` are texts for people."""
+
+    what: str
+    stored: str
+    folded: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: stored {self.stored}, folded {self.folded}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedVersion:
+    """A version that is folded again: its file at `path` of the table at `uri`, and what was answered then.
+
+    `answers`: by offset. `sizes`: gives the sizes of files as they are now. Offsets `given` are not judged
+    again: their answers are taken from the record.
+    """
+
+    path: str
+    data: bytes
+    uri: str
+    answers: Mapping[int, Result]
+    sizes: Callable[[Collection[str]], Mapping[str, int | None]]
+    given: Collection[int] = ()
+
+
 S = TypeVar("S", bound=State)
 
 
 class Format(Protocol[S]):
-    """A table format. `folder`: where it keeps its versions."""
+    """A table format.
 
+    `name`: what messages and proposals call it. `folder`: where it keeps the files of its versions; a folder
+    with such files in it is a table of this format.
+    """
+
+    name: str
     folder: str
+
+    def proposal(self, envelope: Envelope) -> TableProposal | None:
+        """Returns the proposal of this format that an envelope holds, None if it holds none."""
+        ...
+
+    def unknown_kind(self, envelope: Envelope) -> str:
+        """Describes why only a newer release can fold this envelope's proposal; empty if this one can.
+
+        Called for envelopes that hold a proposal of this format.
+        """
+        ...
+
+    def parse_large(
+        self, data: bytes, content: Content, allow: Callable[[int], None]
+    ) -> LargeProposal | None:
+        """Returns the proposal in the bytes of an envelope in a form that takes little memory.
+
+        Returns None if it has to be decoded whole, or is of another format. `content`: what they hold.
+        `allow` is called with the bytes of memory that folding it takes, before anything is decoded that
+        takes as much; what it raises is raised.
+        """
+        ...
+
+    def memory_to_fold(self, content: Content) -> int:
+        """Returns about how many bytes of memory it takes to fold a proposal that is decoded whole."""
+        ...
+
+    def head_length(self, start: bytes) -> int:
+        """Returns how many bytes the head of a version's file takes, by its first bytes; 0 if unknown."""
+        ...
+
+    def head(self, start: bytes) -> VersionHead | None:
+        """Returns the head in the first bytes of a version's file, None if the file begins without one."""
+        ...
 
     def detect(self, names: Iterable[str]) -> Naming | None:
         """Returns the naming that the file names in `folder` follow, None if none of them is a version."""
         ...
 
-    def decode(self, path: str, data: bytes, uri: str = "", transaction: bytes | None = None) -> S:
+    def decode(self, path: str, data: bytes, uri: str = "", files: Files = NO_FILES) -> S:
         """Returns the state that the file of a version at `path` holds. Raises `DamagedError`.
 
-        `transaction`: the content of the state's `transaction_file`, if it named one when it was first
-        decoded.
+        If other files are needed as well, the state names them (`missing_files`) and is not complete. Then
+        this is called again, with all the files that were named so far, until none is missing.
         """
         ...
 
@@ -384,12 +520,10 @@ class Format(Protocol[S]):
         """Returns what `draft` must see to fold these entries."""
         ...
 
-    def summarize(
-        self, path: str, data: bytes, uri: str = "", transaction: bytes | None = None
-    ) -> VersionSummary:
+    def summarize(self, path: str, data: bytes, uri: str = "", files: Files = NO_FILES) -> VersionSummary:
         """Returns what the version in the file at `path` did; cheaper than `decode`. Raises `DamagedError`.
 
-        `transaction`: as of `decode`.
+        `files`: as of `decode`.
         """
         ...
 
@@ -413,6 +547,17 @@ class Format(Protocol[S]):
         """Returns the rule by which neighbouring entries may share the version after `state`."""
         ...
 
+    def recalling(self, recorded: RecordedVersion) -> RecallingFormat[S]:
+        """Returns the format as it judges the entries of one version that it made before.
+
+        What the store contained then is taken from the version, as far as it says that.
+        """
+        ...
+
+    def differences(self, stored: bytes, folded: bytes, where: str = "") -> list[Difference]:
+        """Returns how the stored file of a version differs from the one that was folded again."""
+        ...
+
     def draft(self, state: S | None, observed: Fetched, entries: Sequence[Entry] = ()) -> Draft:
         """Begins the version after `state` (None: the table does not exist yet).
 
@@ -420,6 +565,18 @@ class Format(Protocol[S]):
         together.
         """
         ...
+
+
+class RecallingFormat(Format[S], Protocol[S]):
+    """A format that judges one version's entries again, whose answers are known.
+
+    After the fold `untold` and `unlike` hold the offsets whose refusal it does not give: in `untold` if the
+    cause may be gone by now, in `unlike` if that is a difference. `accepted`: those of them that it took in.
+    """
+
+    untold: set[int]
+    unlike: set[int]
+    accepted: set[int]
 
 
 GroupingRule = Callable[["Entry"], str | None]

@@ -20,7 +20,7 @@ from lakefold_committer.loop.ports import Pace, Tables
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.uri import canonical
-from tests.folding import FORMAT, add_fragment, append, creation
+from tests.folding import FORMATS, add_fragment, append, creation
 from tests.properties.hostile import forget_peak, peak
 from tests.unit.test_partition import Log, Reports, at, messages, opened
 
@@ -79,7 +79,7 @@ def flooded(folder: Path, kind: str) -> Mapping[str, object]:
     reports = Reports()
     with capture_logs():
         before = forget_peak()
-        parts = Tables(FORMAT, lambda _: None, opened)
+        parts = Tables(FORMATS, lambda _: None, opened)
         committer = PartitionCommitter(log, reports, parts, Pace(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
         committer.run(threading.Event(), log.end_offset())
     sent = [one for one in reports.outcomes if one.position.offset >= len(begun)]

@@ -12,14 +12,27 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from lakefold_log.codec.envelope import encode, parsed_packed
+from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.entry import Entry
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.manifests.expansion import content_of
+from lakefold_table.expansion import content_of
+from lakefold_table.lance.manifests.memory_cost import memory_to_fold
+from lakefold_table.lance.proposal import LanceProposal
 from lakefold_table.position import Position
-from tests.folding import LOG, SCHEMA, START_US, URI, MemoryTable, add_fragment, append, column, created
+from tests.folding import (
+    LOG,
+    SCHEMA,
+    START_US,
+    URI,
+    MemoryTable,
+    add_fragment,
+    append,
+    column,
+    created,
+    parsed_packed,
+)
 from tests.properties.hostile import forget_peak, peak
 
 if TYPE_CHECKING:
@@ -176,7 +189,7 @@ def measured(table: MemoryTable, data: bytes, most: int | None = None) -> Mappin
     except (DecodeError, InvalidError) as error:
         kind = type(error).__name__
     else:
-        entry = Entry(Position(LOG, table.offset), START_US, whole, len(data), packed=packed)
+        entry = Entry(Position(LOG, table.offset), START_US, whole, len(data), LanceProposal(whole, packed))
         (outcome,) = table.fold_group([entry]).outcomes
         kind = type(outcome.result).__name__
     return {"took": peak() - started + len(data), "said": said[-1], "kind": kind}
@@ -184,7 +197,7 @@ def measured(table: MemoryTable, data: bytes, most: int | None = None) -> Mappin
 
 def near(kind: str, limit: int) -> Sequence[Mapping[str, object]]:
     """A proposal that takes a little less than `limit`, by its bytes, and one that takes a little more."""
-    some = [content_of(proposal(kind, count), Envelope).memory_bytes for count in (SAMPLE, 2 * SAMPLE)]
+    some = [memory_to_fold(content_of(proposal(kind, count), Envelope)) for count in (SAMPLE, 2 * SAMPLE)]
     count = SAMPLE * (limit - some[0]) // (some[1] - some[0]) + SAMPLE
     found = []
     for one in (count - count // 20, count + count // 20):

@@ -27,10 +27,10 @@ from lakefold_committer.observability.metrics import Metrics
 from lakefold_log.codec.claims import put_claim
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.lance.manifests.wire import varint
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
-from tests.folding import FORMAT, add_fragment, append, creation
+from lakefold_table.wire import varint
+from tests.folding import FORMATS, add_fragment, append, creation
 from tests.properties.hostile import forget_peak, peak
 from tests.unit.test_partition import Reports, at, messages, opened
 from tests.waiting import until
@@ -93,7 +93,7 @@ def folded(folder: Path, kind: str, size: int, spare: int, most: int) -> Mapping
     waits, log.polls = log.polls.pop(), log.polls[:1]
     reports, stop = Reports(), threading.Event()
     left = (lambda: None) if kind.endswith("unasked") else memory_left
-    tables = Tables(FORMAT, lambda _: None, opened, Claims(most_bytes=most, left=left))
+    tables = Tables(FORMATS, lambda _: None, opened, Claims(most_bytes=most, left=left))
     committer = PartitionCommitter(log, reports, tables, Pace(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
 
     def answer(offset: int) -> Outcome | None:

@@ -17,7 +17,8 @@ import pytest
 from lakefold_committer.claims.claim_check import CLAIM_BYTES
 from lakefold_committer.claims.memory_budget import memory_left
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.lance.manifests.expansion import PORTION_BYTES, content_of
+from lakefold_table.expansion import PORTION_BYTES, content_of
+from lakefold_table.lance.manifests.memory_cost import memory_to_fold, operations_in
 from tests.faults.dense_parts import OPERATIONS
 from tests.faults.large_flood import COUNT as COUNT_IN_FLOOD
 from tests.faults.many_parts import KINDS, LIMIT
@@ -27,7 +28,7 @@ MEGABYTE = 1_000_000
 PARSING = """
 # Parses what its standard input holds under ever looser limits, and prints how each attempt ended.
 import json, resource, sys
-from lakefold_log.codec.envelope import decode, parsed_packed
+from lakefold_log.codec.envelope import decode, parse_large, parsed
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.position import LogId, Position
 from lakefold_table.lance.manifests.codec import _parsed
@@ -37,7 +38,7 @@ data = sys.stdin.buffer.read()
 place = Position(LogId("cluster", "topic", 0), 0)
 ways = {
     "message": lambda: type(decode(data, b"memory://t", place, 0)).__name__,
-    "claim": lambda: "packed" if parsed_packed(data)[1] else "whole",
+    "claim": lambda: "packed" if parse_large(data) else parsed(data) and "whole",
 }
 told = {name: [] for name in ways}
 for spare in range(1, 40):
@@ -152,13 +153,13 @@ def test_an_operation_is_told_from_the_bytes_of_its_proposal(operation: str) -> 
     for padding in (0, 3 * PORTION_BYTES):
         envelope.lance.transaction_properties["x"] = "x" * padding
         data = envelope.SerializeToString()
-        assert content_of(data, Envelope).operations == {operation}
+        assert operations_in(content_of(data, Envelope)) == {operation}
         other = "merge" if operation != "merge" else "update"
         joined = Envelope()
         getattr(joined.lance, other).SetInParent()
         both = data + joined.SerializeToString()
-        assert content_of(both, Envelope).operations == {operation, other}
-        assert content_of(both, Envelope).memory_bytes >= content_of(data, Envelope).memory_bytes
+        assert operations_in(content_of(both, Envelope)) == {operation, other}
+        assert memory_to_fold(content_of(both, Envelope)) >= memory_to_fold(content_of(data, Envelope))
 
 
 def test_the_fragments_of_an_overwrite_share_one_message() -> None:

@@ -10,6 +10,7 @@ import lance
 
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed, Entry
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.naming import SUFFIX, VERSIONS, Scheme
 from lakefold_table.position import LogId, Position
@@ -52,7 +53,7 @@ class Committer:
     def _entry(self, number: int, envelope: Envelope) -> Entry:
         position = Position(LOG, self._offset + number, "lakefold.transactions")
         time_us = START_US + position.offset * 1000
-        return Entry(position, time_us, envelope, envelope.ByteSize())
+        return Entry(position, time_us, envelope, envelope.ByteSize(), BUILT_IN.proposal(envelope))
 
 
 @dataclass

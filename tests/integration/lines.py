@@ -19,9 +19,9 @@ import lance
 from lakefold_committer.recovery.stored_versions import own_properties
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.branch_names import branch_root
 from lakefold_table.entry import Committed, Duplicate, Rejected
 from lakefold_table.lance.manifests.naming import Scheme
-from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.lance.rows.deletions import deletion_path
 from lakefold_table.marks.record import decode_record
 from lakefold_table.storage.local import LocalStorage
@@ -174,7 +174,7 @@ class Line:
 
     def record(self, version: int) -> Record | None:
         """What a version that a committer made says of the log; None for any other."""
-        properties = own_properties(self.versions, version)
+        properties = own_properties(FORMAT, self.versions, version)
         return None if properties is None else decode_record(properties)
 
     def check(self, outcomes: Mapping[int, Outcome]) -> None:

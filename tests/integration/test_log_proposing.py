@@ -18,6 +18,7 @@ from lakefold_log.write.producer import Proposer
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Entry
 from lakefold_table.errors import InvalidError, RetryError, StopError
+from lakefold_table.lance.proposal import proposal_of
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, envelope
@@ -44,7 +45,7 @@ def test_a_proposal_above_the_limit_goes_beside_the_log(
     (brought,) = Claims().bring([found])
     assert brought.fault is None
     assert brought.envelope.affected_rows == large.affected_rows
-    assert brought.unpacked().envelope.lance == large.lance
+    assert proposal_of(brought).whole().transaction == large.lance
     assert (brought.app_id, brought.batch_id) == ("app", 1)
     assert Envelope.FromString(second.value).HasField("lance")
 

@@ -14,7 +14,7 @@ from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import ListsSomeFolders
 from lakefold_table.uri import place
 from tests.contracts.behaviour import *  # noqa: F403 - the tests that all kinds of store have in common
-from tests.folding import FORMAT, append, entry
+from tests.folding import FORMATS, append, entry
 from tests.servers.s3 import BUCKET, S3Server
 from tests.unit.test_partition import at
 
@@ -57,7 +57,7 @@ def test_names_without_a_table_are_found_by_one_listing_of_their_folder(site: Bu
     root = site.open().uri
     for name in ("table", "no-1-more", "k=v w"):
         site.open(f"/{name}").put("_versions/1.manifest", [b"x"])
-    survey = Survey(FORMAT, lambda _: None, storage_options=site.server.options())
+    survey = Survey(FORMATS, lambda _: None, storage_options=site.server.options())
     names = ["no-1", "table", "no-2", "k%3Dv w", "no-1-more", "no-3", "no-4"]
     sent = [entry(at(f"{root}/{name}", append()), offset) for offset, name in enumerate(names)]
     looked = survey.look(sent)

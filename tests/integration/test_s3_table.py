@@ -13,6 +13,7 @@ from lakefold_committer.tables.branches import open_line
 from lakefold_reader.opening import open_source
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import RetryError, StopError
+from lakefold_table.formats import built_in
 from lakefold_table.marks.record import is_own
 from lakefold_table.storage import open_storage
 from tests.folding import FORMAT, entries
@@ -82,7 +83,7 @@ def test_without_transaction_files_a_version_costs_two_requests(
     uri: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakefold_table.versions.versions.RECENT_SECONDS", math.inf)
-    table = open_line(uri, "", proxy.options(), transaction_files=False)
+    table = open_line(uri, "", proxy.options(), formats=built_in(transaction_files=False))
     fold(table, 0, creation(uri))
     with proxy.counted() as asked:
         for offset in range(1, 4):

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import lance
 from lance.fragment import FragmentMetadata, write_fragments
 
 from lakefold_committer.tables.table_writer import TableWriter
-from lakefold_log.codec.envelope import encode, parsed_packed
+from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
 from lakefold_table.versions.versions import Versions
-from tests.folding import FORMAT, entries
+from tests.folding import FORMAT, entries, parsed_packed, with_packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,4 +90,4 @@ def packed(one: Entry) -> Entry:
     """The entry of an Append with its fragments kept encoded."""
     envelope, fragments = parsed_packed(encode(one.envelope))
     assert fragments is not None
-    return replace(one, envelope=envelope, packed=fragments, plain=None)
+    return with_packed(one, envelope, fragments)

@@ -17,6 +17,7 @@ from lakefold_reader.opening import source_on
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_table.entry import Entry
 from lakefold_table.errors import DamagedError
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.position import Position
 from lakefold_table.storage.memory import MemoryStorage
@@ -37,7 +38,17 @@ def test_opening_a_hundred_thousand_fragments_reads_one_manifest() -> None:
     versions = Versions(MemoryStorage(URI), lance_format.folder, lance_format.detect)
     table = TableWriter(lance_format, versions, URI, check_sizes=False)
     for offset, envelope in enumerate((creation(URI), fragments_only(URI, FRAGMENTS))):
-        table.fold([Entry(Position(LOG, offset), 1_700_000_000_000_000 + offset, envelope, 100)])
+        table.fold(
+            [
+                Entry(
+                    Position(LOG, offset),
+                    1_700_000_000_000_000 + offset,
+                    envelope,
+                    100,
+                    BUILT_IN.proposal(envelope),
+                )
+            ]
+        )
     opened = table_of(source_on(storage))
     assert [call for call in storage.calls if call not in ("uri", "size")] == ["list", "get"]
     told = (opened.version, opened.fragment_count, opened.count_rows(), opened.deleted_rows)

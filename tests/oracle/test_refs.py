@@ -10,9 +10,10 @@ import lance
 import pytest
 
 import lakefold
+from lakefold_table.branch_names import check_branch_name
 from lakefold_table.errors import InvalidError, VersionExpiredError
 from lakefold_table.lance.refs.files import decode_branch, decode_tag, encode_branch, encode_tag
-from lakefold_table.lance.refs.names import check_branch_name, check_tag_name
+from lakefold_table.lance.refs.names import check_tag_name
 from lakefold_table.storage import open_storage
 from lakefold_table.versions.refs import Refs, UnknownRefError
 from tests.proposals import rows

@@ -247,7 +247,7 @@ class CommitterMachine(RuleBasedStateMachine):
         last = (-1, 0, 0)
         for number in numbers[-4:]:
             state = read_state(FORMAT, versions, number)
-            if own_properties(versions, number) is not None:
+            if own_properties(FORMAT, versions, number) is not None:
                 marks = decode_marks(state.metadata)
                 assert marks is not None
                 assert marks.position is not None
@@ -282,7 +282,7 @@ class CommitterMachine(RuleBasedStateMachine):
         versions = versions_at(self.uri)
         for offset, outcome in self.reported.items():
             if isinstance(outcome.result, Committed):
-                record = decode_record(own_properties(versions, outcome.result.version) or {})
+                record = decode_record(own_properties(FORMAT, versions, outcome.result.version) or {})
                 assert record is not None
                 assert record.answer(offset) == outcome.result
         self.model = model

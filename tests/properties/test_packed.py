@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from lakefold_committer.fold.fold import Folded, fold
 from lakefold_committer.tables.prefetcher import Prefetcher
-from lakefold_log.codec.envelope import encode, parsed, parsed_packed
+from lakefold_log.codec.envelope import encode, parsed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.entry import Committed, Invalid, Rejected
@@ -21,13 +20,26 @@ from lakefold_table.lance.manifests import packed as packing
 from lakefold_table.lance.manifests.chunks import cut, encode_records, new_chunks
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.manifests.naming import PLAIN, are_data_names, is_data_name
-from lakefold_table.lance.manifests.wire import varint, varints
+from lakefold_table.lance.proposal import LanceProposal, proposal_of
 from lakefold_table.lance.rows.numbering import id_fields
 from lakefold_table.lance.rows.rowids import lineage, lineages
 from lakefold_table.lance.schemas.identity import used
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
-from tests.folding import FORMAT, TERMS, MemoryTable, append, changed, created, entry
+from lakefold_table.wire import varint, varints
+from tests.folding import (
+    FORMAT,
+    TERMS,
+    MemoryTable,
+    append,
+    by_message,
+    changed,
+    created,
+    entry,
+    packed_of,
+    parsed_packed,
+    with_packed,
+)
 from tests.properties.mutations import mutated
 
 if TYPE_CHECKING:
@@ -53,7 +65,7 @@ def both(envelope: Envelope, offset: int) -> tuple[Entry, Entry]:
     """The entry decoded whole, and with its fragments encoded where that can be."""
     whole = entry(envelope, offset)
     small, packed = parsed_packed(encode(envelope))
-    return replace(whole, plain=None), replace(whole, envelope=small, packed=packed, plain=None)
+    return by_message(whole), with_packed(whole, small, packed)
 
 
 def observed(table: MemoryTable, one: Entry, sizes: dict[str, int]) -> Fetched:
@@ -161,8 +173,9 @@ def test_sound_ones_give_the_same_version(what: str, stable: bool) -> None:  # n
     envelope = changed(append("f", fragments=9, read=2), SOUND[what])
     one, other, entry_ = folded_both_ways(table, envelope)
     assert isinstance(one.outcomes[0].result, Committed)
-    assert entry_.packed is not None
-    assert len(entry_.packed.portions) > 2
+    fragments = packed_of(entry_)
+    assert fragments is not None
+    assert len(fragments.portions) > 2
     assert not entry_.envelope.lance.append.fragments
     alike(one, other)
 
@@ -188,7 +201,7 @@ def test_a_file_that_is_not_as_said_is_found(name: str, size: int | None) -> Non
     alike(one, other)
     del sizes[name]
     one, other, packed = folded_both_ways(table, envelope, sizes if size is None else {**sizes, name: size})
-    assert packed.packed is not None
+    assert packed_of(packed) is not None
     assert name in str(other.outcomes[0].result)
     alike(one, other)
 
@@ -199,7 +212,7 @@ def test_of_two_faults_the_first_is_told() -> None:
     for number in (4, 8):
         envelope = changed(append("f", fragments=9), set_in(number, file_minor_version=99))
         one, other, packed = folded_both_ways(table, envelope, sizes)
-        assert packed.packed is not None
+        assert packed_of(packed) is not None
         alike(one, other)
 
 
@@ -207,8 +220,9 @@ def test_the_columns_that_it_uses_are_told() -> None:
     table = created()
     envelope = changed(append("f", fragments=9), set_in(3, fields=[0, 1, 17]))
     _, packed = both(envelope, 1)
-    assert packed.packed is not None
-    told = packed.packed.told(packed.envelope.lance)
+    fragments = packed_of(packed)
+    assert fragments is not None
+    told = fragments.told(packed.envelope.lance)
     assert used(told, table.state) == used(envelope.lance, table.state) == {0, 1, 17}
 
 
@@ -217,7 +231,7 @@ def test_ids_that_mean_other_columns_now_are_found(monkeypatch: pytest.MonkeyPat
     table.fold(append("before", fragments=2))
     monkeypatch.setattr(type(table.state.history), "schema_since", 2)
     one, other, packed = folded_both_ways(table, append("f", fragments=9))
-    assert packed.packed is not None
+    assert packed_of(packed) is not None
     assert isinstance(one.outcomes[0].result, Rejected)
     alike(one, other)
 
@@ -285,7 +299,7 @@ def test_a_record_written_otherwise_is_taken_as_every_client_writes_it() -> None
     data = rest.SerializeToString() + b"\x52" + varint(len(lance)) + lance
     found, packed = parsed_packed(data)
     assert packed is not None
-    one = replace(entry(found, 1), packed=packed).unpacked()
+    one = LanceProposal(found, packed).whole()
     assert encode(one.envelope) == encode(envelope) != data
     assert one.packed is None
 
@@ -300,7 +314,7 @@ def test_whatever_is_changed_the_answer_is_the_same(data: st.DataObject) -> None
         data.draw(mutated(envelope))
     sizes = {f"f-{number}.lance": 1000 for number in range(5)} if data.draw(st.booleans()) else None
     whole, packed = both(envelope, table.offset)
-    assert encode(packed.unpacked().envelope) == encode(whole.envelope)
+    assert encode(proposal_of(packed).whole().envelope) == encode(whole.envelope)
     one, other, _ = folded_both_ways(table, envelope, sizes)
     alike(one, other)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +13,19 @@ from lakefold_log.codec.envelope import decode, encode
 from lakefold_table.entry import Committed, Entry
 from lakefold_table.format import Fetched
 from lakefold_table.lance.manifests.plain import plain_of
-from tests.folding import FORMAT, TERMS, MemoryTable, append, changed, created, entries, entry, reserve
+from lakefold_table.lance.proposal import proposal_of
+from tests.folding import (
+    FORMAT,
+    TERMS,
+    MemoryTable,
+    append,
+    by_message,
+    changed,
+    created,
+    entries,
+    entry,
+    reserve,
+)
 from tests.properties.mutations import mutated
 
 if TYPE_CHECKING:
@@ -92,11 +103,11 @@ def test_a_message_of_the_log_is_taken_apart_when_it_is_decoded() -> None:
     place = entry(envelope, 1).position
     found = decode(encode(envelope), envelope.table.encode(), place, 5)
     assert isinstance(found, Entry)
-    assert found.plain == plain_of(envelope) is not None
+    assert proposal_of(found).plain == plain_of(envelope) is not None
 
 
 def from_messages(group: Sequence[Entry]) -> list[Entry]:
-    return [replace(one, plain=None) for one in group]
+    return [by_message(one) for one in group]
 
 
 def alike(table: MemoryTable, group: Sequence[Entry], observed: Fetched | None = None) -> Folded:

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakefold_protos.lance.views_pb2 import FragmentsView
-from lakefold_table.lance.manifests.wire import runs
+from lakefold_table.wire import runs
 
 NUMBER = FragmentsView.FRAGMENTS_FIELD_NUMBER
 LONGEST = 300

@@ -14,10 +14,10 @@ from lakefold_committer.loop.ports import Tables
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.tables.table_writer import TableWriter
+from lakefold_table.branch_names import root_of
 from lakefold_table.errors import FencedError, OutnumberedError, RetryError, StopError
-from lakefold_table.lance.refs.names import root_of
 from lakefold_table.versions.versions import Versions
-from tests.folding import FORMAT
+from tests.folding import FORMAT, FORMATS
 from tests.simulation.broker import TOPIC, Reader, Reporter, Witness
 from tests.simulation.runtime import Event, Process, Tasks
 
@@ -109,7 +109,7 @@ class Running:
         committer = PartitionCommitter(
             reader,  # type: ignore[arg-type]
             reporter,
-            Tables(FORMAT, lambda _: None, partial(self._open, proofs), claims),
+            Tables(FORMATS, lambda _: None, partial(self._open, proofs), claims),
             self.pace,
             METRICS,
             runtime=Tasks(self.process),

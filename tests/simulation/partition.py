@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from lakefold_table.branch_names import root_of
 from lakefold_table.errors import GapError
-from lakefold_table.lance.refs.names import root_of
 from lakefold_table.position import LogId
 from tests.simulation.broker import Broker
 from tests.simulation.ledger import Ledger, demand

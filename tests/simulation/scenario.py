@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.ports import Pace
+from lakefold_table.branch_names import root_of
 from lakefold_table.errors import GapError
-from lakefold_table.lance.refs.names import root_of
 from lakefold_table.marks.marks import RULES
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, versions_at

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.ports import Pace
-from lakefold_table.lance.refs.names import TREE
+from lakefold_table.branch_names import TREE
 from lakefold_table.marks.marks import RULES
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions import dropped

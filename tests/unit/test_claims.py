@@ -29,7 +29,7 @@ from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome
 from lakefold_table.errors import InvalidError, PlaceError, RetryError, StopError
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, local_path
-from tests.folding import FORMAT, append, changed, creation, entry
+from tests.folding import FORMAT, FORMATS, append, changed, creation, entry
 from tests.folding import opened as owned
 from tests.unit.test_partition import Log, Message, Reports, at, opened
 
@@ -103,7 +103,7 @@ def folded(
     made = [Message(number, one.table.encode(), encode(one), time_us) for number, one in enumerate(envelopes)]
     reports = Watching(folder=Path(local_path(uri)) / FOLDER)
     log = Log([made])
-    tables = Tables(FORMAT, lambda _: None, opened)
+    tables = Tables(FORMATS, lambda _: None, opened)
     committer = PartitionCommitter(log, reports, tables, Pace(LIMITS, 0.0), metrics or Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
     found = sorted(reports.outcomes, key=lambda one: one.position.offset)
@@ -401,7 +401,7 @@ def test_a_file_log_may_hold_claims_and_leaves_them(uri: str, *, dry_run: bool) 
     log = FileLog(framed([at(uri, creation()), at(uri, append("a")), small, gone]))
 
     def fold() -> list[Result]:
-        lines = fold_file(lambda branch: opened(uri, branch), uri, FORMAT, log, LIMITS, dry_run=dry_run)
+        lines = fold_file(lambda branch: opened(uri, branch), uri, FORMATS, log, LIMITS, dry_run=dry_run)
         return [one.result for one in lines]
 
     first = fold()

@@ -8,14 +8,13 @@ from __future__ import annotations
 import sys
 import tracemalloc
 from array import array
-from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lakefold_committer.fold.fold import Table, fold
-from lakefold_log.codec.envelope import encode, parsed_packed
+from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_table.entry import Committed
@@ -28,7 +27,7 @@ from lakefold_table.lance.rows.deletions import ARRAY, encode_deletions
 from lakefold_table.lance.state import LanceState
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.versions.versions import Versions
-from tests.folding import FORMAT, TERMS, URI, append, created, entry
+from tests.folding import FORMAT, TERMS, URI, append, created, entry, parsed_packed, with_packed
 from tests.properties.hostile import forget_peak, peak
 from tests.tables import Recording
 
@@ -145,7 +144,7 @@ def claimed(fragments: int) -> bytes:
 def committed(table: Table, data: bytes) -> int:
     """Folds such an envelope, all its files looked at; the bytes of its version."""
     envelope, packed = parsed_packed(data)
-    one = replace(entry(envelope, 9), packed=packed)
+    one = with_packed(entry(envelope, 9), envelope, packed)
     assert isinstance(table.state, LanceState)
     needs = FORMAT.requirements(table.state, [one])
     sizes = {key: array("q", (1000 for paths in files for _ in paths)) for key, files in needs.listed.items()}

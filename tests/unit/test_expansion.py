@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.lance.manifests.expansion import UNSEEN, check_expansion, most_parts
+from lakefold_table.expansion import UNSEEN, check_expansion, most_parts
 from tests.folding import add_fragment
 
 ROOT = Path(__file__).parents[2]

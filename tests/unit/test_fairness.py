@@ -23,7 +23,7 @@ from lakefold_committer.observability.metrics import Metrics
 from lakefold_log.codec.envelope import address_of, encode
 from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.uri import canonical, place
-from tests.folding import FORMAT, append, creation, entries
+from tests.folding import FORMATS, append, creation, entries
 from tests.unit.test_parking import LIMITS, Stamped, Trouble, committer_of
 from tests.unit.test_parking import offsets as offsets_of
 from tests.unit.test_partition import Message, at, messages, opened
@@ -63,7 +63,7 @@ def test_names_that_are_no_tables_do_not_hold_up_the_tables(tmp_path: Path) -> N
             until(lambda: {last - 1, last} <= {*offsets_of(reports)}, "the tables' answers", seconds=20)
         return opened(uri, branch)
 
-    tables = Tables(FORMAT, lambda _: None, open_late, survey=Survey(FORMAT, lambda _: None))
+    tables = Tables(FORMATS, lambda _: None, open_late, survey=Survey(FORMATS, lambda _: None))
     committer = PartitionCommitter(log, reports, tables, Pace(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
     kinds = [type(outcome.result) for outcome in reports.outcomes]

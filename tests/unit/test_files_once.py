@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefold_committer.fold.fold import fold
-from lakefold_log.codec.envelope import encode, parsed_packed
+from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.format import Fetched
@@ -23,7 +23,18 @@ from lakefold_table.lance.manifests import live_files
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.manifests.live_files import LiveFiles, hashes_of, level_of
 from lakefold_table.marks.marks import MAX_UUIDS
-from tests.folding import FORMAT, TERMS, URI, MemoryTable, append, created, entry, results
+from tests.folding import (
+    FORMAT,
+    TERMS,
+    URI,
+    MemoryTable,
+    append,
+    created,
+    entry,
+    parsed_packed,
+    results,
+    with_packed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -94,7 +105,7 @@ def packed(table: MemoryTable, *envelopes: Envelope) -> list[Result]:
     for envelope in envelopes:
         small, fragments = parsed_packed(encode(envelope))
         assert fragments is not None
-        one = replace(entry(envelope, table.offset), envelope=small, packed=fragments, plain=None)
+        one = with_packed(entry(envelope, table.offset), small, fragments)
         group.append(one)
         table.offset += 1
     return results(table.fold_group(group))
@@ -115,7 +126,7 @@ def test_a_large_append_is_held_against_the_table_and_others_of_its_group_agains
 def test_plain_appends_behind_a_large_one_of_their_group_are_held_against_it() -> None:
     table = created()
     small, fragments = parsed_packed(encode(named("one", "a.lance", "b.lance")))
-    first = replace(entry(small, table.offset), packed=fragments, plain=None)
+    first = with_packed(entry(small, table.offset), small, fragments)
     group = [
         first,
         *(entry(named(f, f), table.offset + at) for at, f in enumerate(["b.lance", "c.lance"], 1)),

@@ -18,7 +18,7 @@ from lakefold_log.client.topic_identity import LateProof, TopicGuard
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import GapError, RetryError
 from lakefold_table.uri import canonical, local_path
-from tests.folding import FORMAT, append, creation
+from tests.folding import FORMATS, append, creation
 from tests.unit.test_partition import Log, Reports, at, messages, opened
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def doubtful(envelopes: list[Envelope], answers: list[Exception | None]) -> Doub
 
 def run(log: Doubtful) -> Reports:
     reports = Reports()
-    tables = Tables(FORMAT, _refusal, opened)
+    tables = Tables(FORMATS, _refusal, opened)
     committer = PartitionCommitter(log, reports, tables, Pace(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
     with capture_logs():
         try:

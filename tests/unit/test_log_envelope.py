@@ -29,6 +29,7 @@ from lakefold_table.entry import (
     Undecodable,
 )
 from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.outcome_messages import MAX_EVIDENCE
 from lakefold_table.position import LogId, Position
 
@@ -55,7 +56,7 @@ def refused(data: bytes, key: bytes | None = KEY) -> Undecodable:
 def test_a_proposal_is_an_entry() -> None:
     data = encode(proposal())
     found = decode(data, KEY, HERE, 5)
-    assert found == Entry(HERE, 5, proposal(), len(data))
+    assert found == Entry(HERE, 5, proposal(), len(data), BUILT_IN.proposal(proposal()))
     assert isinstance(found, Entry)
     assert (found.app_id, found.batch_id, found.uuid) == ("app", 0, "7a3b0a5e-6f5c-4f0c-9a57-0f8a6a1f6a11")
 

@@ -14,6 +14,7 @@ from lakefold_log.read.file_log import FileLog, framed, read_file_log
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.entry import Entry, Undecodable
 from lakefold_table.errors import InvalidError
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
@@ -34,7 +35,13 @@ def test_gives_the_entries_in_order_with_their_positions_and_times() -> None:
     log = FileLog(framed(envelopes))
     assert len(log) == 300
     assert list(log) == [
-        Entry(Position(log.log, batch), batch * 1_000_000 + 1, envelope, len(encode(envelope)))
+        Entry(
+            Position(log.log, batch),
+            batch * 1_000_000 + 1,
+            envelope,
+            len(encode(envelope)),
+            BUILT_IN.proposal(envelope),
+        )
         for batch, envelope in enumerate(envelopes)
     ]
 

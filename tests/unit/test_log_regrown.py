@@ -187,7 +187,7 @@ def test_marks_of_an_older_release_go_on(shelf: Shelf) -> None:
 
 
 def test_a_version_s_entries_are_known_again(shelf: Shelf) -> None:
-    properties = own_properties(versions_at(HERE), 5)
+    properties = own_properties(FORMAT, versions_at(HERE), 5)
     assert properties is not None
     record = decode_record(properties)
     assert record is not None

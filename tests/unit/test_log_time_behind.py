@@ -15,7 +15,7 @@ from lakefold_committer.loop.ports import Pace, Tables
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_log.codec.envelope import encode
 from lakefold_table.uri import canonical
-from tests.folding import DAY, FORMAT, append, creation
+from tests.folding import DAY, FORMATS, append, creation
 from tests.unit.test_partition import Log, Message, Reports, at, opened
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def test_entries_dated_far_behind_others_are_counted_and_told(tmp_path: Path) ->
         for offset, (one, at_us) in enumerate(zip(made, times, strict=True))
     ]
     metrics, reports = Metrics(), Reports()
-    tables = Tables(FORMAT, lambda _: None, opened)
+    tables = Tables(FORMATS, lambda _: None, opened)
     log = Log([sent[:3], sent[3:]])
     with capture_logs() as lines:
         committer = PartitionCommitter(log, reports, tables, Pace(Limits(100, 1 << 20), 0.0), metrics)  # type: ignore[arg-type]

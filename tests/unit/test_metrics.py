@@ -22,6 +22,7 @@ from lakefold_table.entry import (
     Rejected,
     Undecodable,
 )
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def entry(operation: str = "append", offset: int = 0) -> Entry:
     """An entry that proposes this operation."""
     envelope = Envelope(table="file:///t")
     getattr(envelope.lance, operation).SetInParent()
-    return Entry(Position(LOG, offset), 0, envelope, 10)
+    return Entry(Position(LOG, offset), 0, envelope, 10, BUILT_IN.proposal(envelope))
 
 
 def outcome(result: Result) -> Outcome:
@@ -102,7 +103,7 @@ def test_a_claim_and_no_operation_at_all_have_names_too() -> None:
     claim.claim.size = 1
     empty.lance.uuid = "u"
     assert operation_of(Entry(Position(LOG, 0), 0, claim, 1)) == "claim"
-    assert operation_of(Entry(Position(LOG, 0), 0, empty, 1)) == "none"
+    assert operation_of(Entry(Position(LOG, 0), 0, empty, 1, BUILT_IN.proposal(empty))) == "none"
 
 
 def test_gauges_say_how_it_stands_when_prometheus_asks() -> None:

@@ -118,7 +118,7 @@ def test_a_move_changes_nothing_but_the_marks() -> None:
     assert known.moves == (moved.move,)
     assert known.position == Position(OTHER, 41)
     assert (known.table_id, known.epoch, dict(known.apps)) == (moved.table_id, 1, dict(marks().apps))
-    properties = own_properties(versions_at(HERE), 3)
+    properties = own_properties(FORMAT, versions_at(HERE), 3)
     assert properties is not None
     assert properties[OUTCOMES] == "3@7"
 

@@ -28,7 +28,7 @@ from lakefold_table.position import Position
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical, place
-from tests.folding import FORMAT, LOG, append, changed, creation, entry, reserve
+from tests.folding import FORMATS, LOG, append, changed, creation, entry, reserve
 from tests.unit.test_parking import Stamped
 from tests.unit.test_partition import at, messages, opened
 
@@ -89,7 +89,7 @@ class Witness:
 
 
 def survey_of(**parts: object) -> Survey:
-    return Survey(FORMAT, lambda _: None, **parts)  # type: ignore[arg-type]
+    return Survey(FORMATS, lambda _: None, **parts)  # type: ignore[arg-type]
 
 
 def committed_by(
@@ -97,7 +97,7 @@ def committed_by(
 ) -> Stamped:
     """The outcomes of all messages, in the order in which they were reported."""
     reports = reports or Stamped()
-    tables = Tables(FORMAT, lambda _: None, opening.open, survey=survey)
+    tables = Tables(FORMATS, lambda _: None, opening.open, survey=survey)
     committer = PartitionCommitter(log, reports, tables, Pace(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
     return reports
@@ -230,7 +230,7 @@ def test_all_entries_of_a_name_are_opened_if_one_of_them_may_begin_the_table() -
 
 
 def test_a_table_outside_the_roots_is_left_to_who_says_so() -> None:
-    survey = Survey(FORMAT, lambda uri: Invalid("outside", "") if uri.endswith("-0") else None)
+    survey = Survey(FORMATS, lambda uri: Invalid("outside", "") if uri.endswith("-0") else None)
     assert refused(survey, *nobody(BUCKET, 6)) == {1, 2, 3, 4, 5}
 
 

@@ -5,8 +5,8 @@ import pytest
 from lakefold_protos.lance.rowids_pb2 import RowDatasetVersionSequence, RowIdSequence
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
-from lakefold_table.lance.manifests.wire import varint
 from lakefold_table.lance.rows.numbering import MAX_FRAGMENT_ID, MAX_STEP, Numbering
+from lakefold_table.wire import varint
 
 
 def live(*ids: int) -> Fragments:

@@ -28,7 +28,7 @@ from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, place
 from lakefold_table.versions.versions import Versions
-from tests.folding import FORMAT, append, creation, entries
+from tests.folding import FORMAT, FORMATS, append, creation, entries
 from tests.unit.test_partition import Log, Message, Reports, at, messages, opened
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def committer_of(
     answered: Sequence[int] = (),
     metrics: Metrics | None = None,
 ) -> PartitionCommitter:
-    tables = Tables(FORMAT, lambda _: None, trouble.open)
+    tables = Tables(FORMATS, lambda _: None, trouble.open)
     return PartitionCommitter(
         log,  # type: ignore[arg-type]
         reports,
@@ -340,7 +340,7 @@ def test_a_line_gives_back_in_order() -> None:
     for entry in entries([append(f"f{number}") for number in range(6)], 0):
         line.take(Waiting(Message(entry.position.offset, None, b""), entry))  # type: ignore[arg-type]
     assert line.first_offset == 0
-    group = line.cut(FORMAT, Limits(4, 1 << 20))
+    group = line.cut(FORMATS, Limits(4, 1 << 20))
     assert [one.offset for one in group] == [0, 1, 2, 3]
     line.spill()
     assert (line.first_offset, len(line.backlog), line.queued_bytes) == (4, 2, 0)

@@ -16,13 +16,13 @@ from lakefold_committer.loop.threads import Threads
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import encode
+from lakefold_table.branch_names import branch_root
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome
-from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.position import LogId
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, place
 from lakefold_table.versions.versions import Versions
-from tests.folding import FORMAT, append, changed, creation
+from tests.folding import FORMAT, FORMATS, append, changed, creation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -129,7 +129,7 @@ def opened(uri: str, branch: str) -> TableWriter:
 def folded(log: Log) -> tuple[list[Outcome], PartitionCommitter]:
     """All outcomes, in the order of the log, and who folded it."""
     reports = Reports()
-    tables = Tables(FORMAT, lambda _: None, opened)
+    tables = Tables(FORMATS, lambda _: None, opened)
     committer = PartitionCommitter(log, reports, tables, Pace(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
     return sorted(reports.outcomes, key=lambda one: one.position.offset), committer
@@ -244,7 +244,7 @@ def test_a_quiet_partition_commits_its_offset_daily(hours: float, reports: int) 
                 made.append((tuple(outcomes), next_offset))
             return super().report(outcomes, dead_letters, next_offset, stamp)
 
-    tables = Tables(FORMAT, lambda _: None, opened)
+    tables = Tables(FORMATS, lambda _: None, opened)
     committer = PartitionCommitter(
         Quiet([], position=7),  # type: ignore[arg-type]
         Counted(),

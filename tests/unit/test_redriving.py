@@ -8,6 +8,7 @@ from lakefold.errors import SettingError
 from lakefold.proposals.resend import SentAgain, pick
 from lakefold_log.read.dead_letters import Letter
 from lakefold_table.entry import Committed, Conflict, Entry, Invalid, Outcome, Rejected, Result, Undecodable
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import LogId, Position
 from tests.folding import URI, append
 
@@ -20,7 +21,7 @@ def letter(
     """The letter of a proposal that stood at `offset`."""
     envelope = append(name, app=app, batch=batch)
     position = Position(LogId("cluster", "topic", partition), offset, "transactions")
-    entry = Entry(position, 0, envelope, envelope.ByteSize())
+    entry = Entry(position, 0, envelope, envelope.ByteSize(), BUILT_IN.proposal(envelope))
     return Letter(Position(LETTERS, offset), 0, position, "because", "", entry, 0, ())
 
 

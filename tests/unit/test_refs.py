@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lakefold_table.branch_names import branch_root, check_branch_name
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
 from lakefold_table.lance.manifests.naming import Scheme
 from lakefold_table.lance.refs.files import (
@@ -20,8 +21,6 @@ from lakefold_table.lance.refs.files import (
 )
 from lakefold_table.lance.refs.names import (
     branch_path,
-    branch_root,
-    check_branch_name,
     check_new_tag_name,
     check_tag_name,
     ref_name,

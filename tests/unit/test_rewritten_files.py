@@ -5,14 +5,13 @@ Promise: keyless-repeats (docs/operations.md).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefold_log.codec.envelope import encode, parsed_packed
+from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.lance.conflicts import history
@@ -26,7 +25,9 @@ from tests.folding import (
     entry,
     fold_at,
     opened,
+    parsed_packed,
     versions_at,
+    with_packed,
 )
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def test_a_large_append_is_known_by_any_of_its_files() -> None:
     table.forget_uuids()
     small, fragments = parsed_packed(encode(append("one", fragments=50)))
     assert fragments is not None
-    large = replace(entry(small, table.offset), packed=fragments, plain=None)
+    large = with_packed(entry(small, table.offset), small, fragments)
     assert is_known(table.fold_entry(large), "one-0.lance", version)
 
 

@@ -12,14 +12,27 @@ import pytest
 
 from lakefold_committer.fold.keys import Keys
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.entry import Duplicate, Entry
+from lakefold_table.entry import Duplicate
 from lakefold_table.format import Fetched
 from lakefold_table.lance.manifests.packed import packed_transaction
+from lakefold_table.lance.proposal import proposal_of
 from lakefold_table.marks.batches import MAX_RECENT_BATCHES, MAX_ROLLED_BACK, AppMark, less
 from lakefold_table.marks.content_digest import UNKNOWN, content_of, differs
 from lakefold_table.marks.marks import Marks, decode_marks
 from lakefold_table.marks.rollbacks import rolled_back
-from tests.folding import TERMS, URI, MemoryTable, append, changed, created, entries, entry, results
+from tests.folding import (
+    TERMS,
+    URI,
+    MemoryTable,
+    append,
+    by_message,
+    changed,
+    created,
+    entries,
+    entry,
+    results,
+    with_packed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,13 +222,13 @@ def test_the_same_rows_in_other_files_are_the_same_content() -> None:
 
 def test_a_content_is_the_same_however_its_message_was_taken_apart() -> None:
     plain = entry(append("one"), 0)
-    message = replace(plain, plain=None)
+    message = by_message(plain)
     data = plain.envelope.lance.SerializeToString()
     apart = packed_transaction(data, range(len(data)))
     assert apart is not None
     envelope = changed(plain.envelope, lambda e: e.lance.CopyFrom(apart[0]))
-    packed = Entry(plain.position, 0, envelope, 0, packed=apart[1])
-    assert plain.plain is not None
+    packed = with_packed(plain, envelope, apart[1])
+    assert proposal_of(plain).plain is not None
     assert len({content_of(one) for one in (plain, message, packed)}) == 1
 
 

@@ -31,6 +31,7 @@ from lakefold_table.entry import (
     Undecodable,
 )
 from lakefold_table.errors import InvalidError
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def entry(offset: int) -> Entry:
     """An Append at this offset."""
     envelope = Envelope(table=TABLE)
     envelope.lance.append.SetInParent()
-    return Entry(Position(LOG, offset, "transactions"), LOGGED_US, envelope, 10)
+    return Entry(Position(LOG, offset, "transactions"), LOGGED_US, envelope, 10, BUILT_IN.proposal(envelope))
 
 
 @pytest.fixture
@@ -203,7 +204,9 @@ def test_a_sender_that_samples_nothing_gets_nothing(told: Told) -> None:
 
 
 def test_a_log_whose_clock_is_ahead_gives_no_span_that_ends_before_it_begins(told: Told) -> None:
-    ahead = Entry(entry(4).position, (time.time_ns() // 1000) + 10_000_000, entry(4).envelope, 10)
+    ahead = Entry(
+        entry(4).position, (time.time_ns() // 1000) + 10_000_000, entry(4).envelope, 10, entry(4).proposal
+    )
     told.spans.folded([ahead], 0.5)
     told.answered((ahead, Committed(1), TRACED))
     (mine,) = told.named("process transactions")

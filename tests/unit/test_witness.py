@@ -56,7 +56,7 @@ def clean_up(*numbers: int) -> None:
 
 def test_a_version_tells_since_when_to_look(outcomes: Outcomes) -> None:
     fold_on(outcomes, 0, 3)
-    properties = own_properties(versions_at(HERE), 3)
+    properties = own_properties(FORMAT, versions_at(HERE), 3)
     assert properties is not None
     assert properties[OUTCOMES] == "0@4"
     open_it(outcomes)

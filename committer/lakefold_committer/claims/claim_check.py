@@ -6,7 +6,7 @@ be reached raises, and a lack of memory. The path comes from the claim's hash an
 message can't make a committer read elsewhere.
 
 A few megabytes may take a hundred times as much once they are decoded. How much that is follows from the
-bytes (`lakefold_table.lance.manifests.expansion`), so it is known before. More than a claim may take is
+bytes (`Format.memory_to_fold`), so it is known before. More than a claim may take is
 refused for good; more than the process has left just now is tried again later.
 """
 
@@ -23,9 +23,10 @@ from google.protobuf.message import DecodeError
 
 from lakefold_committer.claims.memory_budget import memory_left
 from lakefold_log.codec.claims import FOLDER, is_claims_envelope, path_of
-from lakefold_log.codec.envelope import UnknownKind, classify, parsed_packed
+from lakefold_log.codec.envelope import UnknownKind, classify, parse_large, parsed
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Undecodable
 from lakefold_table.errors import InvalidError, LakefoldError, NoMemoryError, StopError
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage import open_canonical
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Claim
     from lakefold_table.entry import Outcome
+    from lakefold_table.formats import Formats
     from lakefold_table.storage.base import Storage
 
 LOG = structlog.get_logger("lakefold.committer")
@@ -61,10 +63,12 @@ class Claims:
         store: Callable[[str], Storage] | None = None,
         most_bytes: int | None = CLAIM_BYTES,
         left: Callable[[], int | None] = memory_left,
+        formats: Formats = BUILT_IN,
     ) -> None:
         self._store = store or partial(open_canonical, storage_options=storage_options)
         self._most_bytes = most_bytes
         self._left = left
+        self._formats = formats
         self._redeemed: set[int] = set()
         self._swept: dict[str, float] = {}
 
@@ -75,7 +79,7 @@ class Claims:
         `PlaceError` where no table can lie, `StopError` if the folder of claims can't be used, or if the
         envelope holds a proposal of a kind that this release doesn't know.
         """
-        return [self._brought(one) for one in group] if group[0].envelope.HasField("claim") else group
+        return [self._brought(one) for one in group] if group[0].is_claim else group
 
     def clean_up(self, reads: Sequence[Entry | Undecodable], outcomes: Sequence[Outcome]) -> None:
         """Remove the files of these entries, whose outcomes were reported; now and then older ones too.
@@ -100,7 +104,7 @@ class Claims:
 
     def _brought(self, entry: Entry) -> Entry:
         storage = self._store(entry.envelope.table)
-        found = _redeemed(entry, storage, partial(self._allow, entry))
+        found = _redeemed(entry, storage, partial(self._allow, entry), self._formats)
         if isinstance(found, Invalid):
             return replace(entry, fault=found)
         self._redeemed.add(entry.position.offset)
@@ -147,11 +151,14 @@ class Claims:
             LOG.warning("claims are not cleaned up", table=table, error=str(error))
 
 
-def _redeemed(entry: Entry, storage: Storage, allow: Callable[..., None]) -> Entry | Invalid:
+def _redeemed(
+    entry: Entry, storage: Storage, allow: Callable[..., None], formats: Formats
+) -> Entry | Invalid:
     """The entry that the claim stands for, or why it stands for none."""
     try:
         data = _bytes_of(entry.envelope.claim, storage, allow)
-        envelope, packed = parsed_packed(data, partial(allow, held=len(data)))
+        large = parse_large(data, partial(allow, held=len(data)), formats)
+        envelope, proposal = (parsed(data), None) if large is None else (large.envelope, large.proposal)
     except InvalidError as error:
         return Invalid(error.message, error.hint)
     except DecodeError as error:
@@ -161,14 +168,13 @@ def _redeemed(entry: Entry, storage: Storage, allow: Callable[..., None]) -> Ent
     if not is_claims_envelope(entry.envelope, envelope):
         message = "the claimed envelope has another table, key or branch than the message"
         return Invalid(message, "give both the same table, app_id, batch_id and branch")
-    found = classify(envelope, envelope.table.encode(), entry.position, entry.time_us, len(data))
+    key = envelope.table.encode()
+    found = classify(
+        envelope, key, entry.position, entry.time_us, len(data), formats=formats, proposal=proposal
+    )
     if isinstance(found, UnknownKind):
         raise StopError(found.message, where=str(found.position), hint=found.hint)
-    return (
-        Invalid(found.message, found.hint)
-        if isinstance(found, Undecodable)
-        else replace(found, packed=packed)
-    )
+    return Invalid(found.message, found.hint) if isinstance(found, Undecodable) else found
 
 
 def _bytes_of(claim: Claim, storage: Storage, allow: Callable[[int], None]) -> bytes:

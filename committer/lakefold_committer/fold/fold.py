@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import misplaced
 from lakefold_committer.fold.keys import REPEATS_TOLD, Keys
-from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Result
+from lakefold_table.entry import MAX_TEXT, Committed, Duplicate, Invalid, Outcome, Result, cut
 from lakefold_table.format import Accepted, Fetched, Stamps
 from lakefold_table.marks import record as names
 from lakefold_table.marks.marks import RULES, Marks, Rebinding, table_id_of
@@ -35,8 +35,6 @@ LATEST_US = 253_402_300_799_999_999
 MAX_AHEAD_US = 5 * 60 * 1_000_000
 """How far the log's time may be ahead of the committer's clock. Brokers' clocks differ by less."""
 MOST_ROWS = 2**64 - 1
-MAX_TEXT = 500
-"""How many characters of a message, or of what an entry calls itself, an outcome carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +116,8 @@ def fold(
     folded with what comes after them.
     """
     covered = table.marks.offset_of(group[0].position.log)
-    folding = _Folding(table_format.draft(table.state, observed, group), table, terms, covered)
+    draft = table_format.draft(table.state, observed, of_format(table_format, group))
+    folding = _Folding(draft, table_format.name, table, terms, covered)
     elsewhere = misplaced(table.marks, group[0].position)
     if elsewhere is not None:
         results = [
@@ -135,11 +134,23 @@ def fold(
     return Folded(replace(table, pending=(*table.pending, *refused)), outcomes, None, folding.ahead)
 
 
-class _Folding:
-    """One group on its way. `covered`: the last offset of its log that the table's marks cover."""
+def of_format(table_format: AnyFormat, group: Iterable[Entry]) -> list[Entry]:
+    """Returns the entries that the table's format judges: those without a fault and of no other format."""
+    name = table_format.name
+    return [
+        one for one in group if one.fault is None and (one.proposal is None or one.proposal.format == name)
+    ]
 
-    def __init__(self, draft: Draft, table: Table, terms: Terms, covered: int) -> None:
+
+class _Folding:
+    """One group on its way. `covered`: the last offset of its log that the table's marks cover.
+
+    `format_name`: of the table's format.
+    """
+
+    def __init__(self, draft: Draft, format_name: str, table: Table, terms: Terms, covered: int) -> None:
         self._draft = draft
+        self._format_name = format_name
         self._table = table
         self._terms = terms
         self._keys = Keys(table.marks, terms.rules)
@@ -183,7 +194,7 @@ class _Folding:
         if entry.time_us > self._latest_us:
             self._ahead += 1
         seen = self._keys.seen(entry)
-        verdict = seen or entry.fault or self._draft.add(entry)
+        verdict = seen or entry.fault or self._other_format(entry) or self._draft.add(entry)
         if isinstance(verdict, Invalid):
             return Invalid(cut(verdict.message), cut(verdict.hint))
         if not isinstance(verdict, Accepted):
@@ -199,6 +210,16 @@ class _Folding:
             _rows(verdict.rows_deleted),
             verdict.first_fragment_id,
             verdict.num_fragment_ids,
+        )
+
+    def _other_format(self, entry: Entry) -> Invalid | None:
+        """Returns why an entry can't be folded whose proposal is for tables of another format."""
+        if entry.proposal is None or entry.proposal.format == self._format_name:
+            return None
+        return Invalid(
+            f"the table has the format {self._format_name}, the proposal is for one of format "
+            f"{entry.proposal.format}",
+            "send a proposal in the table's own format",
         )
 
     def _roll_back(self, version: int) -> None:
@@ -322,11 +343,6 @@ def _rows(count: int) -> int:
     return min(max(count, 0), MOST_ROWS)
 
 
-def cut(text: str) -> str:
-    """A text that every version may carry, however long a name somebody sent."""
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
-
-
 def _range_text(record: Record) -> str:
     log = f"{record.topic or record.log.topic_id}/{record.log.partition}"
     return (
@@ -346,7 +362,7 @@ def _version_uuid(table_id: str, record: Record) -> str:
 def outcome_of(entry: Entry, result: Result, table_id: str = "") -> Outcome:
     """The outcome of an entry, with what it calls itself cut to what every version may carry."""
     envelope = entry.envelope
-    uuid, app_id, branch = envelope.lance.uuid, envelope.app_id, envelope.branch
+    uuid, app_id, branch = entry.uuid, envelope.app_id, envelope.branch
     if max(len(uuid), len(app_id), len(branch)) > MAX_TEXT:
         uuid, app_id, branch = cut(uuid), cut(app_id), cut(branch)
     return Outcome(entry.position, envelope.table, result, uuid, app_id, entry.batch_id, table_id, branch)

@@ -7,7 +7,7 @@ That can change from one version to the next, so a group is cut from what waits 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lakefold_table.format import ALONE
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakefold_table.entry import Entry
-    from lakefold_table.format import AnyFormat, State
+    from lakefold_table.format import GroupingRule, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,16 @@ class Limits:
     max_bytes: int
 
 
+class Grouping(Protocol):
+    """A format, or several: what gives the rule by which entries share a version."""
+
+    def grouping_rule(self, state: Any) -> GroupingRule:  # noqa: ANN401 - a state of its own
+        """See `Format.grouping_rule`."""
+        ...
+
+
 def first_group(
-    entries: Sequence[Entry], table_format: AnyFormat, limits: Limits | None, state: State | None
+    entries: Sequence[Entry], table_format: Grouping, limits: Limits | None, state: State | None
 ) -> Sequence[Entry]:
     """The first of one table's waiting entries, in order: as many as may make the version after `state`.
 
@@ -40,7 +48,7 @@ def first_group(
     shared: str | None = None
     for index, entry in enumerate(entries):
         # What a claim stands for is brought when its turn comes, and may be large.
-        name = ALONE if entry.envelope.HasField("claim") else group_of(entry)
+        name = ALONE if entry.is_claim else group_of(entry)
         size += entry.size
         if index and (_is_full(index, size, limits) or not _may_join(name, shared)):
             return entries[:index]
@@ -49,7 +57,7 @@ def first_group(
 
 
 def groups_of(
-    entries: Sequence[Entry], table_format: AnyFormat, limits: Limits, state: State | None = None
+    entries: Sequence[Entry], table_format: Grouping, limits: Limits, state: State | None = None
 ) -> Iterator[Sequence[Entry]]:
     """All of one table's entries, cut into groups as if what the format asks of the table stayed as it is."""
     start = 0

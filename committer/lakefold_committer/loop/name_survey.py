@@ -15,14 +15,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.fold.fold import Table, Terms, fold
+from lakefold_committer.fold.fold import Folded, Table, Terms, fold
 from lakefold_committer.loop.unopened_tables import bucket_of
-from lakefold_committer.recovery.missing_table import begins
 from lakefold_committer.tables.branches import line_of
+from lakefold_table.branch_names import root_of
 from lakefold_table.entry import Entry, Undecodable
 from lakefold_table.errors import LakefoldError
 from lakefold_table.format import Fetched
-from lakefold_table.lance.refs.names import root_of
 from lakefold_table.roots import folder_and_name
 from lakefold_table.storage import open_canonical
 from lakefold_table.storage.base import ListsSomeFolders, RecordsElsewhere
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from lakefold_committer.recovery.recovery_context import ReportedVersions
     from lakefold_log.codec.envelope import Decoded, UnknownKind
     from lakefold_table.entry import Invalid, Outcome
-    from lakefold_table.format import AnyFormat
+    from lakefold_table.formats import Formats
     from lakefold_table.storage.base import Storage
 
 WORTH_LISTING: Final = 4
@@ -73,14 +72,14 @@ class Survey:
 
     def __init__(
         self,
-        table_format: AnyFormat,
+        formats: Formats,
         refusal: Callable[[str], Invalid | None],
         witness: ReportedVersions | None = None,
         storage_options: Mapping[str, str] | None = None,
         *,
         store: Callable[[str], Storage] | None = None,
     ) -> None:
-        self._format = table_format
+        self._formats = formats
         self._refusal = refusal
         self._witness = witness
         self._store = store or partial(open_canonical, storage_options=storage_options)
@@ -112,8 +111,7 @@ class Survey:
         """Whether nothing of this may begin a table, or has to be brought before it can be judged."""
         entries = _entries(reads)
         return len(entries) == len(reads) and not any(
-            begins(one) or one.envelope.HasField("claim") or self._refusal(one.envelope.table)
-            for one in entries
+            one.begins_table or one.is_claim or self._refusal(one.envelope.table) for one in entries
         )
 
     def _absent(
@@ -155,8 +153,14 @@ class Survey:
                 return ()
         except LakefoldError:
             return ()
-        folded = [fold(self._format, Table(_root(one)), [one], Fetched(), _TERMS) for one in entries]
+        folded = [
+            fold(self._formats.of_entry(one), Table(_root(one)), [one], Fetched(), _TERMS) for one in entries
+        ]
         return [outcome for one in folded if one.publication is None for outcome in one.outcomes]
+
+    def _folded(self, entry: Entry) -> Folded:
+        table_format = self._formats.of_entry(entry)
+        return fold(table_format, Table(_root(entry)), [entry], Fetched(), _TERMS)
 
 
 def _by_place(reads: Iterable[Decoded]) -> dict[Place, list[Decoded]]:

@@ -358,7 +358,7 @@ class PartitionCommitter:
 
     def _decoded(self, message: Message) -> Decoded:
         at = Position(self._reader.log, message.offset, self._reader.topic)
-        return decode(message.value, message.key, at, message.time_us)
+        return decode(message.value, message.key, at, message.time_us, self._source.formats)
 
     def _refuse_stranger(self, message: Message, read: Decoded, outcome: Outcome) -> None:
         """Answers a message whose name is no table.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lakefold_committer.claims.claim_check import Claims
-from lakefold_table.lance.refs.names import root_of
+from lakefold_table.branch_names import root_of
 from lakefold_table.uri import place
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakefold_log.read.dead_letters import DeadLetter
     from lakefold_log.read.offset_metadata import OffsetMetadata
     from lakefold_table.entry import Invalid, Outcome
-    from lakefold_table.format import AnyFormat
+    from lakefold_table.formats import Formats
     from lakefold_table.marks.owner import Owner
     from lakefold_table.position import LogId
 
@@ -167,7 +167,7 @@ class Tables:
     entries stand for. `survey` finds out which of many names are no tables (None: each is opened to see).
     """
 
-    table_format: AnyFormat
+    formats: Formats
     refusal: Callable[[str], Invalid | None]
     open: Callable[[str, str], TableWriter]
     claims: Claims = field(default_factory=Claims)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lakefold_log.codec.envelope import decode, decode_large
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import Position
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from lakefold_committer.loop.ports import LogReader
     from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.consumer import Message
+    from lakefold_table.formats import Formats
 
 LARGE_BYTES: Final = 128 * 1024
 """A message of so many bytes may hold thousands of fragments: it waits in the log until its turn comes."""
@@ -33,14 +35,17 @@ class Reread(NamedTuple):
     memory: int
 
 
-def reread(reader: LogReader, offsets: Sequence[int], max_bytes: int, held: int = 0) -> list[Reread]:
+def reread(
+    reader: LogReader, offsets: Sequence[int], max_bytes: int, held: int = 0, formats: Formats = BUILT_IN
+) -> list[Reread]:
     """The messages at the first of these offsets, decoded: at least one of them. A task.
 
-    `held`: how much memory other large messages take that wait. Raises as `LogReader.read_again` does.
+    `held`: how much memory other large messages take that wait.
+    `formats`: those whose proposals are known. Raises as `LogReader.read_again` does.
     """
     found: list[Reread] = []
     for message in reader.read_again(offsets, max_bytes):
-        one = _decoded(reader, message, None if not found else MOST_DECODED - held)
+        one = _decoded(reader, message, None if not found else MOST_DECODED - held, formats)
         if one is None:
             break
         held += one.memory
@@ -48,18 +53,19 @@ def reread(reader: LogReader, offsets: Sequence[int], max_bytes: int, held: int 
     return found
 
 
-def _decoded(reader: LogReader, message: Message, room: int | None) -> Reread | None:
+def _decoded(reader: LogReader, message: Message, room: int | None, formats: Formats) -> Reread | None:
     """A message, decoded. Returns None if it takes more than `room` bytes of memory (None: any number)."""
     place = Position(reader.log, message.offset, reader.topic)
     if len(message.value) <= LARGE_BYTES:
-        return Reread(message, decode(message.value, message.key, place, message.time_us), 0)
+        return Reread(message, decode(message.value, message.key, place, message.time_us, formats), 0)
 
     def allow(needed: int) -> None:
         if room is not None and needed > room:
             raise _FullError
 
     try:
-        return Reread(message, *decode_large(message.value, message.key, place, message.time_us, allow))
+        large = decode_large(message.value, message.key, place, message.time_us, allow, formats)
+        return Reread(message, *large)
     except _FullError:
         return None
 

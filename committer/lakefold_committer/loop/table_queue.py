@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakefold_committer.tables.table_writer import Prepared, TableWriter
     from lakefold_log.read.consumer import Message
     from lakefold_table.errors import LakefoldError
-    from lakefold_table.format import AnyFormat
+    from lakefold_table.formats import Formats
     from lakefold_table.uri import Place
 
 LONGEST_PARKING_SECONDS = 60.0
@@ -195,12 +195,12 @@ class TableQueue:
         if several:
             self.backlog_us = several[-1].entry.time_us
 
-    def cut(self, table_format: AnyFormat, limits: Limits) -> tuple[Waiting, ...]:
+    def cut(self, formats: Formats, limits: Limits) -> tuple[Waiting, ...]:
         """Takes the next group out of the queue: what may share the version after all that was prepared."""
         known = takewhile(_is_entry, islice(self.queue, limits.max_entries + 1))
         entries = [one.entry for one in known if isinstance(one.entry, Entry)]
         state = None if self.table is None else self.table.ahead.state
-        size = len(first_group(entries, table_format, limits, state))
+        size = len(first_group(entries, formats, limits, state))
         return tuple(self.take_head() for _ in range(size))
 
     def take_head(self) -> Waiting:

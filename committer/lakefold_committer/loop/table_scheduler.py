@@ -19,6 +19,7 @@ from lakefold_committer.loop.reread_entries import LARGE_BYTES, MOST_DECODED, re
 from lakefold_committer.loop.slots import Slots
 from lakefold_committer.loop.table_queue import LONGEST_PARKING_SECONDS, Batch, Waiting
 from lakefold_committer.observability.metrics import MEMORY, STORE
+from lakefold_table.allocation import lacks_memory
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import (
     FencedError,
@@ -30,7 +31,6 @@ from lakefold_table.errors import (
     StopError,
     VersionExpiredError,
 )
-from lakefold_table.lance.manifests.allocation import lacks_memory
 from lakefold_table.position import Position
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class TableScheduler:
         table = line.table
         if table is None:
             return
-        batch = line.folding = Batch(line.cut(self._source.table_format, self._pace.limits))
+        batch = line.folding = Batch(line.cut(self._source.formats, self._pace.limits))
         if line.queue or line.putting is not None:
             self._begin(line, FOLD, partial(self._fold, table, batch), self._folded)
         else:
@@ -352,7 +352,14 @@ class TableScheduler:
             return False
         line.is_reading = True
         offsets = line.backlog.leading(self._pace.limits.max_entries)
-        read = partial(reread, self._reader, offsets, self._pace.limits.max_bytes, line.load.memory)
+        read = partial(
+            reread,
+            self._reader,
+            offsets,
+            self._pace.limits.max_bytes,
+            line.load.memory,
+            self._source.formats,
+        )
         self._runtime.start(read, partial(self._was_read, line, offsets[0]))
         return True
 
@@ -408,7 +415,7 @@ class TableScheduler:
         elif line.folding is not None:
             group, line.folding = line.folding.group, None
         elif line.queue:
-            group = line.cut(self._source.table_format, self._pace.limits)
+            group = line.cut(self._source.formats, self._pace.limits)
         else:
             return
         entries = [one.entry for one in group if isinstance(one.entry, Entry)]
@@ -480,7 +487,7 @@ def _allocating(result: T | BaseException) -> T | BaseException:
 def _is_large(line: TableQueue) -> bool:
     """Whether what is folded next holds much: a large message, or what a claim stands for."""
     entry = line.queue[0].entry
-    is_claim = isinstance(entry, Entry) and entry.envelope.HasField("claim")
+    is_claim = isinstance(entry, Entry) and entry.is_claim
     return is_claim or entry.size > LARGE_BYTES
 
 

@@ -293,9 +293,9 @@ def operation_of(read: Entry | Undecodable) -> str:
     """Which of `OPERATIONS` this is about."""
     if not isinstance(read, Entry):
         return NONE
-    if read.envelope.HasField("claim"):
+    if read.proposal is None:
         return CLAIM
-    return read.envelope.lance.WhichOneof("operation") or NONE
+    return read.proposal.operation or NONE
 
 
 class _FailedSyncs(Collector):

@@ -47,7 +47,7 @@ from lakefold_table.errors import (
     OutnumberedError,
     RetryError,
 )
-from lakefold_table.lance.format import LanceFormat
+from lakefold_table.formats import built_in
 from lakefold_table.marks.marks import place_text
 from lakefold_table.position import LogId
 from lakefold_table.uri import is_under
@@ -125,6 +125,7 @@ class Committer:
         self._options = options
         self._tracing = tracing
         self._metrics = metrics
+        self._formats = built_in(transaction_files=options.transaction_files)
         self._stop = threading.Event()
         self._holdings: list[PartitionThread] = []
         self._sharing: Sharing | None = None
@@ -413,9 +414,10 @@ class Committer:
         return reader, proofs, answered
 
     def _tables(self, proofs: RecoveryContext) -> Tables:
-        claims = Claims(self._options.storage_options, most_bytes=self._options.claim_bytes)
-        survey = Survey(LanceFormat(), self._refusal, proofs.witness, self._options.storage_options)
-        return Tables(LanceFormat(), self._refusal, partial(self._open, proofs), claims, survey)
+        formats, storage_options = self._formats, self._options.storage_options
+        claims = Claims(storage_options, most_bytes=self._options.claim_bytes, formats=formats)
+        survey = Survey(formats, self._refusal, proofs.witness, storage_options)
+        return Tables(formats, self._refusal, partial(self._open, proofs), claims, survey)
 
     def _refusal(self, uri: str) -> Invalid | None:
         if is_under(uri, self._options.roots):
@@ -433,7 +435,7 @@ class Committer:
             options.storage_options,
             options.roots,
             proofs,
-            transaction_files=options.transaction_files,
+            formats=self._formats,
         )
         LOG.info(
             "opened",

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import told
+from lakefold_table.branch_names import branch_root
 from lakefold_table.errors import PlaceError, RetryError, StopError
-from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
 from lakefold_table.versions.dropped import was_dropped
@@ -43,7 +43,7 @@ def answerable(
     """
     if proofs is None or proofs.witness is None:
         return group
-    beginners = next((number for number, entry in enumerate(group) if not begins(entry)), len(group))
+    beginners = next((number for number, entry in enumerate(group) if not entry.begins_table), len(group))
     if not beginners:
         check_absent(table_format, uri, group[0].envelope.branch, proofs, storage_options)
     return group[:beginners] or group
@@ -113,9 +113,3 @@ def _is_there(table_format: AnyFormat, uri: str, storage_options: Mapping[str, s
         return Versions(storage, table_format.folder, table_format.detect).latest() > 0
     except PlaceError:
         return False
-
-
-def begins(entry: Entry) -> bool:
-    """Whether this is a proposal to begin a table or a branch."""
-    envelope = entry.envelope
-    return envelope.HasField("create") or envelope.lance.WhichOneof("operation") == "clone"

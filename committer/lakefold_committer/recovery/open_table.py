@@ -38,16 +38,18 @@ def open_table(
     check_rules(table.marks, uri)
     if proofs is None:
         return table
-    check_reported(table, marked_properties(versions, state, table.marks), proofs)
-    return on_its_log(versions, table, proofs)
+    check_reported(table, marked_properties(table_format, versions, state, table.marks), proofs)
+    return on_its_log(table_format, versions, table, proofs)
 
 
-def marked_properties(versions: Versions, newest: State, marks: Marks) -> Mapping[str, str]:
+def marked_properties(
+    table_format: AnyFormat, versions: Versions, newest: State, marks: Marks
+) -> Mapping[str, str]:
     """Those of the version that the marks were made for; empty where there is none, or it is gone."""
     if is_own(newest.properties, newest.version):
         return newest.properties
     try:
-        return (own_properties(versions, marks.version) if marks.version else None) or {}
+        return (own_properties(table_format, versions, marks.version) if marks.version else None) or {}
     except VersionExpiredError:
         return {}
 

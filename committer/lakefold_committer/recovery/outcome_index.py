@@ -16,9 +16,9 @@ from lakefold_committer.recovery.recovery_context import LastCommit
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.read.trust import EVERYBODY
+from lakefold_table.branch_names import TREE, root_of
 from lakefold_table.entry import Committed
 from lakefold_table.errors import RetryError
-from lakefold_table.lance.refs.names import TREE, root_of
 from lakefold_table.uri import place
 
 if TYPE_CHECKING:

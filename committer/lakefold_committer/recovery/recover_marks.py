@@ -136,7 +136,7 @@ def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: s
     """A table whose newest version has no marks of its own: never folded, or a foreign client wiped them."""
     numbers = [number for number in versions.numbers() if number < newest.version]
     for number in reversed(numbers):
-        if own_properties(versions, number) is not None:
+        if own_properties(table_format, versions, number) is not None:
             between = [
                 _older(table_format, versions, version, uri) for version in range(number + 1, newest.version)
             ]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from lakefold_committer.fold.binding import ACCEPT, accepted, check_reach, told
 from lakefold_committer.recovery.stored_versions import own_properties
 from lakefold_log.read.anchor import Anchor, contradiction
+from lakefold_table.branch_names import branch_root
 from lakefold_table.errors import GapError, StopError, VersionExpiredError
-from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.marks.record import MOVE, OUTCOMES, PARENT, decode_record
 from lakefold_table.position import Fingerprint, offset_of
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
     from lakefold_committer.fold.fold import Table
     from lakefold_committer.recovery.recovery_context import RecoveryContext
+    from lakefold_table.format import AnyFormat
     from lakefold_table.marks.marks import Marks
     from lakefold_table.marks.record import Record
     from lakefold_table.versions.versions import Versions
 
 
-def on_its_log(versions: Versions, table: Table, proofs: RecoveryContext) -> Table:
+def on_its_log(table_format: AnyFormat, versions: Versions, table: Table, proofs: RecoveryContext) -> Table:
     """The table if its log is the proven one and still holds the entry of its marks; else as was accepted.
 
     The log is asked only if the stamp doesn't tell that it holds what it held up to there. Raises `GapError`.
@@ -49,7 +50,7 @@ def on_its_log(versions: Versions, table: Table, proofs: RecoveryContext) -> Tab
     if bound is not None and (
         now or (move is not None and move.why is RebindReason.LOST and bound.offset >= end)
     ):
-        last = last_unchanged(versions, marks, proofs)
+        last = last_unchanged(table_format, versions, marks, proofs)
         if last is None and now:
             raise _other_entry(marks, now, table.uri)
         if last is not None:
@@ -58,7 +59,9 @@ def on_its_log(versions: Versions, table: Table, proofs: RecoveryContext) -> Tab
     return table if move is None else table.moving(move)
 
 
-def last_unchanged(versions: Versions, marks: Marks, proofs: RecoveryContext) -> int | None:
+def last_unchanged(
+    table_format: AnyFormat, versions: Versions, marks: Marks, proofs: RecoveryContext
+) -> int | None:
     """The offset of the last entry that was folded into this table and that the log still holds.
 
     The versions' records tell, from the newest one back; -1 if even the first one's entry is another one.
@@ -67,7 +70,7 @@ def last_unchanged(versions: Versions, marks: Marks, proofs: RecoveryContext) ->
     least = proofs.unchanged_below - 1
     for version in range(marks.version, 0, -1):
         try:
-            properties = own_properties(versions, version)
+            properties = own_properties(table_format, versions, version)
         except VersionExpiredError:
             return least if proofs.unchanged_below else None
         record = None if properties is None else decode_record(properties, versions.storage.uri)

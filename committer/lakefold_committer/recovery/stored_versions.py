@@ -5,36 +5,43 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError, PlaceError, RetryError
-from lakefold_table.lance.manifests.codec import head_transaction
 from lakefold_table.marks.marks import PREFIX, Marks, decode_marks
 from lakefold_table.marks.record import PARENT, is_own
 from lakefold_table.versions.heads import read_head
 from lakefold_table.versions.succession import Link
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.format import AnyFormat, State, VersionSummary
+    from lakefold_table.format import AnyFormat, State, VersionHead, VersionSummary
     from lakefold_table.versions.versions import Versions
 
 
 def read_state(table_format: AnyFormat, versions: Versions, version: int) -> State:
     """One version, whole."""
     path, data, uri = versions.path(version), versions.read(version), versions.storage.uri
-    state: State = table_format.decode(path, data, uri)
-    if state.transaction_file:
-        state = table_format.decode(path, data, uri, _content(versions, state.transaction_file))
-    return state
+    files: dict[str, bytes | None] = {}
+    while True:
+        state: State = table_format.decode(path, data, uri, files)
+        if not _read_missing(versions, files, state.missing_files):
+            return state
 
 
 def read_summary(table_format: AnyFormat, versions: Versions, version: int) -> VersionSummary:
     """What one version did."""
     path, data, uri = versions.path(version), versions.read(version), versions.storage.uri
-    summary = table_format.summarize(path, data, uri)
-    if summary.transaction_file:
-        summary = table_format.summarize(path, data, uri, _content(versions, summary.transaction_file))
-    return summary
+    files: dict[str, bytes | None] = {}
+    while True:
+        summary = table_format.summarize(path, data, uri, files)
+        if not _read_missing(versions, files, summary.missing_files):
+            return summary
+
+
+def _read_missing(versions: Versions, files: dict[str, bytes | None], missing: Iterable[str]) -> bool:
+    """Adds the files that a version needs beside its own; returns whether there was an unread one."""
+    unread = [path for path in missing if path not in files]
+    files.update((path, _content(versions, path)) for path in unread)
+    return bool(unread)
 
 
 def _content(versions: Versions, path: str) -> bytes | None:
@@ -59,25 +66,23 @@ def read_newest(table_format: AnyFormat, versions: Versions, version: int) -> St
     return state
 
 
-def own_properties(versions: Versions, version: int) -> Mapping[str, str] | None:
-    """The properties of a version a committer made, from the head of its file; None for a foreign one."""
-    transaction = own_transaction(versions, version)
-    return None if transaction is None else transaction.transaction_properties
+def own_properties(table_format: AnyFormat, versions: Versions, version: int) -> Mapping[str, str] | None:
+    """Returns the properties of a version a committer made, None if another client made it."""
+    head = own_head(table_format, versions, version)
+    return None if head is None else head.properties
 
 
-def own_transaction(versions: Versions, version: int) -> Transaction | None:
-    """The transaction of a version a committer made, from the head of its file.
+def own_head(table_format: AnyFormat, versions: Versions, version: int) -> VersionHead | None:
+    """Returns the head of a version a committer made, None if another client made it.
 
-    Returns None if another client made it. Raises `VersionExpiredError` if it is gone.
+    Raises `VersionExpiredError` if it is gone.
     """
     try:
-        start, _ = read_head(versions.storage, versions.path(version))
+        start, _ = read_head(versions.storage, versions.path(version), table_format.head_length)
     except FileNotFoundError as error:
         raise versions.missing(version) from error
-    transaction = head_transaction(start)
-    if transaction is None or not is_own(transaction.transaction_properties, version):
-        return None
-    return transaction
+    head = table_format.head(start)
+    return head if head is not None and is_own(head.properties, version) else None
 
 
 def link_of(state: State) -> Link:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.fold.grouping import Limits
     from lakefold_log.codec.envelope import Decoded
-    from lakefold_table.format import AnyFormat
+    from lakefold_table.formats import Formats
 
 Lines = Callable[[str], TableWriter]
 
@@ -29,7 +29,7 @@ Lines = Callable[[str], TableWriter]
 def fold_file(
     lines: Lines,
     uri: str,
-    table_format: AnyFormat,
+    formats: Formats,
     log: Iterable[Decoded],
     limits: Limits,
     *,
@@ -47,7 +47,7 @@ def fold_file(
     """
     opened = {"": _unbound(lines(""), dry_run=dry_run)}
     refused, entries = _sorted_out(log, uri)
-    claims = claims or Claims()
+    claims = claims or Claims(formats=formats)
     done = 0
     while done < len(entries):
         branch = entries[done].envelope.branch
@@ -57,7 +57,7 @@ def fold_file(
         # Neighbours on different lines share no version; only one claimed envelope is held in memory.
         waiting = entries[done : done + limits.max_entries]
         run = list(takewhile(partial(_is_on, branch), waiting))
-        group = claims.bring(first_group(run, table_format, limits, line.table.state))
+        group = claims.bring(first_group(run, formats, limits, line.table.state))
         step = line.preview(group) if dry_run else line.fold(group)
         done += len(step.outcomes)
         last = step.outcomes[-1].position.offset

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from lakefold_log.codec.envelope import decode
 from lakefold_table.entry import Entry, Invalid
 from lakefold_table.errors import GapError, InvalidError, StopError
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import Position
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from lakefold_log.read.consumer import Message
     from lakefold_log.read.file_log import FileLog
     from lakefold_table.entry import Outcome
+    from lakefold_table.formats import Formats
     from lakefold_table.marks.record import Record
     from lakefold_table.position import LogId
 
@@ -84,10 +86,14 @@ class FileEntries:
 
 
 class KafkaEntries:
-    """Entries of partitions of Kafka. `opened`: makes a reader of a log's topic from an offset on."""
+    """Entries of partitions of Kafka. `opened`: makes a reader of a log's topic from an offset on.
 
-    def __init__(self, opened: Callable[[str, LogId, int], Reader]) -> None:
+    `formats`: those whose proposals are known.
+    """
+
+    def __init__(self, opened: Callable[[str, LogId, int], Reader], formats: Formats = BUILT_IN) -> None:
         self._opened = opened
+        self._formats = formats
         self._readers: dict[LogId, Reader] = {}
 
     def at(self, log: LogId, topic: str, offsets: Collection[int]) -> Mapping[int, Entry]:
@@ -102,7 +108,7 @@ class KafkaEntries:
         for offset in offsets:
             position = Position(log, offset, topic)
             one = found.get(offset)
-            read = [] if one is None else [decode(one.value, one.key, position, one.time_us)]
+            read = [] if one is None else [decode(one.value, one.key, position, one.time_us, self._formats)]
             entries[offset] = _entry(log, offset, read)
         return entries
 
@@ -178,7 +184,7 @@ def redeemed(
     found = dict(entries)
     told: set[int] = set()
     for offset, entry in entries.items():
-        if not entry.envelope.HasField("claim"):
+        if not entry.is_claim:
             continue
         (brought,) = claims.bring([entry])
         outcome = refused.get(offset)

@@ -11,18 +11,16 @@ refusal that was reported before the next version came is in no version, so noth
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakefold_committer.claims.claim_check import Claims
 from lakefold_committer.fold.fold import Folded, Table, Terms, fold
 from lakefold_committer.fold.grouping import first_group
 from lakefold_committer.recovery.recover_marks import provable
 from lakefold_committer.recovery.stored_versions import own_marks, own_properties, read_state, read_summary
-from lakefold_committer.replay.differences import Difference, differences
 from lakefold_committer.replay.log_reader import EntriesGoneError, proven, redeemed
-from lakefold_committer.replay.recorded_draft import Recalling
 from lakefold_committer.replay.version_replay import Case, Replayed, Verdict, gone_of, group_of, judged
 from lakefold_committer.tables.branches import line_of
 from lakefold_committer.tables.prefetcher import Look, Prefetcher
@@ -35,7 +33,8 @@ from lakefold_table.errors import (
     StopError,
     VersionExpiredError,
 )
-from lakefold_table.lance.format import LanceFormat
+from lakefold_table.format import Difference, RecordedVersion
+from lakefold_table.formats import BUILT_IN, Formats
 from lakefold_table.marks.marks import OLDEST_RULES, RULES, decode_marks
 from lakefold_table.marks.record import decode_record
 from lakefold_table.marks.rollbacks import after_foreign
@@ -47,8 +46,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.replay.log_reader import Entries
     from lakefold_table.entry import Entry
-    from lakefold_table.format import AnyFormat, Fetched, Publication, State
-    from lakefold_table.lance.state import LanceState
+    from lakefold_table.format import AnyFormat, Fetched, Publication, RecallingFormat, State
     from lakefold_table.versions.versions import Versions
 
 NOTE = "offset {}: refused for what the store held then, taken from the record"
@@ -64,10 +62,12 @@ def replay(
     last: int | None = None,
     *,
     storage_options: Mapping[str, str] | None = None,
+    table_format: AnyFormat = BUILT_IN.first,
 ) -> Iterator[Replayed]:
     """Each version from `first` (None: the oldest left) to `last` (None: the newest), ascending.
 
-    `uri`: the root of this line of the table; `storage_options`: how claims and other tables are reached.
+    `uri`: the root of this line of the table; `storage_options`: how claims and other tables are reached;
+    `table_format`: the table's.
     Raises `NotATableError` where there is no table, `InvalidError` where the range is empty, at once;
     `RetryError` where the store or the log can't be reached.
     """
@@ -80,7 +80,8 @@ def replay(
     if not chosen:
         hint = f"the versions that are left lie between {numbers[0]} and {numbers[-1]}"
         raise InvalidError(f"no version lies between {begin} and {end}", where=uri, hint=hint)
-    return _Replay(versions, entries, uri, storage_options).run(chosen, None if first is None else begin)
+    replayed = _Replay(table_format, versions, entries, uri, storage_options)
+    return replayed.run(chosen, None if first is None else begin)
 
 
 class _Replay:
@@ -91,14 +92,19 @@ class _Replay:
     """
 
     def __init__(
-        self, versions: Versions, entries: Entries, uri: str, options: Mapping[str, str] | None
+        self,
+        table_format: AnyFormat,
+        versions: Versions,
+        entries: Entries,
+        uri: str,
+        options: Mapping[str, str] | None,
     ) -> None:
         self._versions, self._entries, self._uri = versions, entries, uri
-        self._format: AnyFormat = LanceFormat()
+        self._format = table_format
         self._bringer = Prefetcher(self._format, versions, look=Look.NONE, options=options)
         self._sizes = Prefetcher(self._format, versions).sizes
         # Whether a claim was refused for its memory stands in the record: no limit of now decides it.
-        self._claims = Claims(options, most_bytes=None)
+        self._claims = Claims(options, most_bytes=None, formats=Formats(table_format))
         self._bases: tuple[Table, ...] = ()
 
     def run(self, numbers: Sequence[int], wanted: int | None) -> Iterator[Replayed]:
@@ -120,7 +126,7 @@ class _Replay:
 
     def _one(self, version: int) -> Replayed:
         try:
-            properties = own_properties(self._versions, version)
+            properties = own_properties(self._format, self._versions, version)
             if properties is None:
                 return self._foreign(version)
             stored = self._versions.read(version)
@@ -199,8 +205,16 @@ class _Replay:
 
         It may have looked further back than these entries need, for others that went into a later version.
         """
-        since = case.operations_since
+        since = self._operations_since(case)
         return base if since is None else with_history(self._format, self._versions, base, since)
+
+    def _operations_since(self, case: Case) -> int | None:
+        """Since which version it was known what each one did; None if the version's marks can't be read."""
+        with suppress(DamagedError, InvalidError):
+            stored: State = self._format.decode(self._versions.path(case.version), case.stored, self._uri)
+            marks = decode_marks(stored.metadata)
+            return None if marks is None else marks.operations_since
+        return None
 
     def _is_of_this_line(self, entry: Entry) -> bool:
         return line_of(entry.envelope.table, entry.envelope.branch) == place(self._uri)
@@ -248,7 +262,7 @@ class _Replay:
 
     def _fold(
         self, case: Case, table: Table, group: Sequence[Entry], observed: Fetched
-    ) -> tuple[Folded, Recalling]:
+    ) -> tuple[Folded, RecallingFormat[Any]]:
         """Folded once; once more without what it takes in and the record says was refused."""
         terms = Terms(
             case.record.epoch,
@@ -259,9 +273,9 @@ class _Replay:
             clock_us=case.clock_us,
             rules=case.record.rules,
         )
-        answers, files = case.answers, case.names_transaction_file
-        stored = cache(partial(self._stored, case))
-        recalling = Recalling(answers, self._sizes, stored=stored, transaction_files=files)
+        path = self._versions.path(case.version)
+        recorded = RecordedVersion(path, case.stored, self._uri, case.answers, self._sizes)
+        recalling = self._format.recalling(recorded)
         folded: Folded | None = None
         try:
             folded = fold(recalling, table, group, observed, terms)
@@ -272,25 +286,18 @@ class _Replay:
         untold, unlike = recalling.untold, recalling.unlike
         if folded is None or untold or recalling.accepted:
             given = untold | unlike
-            recalling = Recalling(answers, self._sizes, given, stored=stored, transaction_files=files)
+            recalling = self._format.recalling(replace(recorded, given=given))
             folded = fold(recalling, table, group, observed, terms)
             recalling.untold, recalling.unlike = untold, unlike
         return folded, recalling
-
-    def _stored(self, case: Case) -> LanceState | None:
-        """The version as it is stored. Returns None if it can't be decoded."""
-        try:
-            path = self._versions.path(case.version)
-            return LanceFormat().decode(path, case.stored, self._uri)
-        except (DamagedError, InvalidError):
-            return None
 
     def _differences(self, case: Case, publication: Publication | None) -> list[Difference]:
         """How the files of a version differ: the one it is, and those that must be there before it."""
         if publication is None:
             return [Difference("the whole version", "there", "nothing to publish")]
         path = self._versions.path(case.version)
-        found = differences(case.stored, b"".join(publication.buffers), below(self._uri, path))
+        folded = b"".join(publication.buffers)
+        found = self._format.differences(case.stored, folded, below(self._uri, path))
         if publication.path != path:
             found.append(Difference("path", path, publication.path))
         for file in publication.before:

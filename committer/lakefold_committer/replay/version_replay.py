@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.manifests.codec import decode_head
-from lakefold_table.marks.marks import Rebinding, decode_marks, table_id_of
+from lakefold_table.marks.marks import Rebinding, table_id_of
 from lakefold_table.marks.owner import Owner
 from lakefold_table.marks.record import CLOCK, MOVE, OUTCOMES, OWNER, PARENT, TABLE_ID
 
@@ -17,9 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakefold_committer.fold.fold import Table
-    from lakefold_committer.replay.differences import Difference
     from lakefold_table.entry import Entry, Outcome, Result
-    from lakefold_table.format import Fetched, Requirements, State
+    from lakefold_table.format import Difference, Fetched, Requirements, State
     from lakefold_table.marks.record import Record
 
 
@@ -84,25 +81,6 @@ class Case:
             raise DamagedError(f"version {version} tells of its log what can't be read: {error!r}") from error
         table_id, names_parent = properties.get(TABLE_ID, ""), PARENT in properties
         return cls(version, stored, record, table_id, move, offset, owner, names_parent, clock)
-
-    @property
-    def names_transaction_file(self) -> bool:
-        """Whether the version has its transaction in a file of its own too, which a setting decides.
-
-        True if the version's file can't be read: then it differs, whatever it named.
-        """
-        try:
-            return bool(decode_head(self.stored)[0].transaction_file)
-        except DamagedError:
-            return True
-
-    @property
-    def operations_since(self) -> int | None:
-        """Since which version it was known what each one did; None if the version's marks can't be read."""
-        with suppress(DamagedError):
-            marks = decode_marks(decode_head(self.stored)[0].table_metadata)
-            return None if marks is None else marks.operations_since
-        return None
 
     @property
     def answers(self) -> Mapping[int, Result]:

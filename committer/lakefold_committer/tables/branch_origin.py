@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from lakefold_table.branch_names import branch_root
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
 from lakefold_table.uri import is_under

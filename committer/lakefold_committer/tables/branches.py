@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_committer.tables.table_writer import TableWriter
+from lakefold_table.branch_names import check_branch_name, root_of
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.format import LanceFormat
-from lakefold_table.lance.refs.names import check_branch_name, root_of
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage import open_canonical
 from lakefold_table.uri import place
 from lakefold_table.versions.versions import Versions
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakefold_committer.recovery.recovery_context import RecoveryContext
+    from lakefold_table.format import AnyFormat
+    from lakefold_table.formats import Formats
+    from lakefold_table.storage.base import Storage
     from lakefold_table.uri import Place
 
 
@@ -45,26 +48,45 @@ def open_line(
     roots: Sequence[str] | None = None,
     proofs: RecoveryContext | None = None,
     *,
-    transaction_files: bool = True,
+    formats: Formats = BUILT_IN,
 ) -> TableWriter:
-    """One line of the table at `uri`; the main line where `branch` is empty. Raises as `TableWriter` does."""
-    versions = versions_of(uri, branch, storage_options)
+    """Opens a branch of the table at `uri`, the main one if `branch` is empty. Raises as `TableWriter` does.
+
+    `formats`: those that a table may have.
+    """
+    table_format, versions = located(uri, branch, storage_options, formats)
     return TableWriter(
-        LanceFormat(transaction_files=transaction_files),
+        table_format,
         versions,
         root_of(uri, branch),
         roots=roots,
         proofs=proofs,
         storage_options=storage_options,
+        formats=formats,
     )
 
 
-def versions_of(uri: str, branch: str, storage_options: Mapping[str, str] | None = None) -> Versions:
-    """The versions of one line of the table at `uri`."""
-    table_format = LanceFormat()
-    return Versions(
-        open_canonical(root_of(uri, branch), storage_options),
-        table_format.folder,
-        table_format.detect,
-        is_branch=bool(branch),
-    )
+def located(
+    uri: str,
+    branch: str,
+    storage_options: Mapping[str, str] | None = None,
+    formats: Formats = BUILT_IN,
+) -> tuple[AnyFormat, Versions]:
+    """Returns a branch's versions, and its format: the first one of `formats` if it has no version."""
+    return found_in(open_canonical(root_of(uri, branch), storage_options), formats, is_branch=bool(branch))
+
+
+def found_in(storage: Storage, formats: Formats, *, is_branch: bool = False) -> tuple[AnyFormat, Versions]:
+    """As `located`, for the table whose root is the root of a store."""
+    table_format = formats.of_folder(lambda one: Versions(storage, one.folder, one.detect).has_any())
+    return table_format, Versions(storage, table_format.folder, table_format.detect, is_branch=is_branch)
+
+
+def versions_of(
+    uri: str,
+    branch: str,
+    storage_options: Mapping[str, str] | None = None,
+    formats: Formats = BUILT_IN,
+) -> Versions:
+    """Returns the versions of a branch of the table at `uri`."""
+    return located(uri, branch, storage_options, formats)[1]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.recovery.stored_versions import link_of_summary, own_transaction, read_summary
+from lakefold_committer.fold.fold import of_format
+from lakefold_committer.recovery.stored_versions import link_of_summary, own_head, read_summary
 from lakefold_table.errors import DamagedError, NotATableError, VersionExpiredError
 from lakefold_table.format import Fetched
 from lakefold_table.marks.record import PARENT, decode_record
@@ -17,9 +18,8 @@ if TYPE_CHECKING:
 
     from lakefold_committer.fold.fold import Table
     from lakefold_committer.tables.prefetcher import Prefetcher
-    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Entry, Result
-    from lakefold_table.format import AnyFormat, Requirements, VersionSummary
+    from lakefold_table.format import AnyFormat, Requirements, VersionHead, VersionSummary
     from lakefold_table.position import LogId
     from lakefold_table.versions.versions import Versions
 
@@ -31,7 +31,7 @@ def observe(
     table_format: AnyFormat, versions: Versions, bringer: Prefetcher, table: Table, group: Sequence[Entry]
 ) -> tuple[Table, Fetched]:
     """What the format needs to fold this group, and the table knowing what older versions did."""
-    group = [entry for entry in group if entry.fault is None]
+    group = of_format(table_format, group)
     needs = table_format.requirements(table.state, group)
     if needs.operations_since is not None:
         table = with_history(table_format, versions, table, needs.operations_since)
@@ -94,16 +94,16 @@ def answers_before(
     a version that is gone.
     """
     wanted, found = set(offsets), dict[int, "Result"]()
-    made: Transaction | None = None
+    made: VersionHead | None = None
     for version in range(newest, 0, -1):
         behind = made
         try:
-            made = own_transaction(versions, version)
+            made = own_head(table_format, versions, version)
         except VersionExpiredError:
             break
         except NotATableError as error:
             raise versions.away() from error
-        record = None if made is None else decode_record(made.transaction_properties, versions.storage.uri)
+        record = None if made is None else decode_record(made.properties, versions.storage.uri)
         if made is None or record is None or record.log != log or record.last_offset < record.first_offset:
             continue
         recorded = ((offset, record.answer(offset)) for offset in wanted)
@@ -118,14 +118,14 @@ def answers_before(
 
 
 def _arrived_late(
-    table_format: AnyFormat, versions: Versions, made: Transaction, behind: Transaction | None, version: int
+    table_format: AnyFormat, versions: Versions, made: VersionHead, behind: VersionHead | None, version: int
 ) -> bool:
     """Whether the file of a version is none of the table's: the one behind it was made from another.
 
-    `made`, `behind`: the transactions of the two, as far as a committer made them.
+    `made`, `behind`: the heads of the two, as far as a committer made them.
     """
     if behind is not None:
-        parent = behind.transaction_properties.get(PARENT, "")
+        parent = behind.properties.get(PARENT, "")
         return succession(Link(made.uuid), Link(parent=parent, is_own=True)) is Succession.APART
     before, after = (
         link_of_summary(read_summary(table_format, versions, one)) for one in (version, version + 1)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lakefold_committer.recovery.stored_versions import link_of, read_state
+from lakefold_table.branch_names import branch_root
 from lakefold_table.errors import LakefoldError, VersionExpiredError
-from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.roots import above
 from lakefold_table.storage import open_storage
 from lakefold_table.versions.refs import Refs

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lakefold_committer.recovery.recovery_context import RecoveryContext
     from lakefold_table.entry import Entry, Outcome, Result
     from lakefold_table.format import AnyFormat, Publication
+    from lakefold_table.formats import Formats
     from lakefold_table.marks.marks import Marks
     from lakefold_table.marks.owner import Owner
     from lakefold_table.position import LogId, Position
@@ -77,7 +78,8 @@ class TableWriter:
 
     `check_sizes`: look at the size of each new file (None: where that is cheap). `roots`: where other tables
     that entries name may lie (None: anywhere), and `storage_options` how they are reached. `proofs`: what
-    proves the marks from outside.
+    proves the marks from outside. `formats`: those that the table may get if it does not exist yet (None:
+    only `table_format`).
     """
 
     def __init__(
@@ -90,12 +92,14 @@ class TableWriter:
         roots: Sequence[str] | None = None,
         proofs: RecoveryContext | None = None,
         storage_options: Mapping[str, str] | None = None,
+        formats: Formats | None = None,
     ) -> None:
         self._format = table_format
+        self._formats = formats
         self._versions = versions
         looks = versions.storage.cheap_size if check_sizes is None else check_sizes
-        look = Look.ALL if looks else Look.UNSAID
-        self._bringer = Prefetcher(table_format, versions, roots, look=look, options=storage_options)
+        self._look = Look.ALL if looks else Look.UNSAID
+        self._bringer = Prefetcher(table_format, versions, roots, look=self._look, options=storage_options)
         self._options = storage_options
         self._proofs = proofs
         self._stands = self._opened(uri)
@@ -251,6 +255,7 @@ class TableWriter:
     def _folded(self, group: Sequence[Entry]) -> tuple[Folded, Sequence[str]]:
         """The fold, and which files of the table it looked at."""
         if self._table.state is None:
+            self._take_format(group[0])
             # What is there is looked for anew where this raises.
             self._must_catch_up = True
             group = answerable(self._format, self._table.uri, group, self._proofs, self._options)
@@ -273,6 +278,16 @@ class TableWriter:
             clock_us=time.time_ns() // 1000,
         )
         return fold(self._format, self._table, group, observed, terms), files_in(observed)
+
+    def _take_format(self, entry: Entry) -> None:
+        """A table that does not exist gets the format of the entry that is folded first."""
+        if self._formats is None or entry.proposal is None or entry.proposal.format == self._format.name:
+            return
+        self._format = self._formats.of_entry(entry)
+        self._versions = self._versions.in_format(self._format.folder, self._format.detect)
+        self._bringer = Prefetcher(
+            self._format, self._versions, self._roots, look=self._look, options=self._options
+        )
 
     def _record_branch(self, table: Table) -> None:
         """Has the table that this is a branch of know it, once for each time the branch was opened.

@@ -7,31 +7,29 @@ committer's business; what each message is, is decided here alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from lakefold_log.codec.claims import claim_fault
 from lakefold_protos.lakefold import log_pb2
-from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_protos.lance.views_pb2 import AddressView
+from lakefold_table.allocation import check_allocated
 from lakefold_table.entry import Entry, Undecodable
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.manifests.allocation import check_allocated
-from lakefold_table.lance.manifests.expansion import PACKED_COPIES, check_expansion, content_of
-from lakefold_table.lance.manifests.packed import beside_fragments, packed_transaction, without
-from lakefold_table.lance.manifests.plain import plain_of
+from lakefold_table.expansion import check_expansion, content_of
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.outcome_messages import from_json, json_form, outcome_message, outcome_value
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold_table.lance.manifests.expansion import Content
-    from lakefold_table.lance.manifests.packed import Packed
+    from lakefold_table.format import LargeProposal, TableProposal
+    from lakefold_table.formats import Formats
     from lakefold_table.position import Position
 
 # The other direction is a module of its own, free of IO, for the fold; whoever reads the log finds both here.
@@ -83,17 +81,24 @@ def encode(envelope: log_pb2.Envelope) -> bytes:
     return envelope.SerializeToString(deterministic=True)
 
 
-def decode(data: bytes, key: bytes | None, position: Position, time_us: int) -> Decoded:
-    """What the message `data` at `position` is. Raises nothing but `MemoryError`.
+def decode(
+    data: bytes,
+    key: bytes | None,
+    position: Position,
+    time_us: int,
+    formats: Formats = BUILT_IN,
+) -> Decoded:
+    """Returns what the message `data` at `position` is. Raises nothing but `MemoryError`.
 
-    `key` is the message's key; a file log has none and it is not looked at. `time_us` is the log's time.
+    `key` is the message's key; a file log has none and it is not checked. `time_us` is the log's time.
+    `formats`: those whose proposals are known.
     """
     try:
         envelope = parsed(data)
     except DecodeError as error:
         fault = _Fault(f"the message is no Envelope: {error}", "send lakefold.log.v1.Envelope as protobuf")
         return _undecodable(fault, position, time_us, _text(key), len(data))
-    return classify(envelope, key, position, time_us, len(data), data)
+    return classify(envelope, key, position, time_us, len(data), data, formats)
 
 
 def decode_large(
@@ -102,25 +107,27 @@ def decode_large(
     position: Position,
     time_us: int,
     allow: Callable[[int], None] = lambda _bytes: None,
+    formats: Formats = BUILT_IN,
 ) -> tuple[Decoded, int]:
-    """As `decode`, with the fragments of a plain Append left encoded; and how much memory it takes, in bytes.
+    """As `decode`, in the form that takes the least memory; and how much memory it takes, in bytes.
 
-    The memory is that until it is folded, or more. `allow`: see `parsed_packed`.
+    The memory is that until it is folded, or more. `allow`: see `parse_large`.
     """
-    said: list[int] = []
+    estimates: list[int] = []
 
     def note(needed: int) -> None:
-        said.append(needed)
+        estimates.append(needed)
         allow(needed)
 
     try:
-        envelope, packed = parsed_packed(data, note)
+        large = parse_large(data, note, formats)
+        envelope, proposal = (parsed(data), None) if large is None else (large.envelope, large.proposal)
     except DecodeError:
-        return decode(data, key, position, time_us), len(data)
-    found = classify(envelope, key, position, time_us, len(data), data)
-    if packed is None or not isinstance(found, Entry):
-        return found, said[-1]
-    return replace(found, packed=packed), PACKED_COPIES * len(data)
+        return decode(data, key, position, time_us, formats), len(data)
+    found = classify(envelope, key, position, time_us, len(data), data, formats, proposal)
+    if large is None or not isinstance(found, Entry):
+        return found, estimates[-1]
+    return found, large.memory
 
 
 def address_of(data: bytes) -> tuple[str, str] | None:
@@ -146,42 +153,19 @@ def parsed(data: bytes) -> log_pb2.Envelope:
         raise
 
 
-def parsed_packed(
-    data: bytes, allow: Callable[[int], None] = lambda _bytes: None
-) -> tuple[log_pb2.Envelope, Packed | None]:
-    """As `parsed`; the fragments of a plain Append stay encoded, and the envelope has none of them.
+def parse_large(
+    data: bytes, allow: Callable[[int], None] = lambda _bytes: None, formats: Formats = BUILT_IN
+) -> LargeProposal | None:
+    """Returns the envelope, its proposal in a form that takes little memory; None if that is parsed whole.
 
-    `allow` is called with the bytes of memory that folding it takes, as its bytes tell, before anything is
-    decoded that takes so much; what it raises is raised.
+    `allow` is called with the bytes of memory that folding it takes, before anything is decoded that takes as
+    much; what it raises is raised. Raises as `parsed` does.
     """
     content = content_of(data, log_pb2.Envelope)
-    apart = _apart(data, content, allow)
-    if apart is not None:
-        return apart
-    allow(content.memory_bytes)
-    return parsed(data), None
-
-
-def _apart(
-    data: bytes, content: Content, allow: Callable[[int], None]
-) -> tuple[log_pb2.Envelope, Packed] | None:
-    """A plain Append without its fragments, and those. Returns None if it has to be decoded whole."""
-    try:
-        rest, within = without(data, range(len(data)), log_pb2.Envelope.LANCE_FIELD_NUMBER)
-        others = None if within is None else beside_fragments(data, within)
-        if within is None or others is None:
-            return None
-        rests = content_of(rest, log_pb2.Envelope).memory_bytes + content_of(others, Transaction).memory_bytes
-        allow(min(content.packed_bytes + rests, content.memory_bytes))
-        found = packed_transaction(data, within)
-        envelope = parsed(rest)
-    except DecodeError as error:
-        check_allocated(error)
-        return None
-    if found is None or envelope.WhichOneof("proposal") is not None:
-        return None
-    envelope.lance.CopyFrom(found[0])
-    return envelope, found[1]
+    large = formats.parse_large(data, content, allow)
+    if large is None:
+        allow(formats.memory_to_fold(content))
+    return large
 
 
 def classify(
@@ -191,22 +175,31 @@ def classify(
     time_us: int,
     size: int,
     data: bytes = b"",
+    formats: Formats = BUILT_IN,
+    proposal: TableProposal | None = None,
 ) -> Decoded:
-    """As `decode`, for an envelope of `size` bytes that is parsed already. `data`: see `Entry`."""
+    """As `decode`, for an envelope of `size` bytes that is parsed already.
+
+    `data`: see `Entry`. `proposal`: that of the envelope, if it was read already.
+    """
     table = envelope.table
     fault = _length_fault(table) or _address_fault(table)
     if fault is None and not position.log.is_file and key != table.encode():
         fault = _key_fault(key, table)
     if fault is None:
-        if envelope.HasField("lance") and envelope.lance.WhichOneof("operation") is not None:
-            return Entry(position, time_us, envelope, size, plain=plain_of(envelope), data=data)
-        unknown = _unknown_kind(envelope)
-        if unknown:
-            hint = "upgrade the committer; until then the table's entries wait in their order"
-            return UnknownKind(position, time_us, table, unknown, hint, size, envelope.branch)
-        fault = _proposal_fault(envelope)
-    if fault is None:
-        return Entry(position, time_us, envelope, size, data=data)
+        if envelope.HasField("claim"):
+            fault = _claim_fault(envelope)
+            if fault is None:
+                return Entry(position, time_us, envelope, size, data=data)
+        else:
+            proposal = proposal or formats.proposal(envelope)
+            unknown = _unknown_kind(envelope, proposal, formats)
+            if unknown:
+                hint = "upgrade the committer; until then the table's entries wait in their order"
+                return UnknownKind(position, time_us, table, unknown, hint, size, envelope.branch)
+            if proposal is not None:
+                return Entry(position, time_us, envelope, size, proposal, data=data)
+            fault = _Fault("the envelope holds no proposal", "set `lance` to a Lance Transaction")
     return _undecodable(fault, position, time_us, table or _text(key), size)
 
 
@@ -243,28 +236,19 @@ def _key_fault(key: bytes | None, table: str) -> _Fault:
     return _Fault(f"the key {_text(key[:MAX_TABLE])!r} is unlike the envelope's table {table!r}", hint)
 
 
-def _unknown_kind(envelope: log_pb2.Envelope) -> str:
-    """What is there that only a newer release can read; empty: nothing."""
-    if envelope.HasField("lance"):
-        what, unset = "Lance operation", envelope.lance.WhichOneof("operation") is None
-        holder: Message = envelope.lance
-    else:
-        what, unset = "proposal", envelope.WhichOneof("proposal") is None
-        holder = envelope
-    fields = UnknownFieldSet(holder) if unset else None
+def _unknown_kind(envelope: log_pb2.Envelope, proposal: TableProposal | None, formats: Formats) -> str:
+    """Describes the proposal that only a newer release can read, empty if this one can."""
+    if proposal is not None:
+        return "" if proposal.operation else formats.named(proposal.format).unknown_kind(envelope)
+    fields = UnknownFieldSet(envelope)
     if not fields:
         return ""
-    return f"a kind of {what} that this release doesn't know (field {fields[0].field_number})"
+    return f"a kind of proposal that this release doesn't know (field {fields[0].field_number})"
 
 
-def _proposal_fault(envelope: log_pb2.Envelope) -> _Fault | None:
-    """Why there is nothing to fold. A Lance transaction without an operation is the fold's to judge."""
-    if envelope.HasField("claim"):
-        fault = claim_fault(envelope)
-        return None if fault is None else _Fault(*fault)
-    if not envelope.HasField("lance"):
-        return _Fault("the envelope holds no proposal", "set `lance` to a Lance Transaction")
-    return None
+def _claim_fault(envelope: log_pb2.Envelope) -> _Fault | None:
+    fault = claim_fault(envelope)
+    return None if fault is None else _Fault(*fault)
 
 
 def _text(key: bytes | None) -> str:

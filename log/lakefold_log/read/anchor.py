@@ -21,6 +21,7 @@ from lakefold_log.client.topics import watermarks
 from lakefold_log.codec.envelope import parsed
 from lakefold_log.read.consumer import PartitionReader, Verify
 from lakefold_table.errors import RetryError
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.compact_json import text_of, whole
 from lakefold_table.position import Fingerprint, Position
 
@@ -56,7 +57,7 @@ class Anchor:
     def of(cls, message: Message) -> Anchor:
         """The anchor that a message is."""
         try:
-            uuid = parsed(message.value).lance.uuid
+            uuid = BUILT_IN.uuid_of(parsed(message.value))
         except DecodeError:
             uuid = ""
         return cls(message.offset, Fingerprint.of(message.value, message.time_us, uuid), message.leader_epoch)

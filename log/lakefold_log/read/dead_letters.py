@@ -106,11 +106,7 @@ class Letter:
             return f"its {self.left_out:,} bytes were too large to be kept here; the log has them"
         if not isinstance(self.proposal, Entry):
             return "it is no proposal"
-        if (
-            not self.proposal.app_id
-            and not self.proposal.uuid
-            and not self.proposal.envelope.HasField("claim")
-        ):
+        if not self.proposal.app_id and not self.proposal.uuid and not self.proposal.is_claim:
             return "it has no key, so nothing would keep it from being folded twice"
         return self.sent_since
 

@@ -19,6 +19,7 @@ from lakefold_log.codec.claims import MAX_ENVELOPE_BYTES
 from lakefold_log.codec.envelope import classify, decode, encode, parsed
 from lakefold_table.entry import Undecodable
 from lakefold_table.errors import InvalidError
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from lakefold_log.codec.envelope import Decoded
     from lakefold_protos.lakefold import log_pb2
+    from lakefold_table.formats import Formats
 
 MAX_FILE_BYTES: Final = 4 << 30
 STDIN: Final = "-"
@@ -55,9 +57,11 @@ class FileLog:
         *,
         where: str = "",
         max_envelope_bytes: int = MAX_ENVELOPE_BYTES,
+        formats: Formats = BUILT_IN,
     ) -> None:
         self.log = LogId(LogId.FILE_CLUSTER, _uuid_of(data) if log_id is None else _checked(log_id), 0)
         self._data = data
+        self._formats = formats
         self._frames = list(_frames(data, where, max_envelope_bytes))
 
     def __len__(self) -> int:
@@ -72,12 +76,13 @@ class FileLog:
         try:
             envelope = parsed(data)
         except DecodeError:
-            return decode(data, None, position, 0)
+            return decode(data, None, position, 0, self._formats)
         seconds, nanos = envelope.proposed_at.seconds, envelope.proposed_at.nanos
         if not (0 <= seconds <= _MAX_SECONDS and 0 <= nanos < _NANOS):
             text = f"proposed_at is no time since 1970: {seconds} s, {nanos} ns"
             return Undecodable(position, 0, envelope.table, text, "leave it out or mend it", len(data))
-        return classify(envelope, None, position, seconds * 1_000_000 + nanos // 1000, len(data))
+        time_us = seconds * 1_000_000 + nanos // 1000
+        return classify(envelope, None, position, time_us, len(data), formats=self._formats)
 
 
 def read_file_log(source: str | Path, log_id: str | None = None) -> FileLog:

@@ -18,6 +18,7 @@ from lakefold_log.codec.partitioner import home_of
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.trust import EVERYBODY, ForeignOutcomes
 from lakefold_table.errors import GapError, RetryError
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.outcome_messages import is_answer_to
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class OutcomeWaiter:
 
     def _answer_to(self, position: Position, envelope: Envelope) -> Outcome:
         outcome = self._known[position]
-        if not is_answer_to(outcome, envelope):
+        if not is_answer_to(outcome, envelope, BUILT_IN.uuid_of(envelope)):
             raise _another_entry(outcome, envelope)
         return outcome
 
@@ -140,7 +141,9 @@ class OutcomeWaiter:
 def _another_entry(outcome: Outcome, envelope: Envelope) -> GapError:
     reported = _name(outcome.uuid, outcome.app_id, outcome.batch_id)
     sent = _name(
-        envelope.lance.uuid, envelope.app_id, envelope.batch_id if envelope.HasField("batch_id") else None
+        BUILT_IN.uuid_of(envelope),
+        envelope.app_id,
+        envelope.batch_id if envelope.HasField("batch_id") else None,
     )
     message = f"the outcome for this position is that of another proposal: {reported}; sent was {sent}"
     return GapError(message, where=str(outcome.position), hint=_ANOTHER_ENTRY)

@@ -13,8 +13,8 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from lakefold_protos.lakefold import log_pb2
+from lakefold_table.allocation import check_allocated
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.manifests.allocation import check_allocated
 from lakefold_table.marks.outcome_messages import outcome_value
 
 if TYPE_CHECKING:

@@ -11,6 +11,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, Final
 
+from lakefold_table.formats import BUILT_IN
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -82,7 +84,7 @@ def sending(topic: str, partition: int, envelope: Envelope, headers: Headers) ->
             "messaging.destination.name": topic,
             "messaging.destination.partition.id": str(partition),
             "lakefold.table": envelope.table,
-            "lakefold.uuid": envelope.lance.uuid,
+            "lakefold.uuid": BUILT_IN.uuid_of(envelope),
         },
     )
     carrier: dict[str, str] = {}

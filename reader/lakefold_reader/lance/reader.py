@@ -14,8 +14,8 @@ from lakefold_reader.lance.scan.columns import schema_in
 from lakefold_reader.lance.snapshot.snapshot import LanceSnapshot
 from lakefold_reader.lance.snapshot.traffic import traffic_of
 from lakefold_reader.lance.versions import head_of, read_state, read_summary
+from lakefold_table.branch_names import branch_root, check_branch_name
 from lakefold_table.lance.manifests.naming import VERSIONS, detect
-from lakefold_table.lance.refs.names import branch_root, check_branch_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

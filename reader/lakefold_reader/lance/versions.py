@@ -84,7 +84,7 @@ def read_summary(
         start, complete = (
             (source.storage.get(path), True)
             if whole
-            else read_head(source.storage, path, first or HEAD_BYTES)
+            else read_head(source.storage, path, head_length, first or HEAD_BYTES)
         )
         summary = None if whole else _from_start(version, start, requested_at)
         if summary is not None:

@@ -15,6 +15,7 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_protos.lance.views_pb2 import AppendView
 from lakefold_table.format import ALONE
 from lakefold_table.lance.operations import FOLDED, kind_of
+from lakefold_table.lance.proposal import proposal_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -89,9 +90,10 @@ def grouping_rule_after(state: LanceState | None) -> GroupingRule:
     plain = APPEND if has_log else ROWS
 
     def name(entry: Entry) -> str | None:
-        if entry.plain is not None:
+        proposal = proposal_of(entry)
+        if proposal.plain is not None:
             return plain
-        transaction = entry.envelope.lance
+        transaction = proposal.transaction
         return sharing(transaction, has_log=has_log) if kind_of(transaction) in FOLDED else None
 
     return name

@@ -30,6 +30,7 @@ from lakefold_table.lance.old_releases import note_data_format
 from lakefold_table.lance.operations import Kind, clone, kind_of, overwrite
 from lakefold_table.lance.operations.change import NOTHING, Change, Proposal
 from lakefold_table.lance.operations.rules import RULES
+from lakefold_table.lance.proposal import proposal_of
 from lakefold_table.lance.proposal_footprint import (
     affected_rows,
     known_version,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Entry
     from lakefold_table.lance.conflicts import Footprint
     from lakefold_table.lance.manifests.plain import Plain
+    from lakefold_table.lance.proposal import LanceProposal
 
 LIBRARY, LIBRARY_VERSION = "lakefold", "0.1.0"
 
@@ -98,19 +100,20 @@ class LanceDraft:
 
         None where it shares no version with those that were added before.
         """
-        if entry.plain is not None:
-            accepted = self._add_plain(entry, entry.plain)
+        proposal = proposal_of(entry)
+        if proposal.plain is not None:
+            accepted = self._add_plain(entry, proposal.plain)
             if accepted is not None:
                 return accepted
-        if entry.packed is not None and self._transactions:
-            entry = entry.unpacked()
-        envelope = entry.envelope
+        if proposal.packed is not None and self._transactions:
+            proposal = proposal.whole()
+        envelope = proposal.envelope
         kind = kind_of(envelope.lance)
         fault = envelope_fault(envelope, kind)
         if fault is not None:
             return fault
         if self._state is not None:
-            change = self._next(entry, kind, self._state)
+            change = self._next(entry, proposal, kind, self._state)
         else:
             change = self._clone(envelope) if kind is Kind.CLONE else self._creation(envelope)
         if not isinstance(change, Change):
@@ -137,7 +140,7 @@ class LanceDraft:
         if self._history.rewritten_since(read) and self._rewritten(entry, read, [plain.place]) is not None:
             return None
         number = self._table.take_plain(plain)
-        self._transactions.append(entry.envelope.lance)
+        self._transactions.append(proposal_of(entry).transaction)
         self._merged = self._following = None
         if Kind.APPEND not in self._done:
             self._remember(PLAIN[Kind.APPEND])
@@ -317,9 +320,11 @@ class LanceDraft:
         self._begins_clone = True
         return Change(envelope.lance, rows_added=cloned.rows)
 
-    def _next(self, entry: Entry, kind: Kind, state: LanceState) -> Change | Rejected | Invalid:
+    def _next(
+        self, entry: Entry, proposed: LanceProposal, kind: Kind, state: LanceState
+    ) -> Change | Rejected | Invalid:
         """What a proposal built on an older version comes to on this one."""
-        envelope = entry.envelope
+        envelope, packed = proposed.envelope, proposed.packed
         if envelope.HasField("create"):
             return Rejected(_exists_already(state))
         if kind is Kind.CLONE:
@@ -341,15 +346,15 @@ class LanceDraft:
         late = _too_old(known, state)
         if late is not None:
             return Rejected(late)
-        told = transaction if entry.packed is None else entry.packed.told(transaction)
-        packed = entry.packed is not None
-        dropped = self._meanings.dropped(told, known, packed=packed) if self._meanings else NONE
+        told = transaction if packed is None else packed.told(transaction)
+        is_packed = packed is not None
+        dropped = self._meanings.dropped(told, known, packed=is_packed) if self._meanings else NONE
         rebase = verdict if isinstance(verdict, Rebase) else NOTHING
         sizes = self._table.observed.listed.get(entry.position)
         if isinstance(dropped, Rejected):
             change: Change | Rejected | Invalid = dropped
         else:
-            proposal = Proposal(envelope, rows, rebase, entry.packed, sizes, dropped)
+            proposal = Proposal(envelope, rows, rebase, packed, sizes, dropped)
             change = RULES[kind].change(self._table, proposal)
         if isinstance(change, Rejected) and rebase.merges:
             return Rejected(self._history.named(change.conflict, ours, known))

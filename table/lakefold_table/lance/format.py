@@ -8,35 +8,56 @@ from typing import TYPE_CHECKING, cast
 
 from lakefold_table.entry import Conflict, Invalid
 from lakefold_table.errors import DamagedError
-from lakefold_table.format import Requirements, VersionSummary
+from lakefold_table.format import NO_FILES, Requirements, VersionHead, VersionSummary
 from lakefold_table.lance.carrying import keeps_metadata, restored_by, transaction_uuid
 from lakefold_table.lance.combine_transactions import grouping_rule_after
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
 from lakefold_table.lance.conflicts.reading import PLAIN
+from lakefold_table.lance.differences import differences
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.indexing.reuse import needs_of_section
-from lakefold_table.lance.manifests.codec import decode_file, decode_head, index_section, transaction_of
+from lakefold_table.lance.manifests.codec import (
+    decode_file,
+    decode_head,
+    head_length,
+    head_transaction,
+    index_section,
+    transaction_of,
+)
 from lakefold_table.lance.manifests.features import check_writable
+from lakefold_table.lance.manifests.memory_cost import memory_to_fold
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme, detect, transaction_path
 from lakefold_table.lance.new_files import may_be_known_by_files, read_of
 from lakefold_table.lance.old_releases import check_up_to_date
 from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.lance.operations.rules import RULES
+from lakefold_table.lance.proposal import (
+    NAME,
+    LanceProposal,
+    parse_large,
+    proposal_of,
+    unknown_operation,
+)
 from lakefold_table.lance.proposal_footprint import (
     affected_rows,
     known_version,
     proposed_footprint,
     published_footprint,
 )
+from lakefold_table.lance.recorded_draft import Recall
 from lakefold_table.lance.state import LanceState, state_of
 from lakefold_table.marks.marks import digest_of_marks
 from lakefold_table.roots import below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.table_pb2 import Manifest
+    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Entry
-    from lakefold_table.format import Fetched, GroupingRule
+    from lakefold_table.expansion import Content
+    from lakefold_table.format import Difference, Fetched, Files, GroupingRule, LargeProposal, RecordedVersion
     from lakefold_table.lance.conflicts import Footprint
     from lakefold_table.lance.manifests.plain import Plain
 
@@ -57,10 +78,43 @@ LEAVING_INDICES = frozenset(
 class LanceFormat:
     """The format's rules. `transaction_files`: as `transaction_file` of each `LanceDraft`."""
 
+    name = NAME
     folder = VERSIONS
 
     def __init__(self, *, transaction_files: bool = True) -> None:
         self.transaction_files = transaction_files
+
+    def proposal(self, envelope: Envelope) -> LanceProposal | None:
+        """Returns the Lance transaction that an envelope holds, None if it holds none."""
+        return LanceProposal.of(envelope) if envelope.HasField("lance") else None
+
+    def unknown_kind(self, envelope: Envelope) -> str:
+        """Describes the operation that only a newer release knows; empty if there is none.
+
+        A transaction without an operation is for the fold to refuse.
+        """
+        return unknown_operation(envelope)
+
+    def parse_large(
+        self, data: bytes, content: Content, allow: Callable[[int], None]
+    ) -> LargeProposal | None:
+        """Returns a plain Append whose fragments stay encoded; None for anything else."""
+        return parse_large(data, content, allow)
+
+    def memory_to_fold(self, content: Content) -> int:
+        """Returns about how many bytes of memory it takes to fold a proposal that is decoded whole."""
+        return memory_to_fold(content)
+
+    def head_length(self, start: bytes) -> int:
+        """Returns how many bytes the first section of a manifest file takes, 0 if `start` is too short."""
+        return head_length(start)
+
+    def head(self, start: bytes) -> VersionHead | None:
+        """Returns the uuid and the properties of the transaction that a committer writes first."""
+        transaction = head_transaction(start)
+        if transaction is None:
+            return None
+        return VersionHead(transaction.uuid, transaction.transaction_properties)
 
     def detect(self, names: Iterable[str]) -> Scheme | None:
         """The naming that the file names in `folder` follow, None where no version is among them."""
@@ -71,31 +125,30 @@ class LanceFormat:
         path: str,
         data: bytes,
         uri: str = "",
-        transaction: bytes | None = None,
+        files: Files = NO_FILES,
         like: LanceState | None = None,
     ) -> LanceState:
         """The state that the manifest file at `path` holds.
 
         Raises `DamagedError` where the bytes are not what the format says or name another version than the
         path, `InvalidError` if the table uses features that a reader must know and this release doesn't.
-        `transaction`: the content of the file that `LanceState.transaction_file` names. `like`: another
-        version; what is the same in both is shared, which makes decoding faster.
+        `files`: the one that `LanceState.missing_files` names. `like`: another version; what is the same in
+        both is shared, which makes decoding faster.
         """
         where = below(uri, path)
         file = decode_file(data, where, whole=False, like=None if like is None else like.fragments)
         if file.transaction is None:
-            file = replace(file, transaction=transaction_of(transaction))
+            file = replace(file, transaction=_transaction_in(files, file.head))
         return state_of(file, _scheme(path, file.head.version, where), where)
 
-    def summarize(
-        self, path: str, data: bytes, uri: str = "", transaction: bytes | None = None
-    ) -> VersionSummary:
+    def summarize(self, path: str, data: bytes, uri: str = "", files: Files = NO_FILES) -> VersionSummary:
         """Returns what the version in the manifest file at `path` did. Raises as `decode` does."""
         where = below(uri, path)
         head, own = decode_head(data, where)
-        own = transaction_of(transaction) if own is None else own
+        own = _transaction_in(files, head) if own is None else own
         _scheme(path, head.version, where)
-        transaction_file = transaction_path(head.transaction_file) if own is None else ""
+        is_missing = own is None and bool(head.transaction_file)
+        missing = (transaction_path(head.transaction_file),) if is_missing else ()
         footprint = published_footprint(own, index_section(data, head, where))
         properties = {} if own is None else dict(own.transaction_properties)
         kind = footprint.kind
@@ -105,7 +158,7 @@ class LanceFormat:
             properties,
             kind is Kind.CLONE,
             footprint,
-            transaction_file,
+            missing,
             keeps_metadata(own),
             restored_by(own),
             transaction_uuid(own, head.transaction_file),
@@ -122,7 +175,8 @@ class LanceFormat:
 
     def requirements(self, state: LanceState | None, entries: Sequence[Entry]) -> Requirements:
         """What the operations of these entries ask for, and what is needed to judge old read versions."""
-        plain = [entry.plain for entry in entries if entry.plain is not None]
+        each = [(entry, proposal_of(entry)) for entry in entries]
+        plain = [proposal.plain for _, proposal in each if proposal.plain is not None]
         usual = _needs_of_plain(state, plain)
         if state is not None and state.history.latest.get(Kind.REWRITE):
             usual = Requirements.all_of([usual, _needs_of_repeats(state, entries)])
@@ -130,12 +184,12 @@ class LanceFormat:
             return usual
         if state is not None:
             state = replace(state, fragments=state.fragments.opened())
-        others = [entry for entry in entries if entry.plain is None]
-        listed = {entry.position: entry.packed.paths() for entry in others if entry.packed is not None}
+        listed = {entry.position: one.packed.paths() for entry, one in each if one.packed is not None}
+        others = [proposal.envelope for _, proposal in each if proposal.plain is None]
         asked = Requirements.all_of(
-            RULES[kind].needs(state, entry.envelope)
-            for entry in others
-            if (kind := kind_of(entry.envelope.lance)) in RULES
+            RULES[kind].needs(state, envelope)
+            for envelope in others
+            if (kind := kind_of(envelope.lance)) in RULES
         )
         needs = [usual, replace(asked, listed=listed)]
         if state is not None:
@@ -172,9 +226,37 @@ class LanceFormat:
         """Returns the rule by which entries may share the version after `state`."""
         return grouping_rule_after(state)
 
+    def recalling(self, recorded: RecordedVersion) -> RecallingLance:
+        """Returns the format as it judges the entries of one version that it made before."""
+        return RecallingLance(recorded)
+
+    def differences(self, stored: bytes, folded: bytes, where: str = "") -> list[Difference]:
+        """Returns how the stored file of a version differs from the one that was folded again."""
+        return differences(stored, folded, where)
+
     def draft(self, state: LanceState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
         """Begins the version after `state`."""
         return LanceDraft(state, observed, entries, transaction_file=self.transaction_files)
+
+
+class RecallingLance(LanceFormat):
+    """See `RecallingFormat`."""
+
+    def __init__(self, recorded: RecordedVersion) -> None:
+        super().__init__()
+        self._recall = Recall(recorded, self.decode, self.requirements)
+        self.untold = self._recall.untold
+        self.unlike = self._recall.unlike
+        self.accepted = self._recall.accepted
+
+    def draft(self, state: LanceState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
+        """Begins the version after `state`."""
+        return self._recall.draft(state, observed, entries)
+
+
+def _transaction_in(files: Files, head: Manifest) -> Transaction | None:
+    """Returns the transaction in the file of its own that a manifest names, if that is among the files."""
+    return transaction_of(files.get(transaction_path(head.transaction_file)))
 
 
 def _scheme(path: str, version: int, where: str) -> Scheme:
@@ -186,9 +268,9 @@ def _scheme(path: str, version: int, where: str) -> Scheme:
     return scheme
 
 
-def _needs_of_indices(state: LanceState, entries: Sequence[Entry]) -> Requirements:
+def _needs_of_indices(state: LanceState, envelopes: Sequence[Envelope]) -> Requirements:
     """What the table's indices can't be read without, where an operation must read them."""
-    kinds = {kind_of(entry.envelope.lance) for entry in entries}
+    kinds = {kind_of(envelope.lance) for envelope in envelopes}
     return needs_of_section(state.head, state.index_section) if kinds - LEAVING_INDICES else Requirements()
 
 
@@ -216,25 +298,25 @@ def _needs_of_repeats(state: LanceState, entries: Sequence[Entry]) -> Requiremen
     return Requirements(operations_since=min(since, default=None))
 
 
-def _needs_to_judge(state: LanceState, entries: Sequence[Entry]) -> Requirements:
+def _needs_to_judge(state: LanceState, envelopes: Sequence[Envelope]) -> Requirements:
     """What older versions did, and their schemas, where proposals are so old that it is asked for."""
     history, oldest = state.history, max(1, state.version - OLDEST_READ_VERSION)
     schemas: set[int] = set()
     since: list[int] = []
     told: set[tuple[Kind, int]] = set()
-    for entry in entries:
-        read = known_version(entry.envelope.lance)
+    for envelope in envelopes:
+        read = known_version(envelope.lance)
         if not oldest <= read < state.version:
             continue
-        kind = kind_of(entry.envelope.lance)
+        kind = kind_of(envelope.lance)
         if (kind, read) not in told:
             told.add((kind, read))
             if read < history.since or history.needs_details(kind, read) is not None:
                 since.append(read)
         if read < history.schema_since and read not in schemas:
-            rows = affected_rows(entry.envelope)
+            rows = affected_rows(envelope)
             footprint = proposed_footprint(
-                entry.envelope, None if isinstance(rows, Invalid) else rows, state.schema
+                envelope, None if isinstance(rows, Invalid) else rows, state.schema
             )
             if not isinstance(history.verdict(footprint, read), Conflict):
                 schemas.add(read)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lakefold_table.branch_names import branch_root
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Requirements
-from lakefold_table.lance.refs.names import branch_root
 from lakefold_table.roots import above, below, parents
 
 if TYPE_CHECKING:

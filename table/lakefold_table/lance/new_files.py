@@ -18,6 +18,7 @@ from lakefold_table.lance.manifests.live_files import (
     place_of_file,
     sorted_level,
 )
+from lakefold_table.lance.proposal import proposal_of
 
 if TYPE_CHECKING:
     from array import array
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 
 def new_places(entry: Entry) -> Sequence[str]:
     """The places of data files that an entry brings for new fragments: of most entries, and all of most."""
-    if entry.plain is not None:
-        return (entry.plain.place,)
+    proposal = proposal_of(entry)
+    if proposal.plain is not None:
+        return (proposal.plain.place,)
     return [
         file.path
-        for one in entry.envelope.lance.update.new_fragments
+        for one in proposal.transaction.update.new_fragments
         for file in one.files
         if not file.HasField("base_id")
     ]
@@ -51,7 +53,7 @@ def may_be_known_by_files(entry: Entry) -> bool:
 
 def read_of(entry: Entry) -> int:
     """The version that an entry was built on."""
-    return entry.envelope.lance.read_version if entry.plain is None else entry.plain.read_version
+    return proposal_of(entry).read_version
 
 
 class NewFiles:

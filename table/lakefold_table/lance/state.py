@@ -13,6 +13,7 @@ from lakefold_table.lance.manifests.features import check_readable
 from lakefold_table.lance.manifests.live_files import BYTES_OF_FILE, LiveFiles
 from lakefold_table.lance.manifests.naming import data_path, transaction_path
 from lakefold_table.lance.operations import Kind, kind_of
+from lakefold_table.lance.proposal import NAME
 from lakefold_table.lance.schemas.columns import Columns, columns_of
 from lakefold_table.lance.schemas.data_files import FILE_VERSIONS
 from lakefold_table.lance.schemas.schema import depth
@@ -59,6 +60,11 @@ class LanceState:
     files: LiveFiles
 
     @property
+    def format(self) -> str:
+        """The name of the format."""
+        return NAME
+
+    @property
     def version(self) -> int:
         """The version's number."""
         return self.head.version
@@ -95,9 +101,11 @@ class LanceState:
         return restored_by(self.transaction)
 
     @property
-    def transaction_file(self) -> str:
-        """The file that holds the transaction where the manifest's own doesn't; empty where there is none."""
-        return transaction_path(self.head.transaction_file) if self.transaction is None else ""
+    def missing_files(self) -> tuple[str, ...]:
+        """The file that has the transaction if the manifest's own doesn't; empty if no file has it."""
+        if self.transaction is not None or not self.head.transaction_file:
+            return ()
+        return (transaction_path(self.head.transaction_file),)
 
     @property
     def history_start(self) -> int:

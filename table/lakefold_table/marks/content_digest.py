@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Entry
 
 DIGITS: Final = 6
@@ -25,15 +24,11 @@ UNKNOWN: Final = "0" * DIGITS
 def content_of(entry: Entry) -> str:
     """Returns the digest of a proposal's content: 24 bits, as hexadecimal digits.
 
-    For an Append: its rows, and the ids of the fields in its data files. For an Overwrite: its rows; its
-    field ids are its own and may change from run to run. Any other operation depends on the table that it was
-    built on, so only its kind counts. `UNKNOWN` for a claim that was not redeemed.
+    Its format says what its content is (`TableProposal.content`). `UNKNOWN` for a claim that was not fetched.
     """
-    kind = entry.envelope.lance.WhichOneof("operation")
-    if kind is None:
+    text = "" if entry.proposal is None else entry.proposal.content()
+    if not text:
         return UNKNOWN
-    rows, fields = _rows_and_fields(entry)
-    text = f"{kind} {rows} {' '.join(map(str, sorted(fields)))}"
     digest = hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
     return digest if digest != UNKNOWN else "1".zfill(DIGITS)
 
@@ -58,20 +53,3 @@ def split(text: str, count: int) -> tuple[str, ...]:
     if len(text) != DIGITS * count:
         raise ValueError(f"{len(text)} digits are no {count} digests of contents")
     return tuple(text[start : start + DIGITS] for start in range(0, len(text), DIGITS))
-
-
-def _rows_and_fields(entry: Entry) -> tuple[int, set[int]]:
-    if entry.plain is not None:
-        return entry.plain.rows, {number for _, _, fields, _ in entry.plain.shape for number in fields}
-    if entry.packed is not None:
-        files = (file for kind in entry.packed.kinds for file in kind.files)
-        return sum(entry.packed.rows), {number for file in files for number in file.fields}
-    return _of_message(entry.envelope.lance)
-
-
-def _of_message(lance: Transaction) -> tuple[int, set[int]]:
-    if lance.HasField("overwrite"):
-        return sum(one.physical_rows for one in lance.overwrite.fragments), set()
-    fragments = lance.append.fragments
-    fields = {number for one in fragments for file in one.files for number in file.fields}
-    return sum(one.physical_rows for one in fragments), fields

@@ -79,8 +79,10 @@ def outcome_value(message: log_pb2.Outcome) -> Outcome:
     )
 
 
-def is_answer_to(outcome: Outcome, envelope: log_pb2.Envelope) -> bool:
+def is_answer_to(outcome: Outcome, envelope: log_pb2.Envelope, uuid: str) -> bool:
     """Whether the outcome names the uuid and the key of this proposal.
+
+    `uuid`: the proposal's own.
 
     A topic that was deleted and made again, or lost its end, has other entries at the same positions. A
     committer that could not read an entry, or what it claims, knows no uuid: its outcome is Invalid, or
@@ -90,7 +92,7 @@ def is_answer_to(outcome: Outcome, envelope: log_pb2.Envelope) -> bool:
     batch_id = envelope.batch_id if envelope.HasField("batch_id") else None
     same_key = outcome.batch_id == batch_id and _is_name(outcome.app_id, envelope.app_id)
     unread = not outcome.uuid and isinstance(outcome.result, Invalid | Duplicate)
-    same_uuid = _is_name(outcome.uuid, envelope.lance.uuid) or envelope.HasField("claim")
+    same_uuid = _is_name(outcome.uuid, uuid) or envelope.HasField("claim")
     return (same_uuid or unread) and (same_key or (unread and not outcome.app_id))
 
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from lakefold_protos.lakefold.record_pb2 import AppBatches, FoldRecord
+from lakefold_table.allocation import check_allocated
 from lakefold_table.entry import Committed, Outcome, Result
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.manifests.allocation import check_allocated
 from lakefold_table.marks.outcome_messages import outcome_message, outcome_value
 from lakefold_table.position import LogId, Position
 

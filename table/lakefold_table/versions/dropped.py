@@ -15,8 +15,8 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from lakefold_table.branch_names import TREE
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.refs.names import TREE
 from lakefold_table.marks.marks import position_from, position_json
 from lakefold_table.roots import parents
 from lakefold_table.storage import open_canonical

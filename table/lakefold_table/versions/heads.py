@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.lance.manifests.codec import head_length
-
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakefold_table.storage.base import Storage
 
 HEAD_BYTES: Final = 64 * 1024
@@ -18,11 +18,13 @@ MOST_HEAD_BYTES: Final = 1 << 28
 """No longer head is read by itself: a file that begins with such a length isn't one that Lakefold wrote."""
 
 
-def read_head(storage: Storage, path: str, first: int = HEAD_BYTES) -> tuple[bytes, bool]:
-    """As much of a version's file as holds its first section, and whether that is the whole file.
+def read_head(
+    storage: Storage, path: str, head_length: Callable[[bytes], int], first: int = HEAD_BYTES
+) -> tuple[bytes, bool]:
+    """Returns as much of a version's file as contains its head, and whether that is the whole file.
 
-    A section that the first read cuts off is read to its end; what isn't one by its size may say any length.
-    Raises `FileNotFoundError`.
+    `head_length`: as of `Format.head_length`. A head that the first read cuts off is read to its end; bytes
+    that are no head may say any length. Raises `FileNotFoundError`.
     """
     start = storage.get_range(path, 0, first)
     more = head_length(start) - first

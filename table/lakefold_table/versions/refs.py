@@ -12,18 +12,15 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, TypeVar
 
+from lakefold_table.branch_names import MAIN, TREE, branch_root, check_branch_name
 from lakefold_table.errors import DamagedError, InvalidError, RetryError, VersionExpiredError
 from lakefold_table.lance.manifests.codec import decode_head
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme, detect, is_detached
 from lakefold_table.lance.refs.files import Branch, Tag, decode_branch, decode_tag, encode_branch, encode_tag
 from lakefold_table.lance.refs.names import (
     BRANCHES,
-    MAIN,
     TAGS,
-    TREE,
     branch_path,
-    branch_root,
-    check_branch_name,
     check_new_tag_name,
     check_tag_name,
     ref_name,

@@ -131,6 +131,10 @@ class Versions:
         self._naming: Naming | None = None
         self._known: Known | None = None
 
+    def in_format(self, folder: str, detect: Callable[[Iterable[str]], Naming | None]) -> Versions:
+        """Returns the versions that a table of another format has at the same root."""
+        return Versions(self.storage, folder, detect, is_branch=self._is_branch, clock=self._clock)
+
     def numbers(self) -> list[int]:
         """All versions that are there, ascending. Lists the folder; empty where there is no table."""
         asked_at = self._clock()
@@ -151,7 +155,11 @@ class Versions:
         if newest := self._first_listed():
             return newest
         numbers = self.numbers()
-        if not numbers and not self._is_branch and self.storage.anything_at_root(besides=BEFORE_A_TABLE):
+        if (
+            not numbers
+            and not self._is_branch
+            and self.storage.anything_at_root(besides=BEFORE_A_TABLE | {self._folder})
+        ):
             # What is there may have come with a table that another began since the versions were listed.
             numbers = self.numbers()
             if numbers:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from lakefold_table.entry import BUILD_AGAIN, LOOK_FIRST
 from lakefold_table.lance.conflicts.verdicts import Rebase
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ class Severity(IntEnum):
 
 ADVICE = {
     Severity.REBASE: "nothing",
-    Severity.RETRYABLE: "build it again on the newest version",
-    Severity.INCOMPATIBLE: "look at what is there now: building it again may mean something else",
+    Severity.RETRYABLE: BUILD_AGAIN,
+    Severity.INCOMPATIBLE: LOOK_FIRST,
 }
 """What the writer should do, unless a rule knows better."""
 

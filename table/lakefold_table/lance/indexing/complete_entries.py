@@ -18,9 +18,9 @@ from lakefold_protos.lance.file_pb2 import FileDescriptor
 from lakefold_protos.lance.index_pb2 import VectorIndexDetails
 from lakefold_protos.lance.table_pb2 import IndexMetadata
 from lakefold_table.entry import Invalid
+from lakefold_table.expansion import check_expansion
 from lakefold_table.format import Requirements
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL, type_of
-from lakefold_table.lance.manifests.expansion import check_expansion
 from lakefold_table.lance.manifests.naming import index_path
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
 from lakefold_protos.lance.views_pb2 import FragmentsView
-from lakefold_table.lance.manifests.wire import SEVEN_BITS
+from lakefold_table.wire import SEVEN_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

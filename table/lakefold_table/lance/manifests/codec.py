@@ -15,14 +15,14 @@ from google.protobuf.message import DecodeError, Message
 
 from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.allocation import check_allocated
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.manifests.allocation import check_allocated
+from lakefold_table.expansion import check_expansion, most_parts
 from lakefold_table.lance.manifests.chunks import CHUNK_BYTES, Chunk
-from lakefold_table.lance.manifests.expansion import check_expansion, most_parts
 from lakefold_table.lance.manifests.fragments import Fragments, Gathering
 from lakefold_table.lance.manifests.neighbours import Neighbour
 from lakefold_table.lance.manifests.packed import without_fragments
-from lakefold_table.lance.manifests.wire import Run, runs
+from lakefold_table.wire import Run, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

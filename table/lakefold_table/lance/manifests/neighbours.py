@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_table.lance.manifests.wire import Run, record_end, runs
+from lakefold_table.wire import Run, record_end, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

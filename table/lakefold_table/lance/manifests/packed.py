@@ -22,10 +22,10 @@ from google.protobuf.message import DecodeError
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_protos.lance.views_pb2 import AppendView
-from lakefold_table.lance.manifests.allocation import check_allocated
-from lakefold_table.lance.manifests.expansion import check_expansion
+from lakefold_table.allocation import check_allocated
+from lakefold_table.expansion import check_expansion
 from lakefold_table.lance.manifests.naming import are_data_names, data_path
-from lakefold_table.lance.manifests.wire import DELIMITED, TYPE_BITS, field_at, runs, varint
+from lakefold_table.wire import DELIMITED, TYPE_BITS, field_at, runs, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

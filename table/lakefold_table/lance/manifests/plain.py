@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.manifests.naming import data_path, is_usual_name
-from lakefold_table.lance.manifests.wire import varint
+from lakefold_table.wire import varint
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from lakefold_protos.lance.table_pb2 import BasePath, DataFragment, IndexSection, Manifest
+from lakefold_table.branch_names import branch_root, check_branch_name
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import InvalidError
 from lakefold_table.format import Requirements
@@ -21,7 +22,7 @@ from lakefold_table.lance.manifests.live_files import LiveFiles
 from lakefold_table.lance.manifests.naming import MAX_SEGMENT, Scheme, is_detached
 from lakefold_table.lance.neighbours import needs_around, neighbour_fault
 from lakefold_table.lance.operations.update_bases import free_id, with_bases
-from lakefold_table.lance.refs.names import branch_path, branch_root, check_branch_name
+from lakefold_table.lance.refs.names import branch_path
 from lakefold_table.roots import above, below, is_whole
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.table_pb2 import IndexMetadata, MemWalIndexDetails
+from lakefold_table.allocation import check_allocated
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.indexing.indices import MEM_WAL
-from lakefold_table.lance.manifests.allocation import check_allocated
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.schemas.columns import some
 

@@ -1,20 +1,17 @@
-"""What tags and branches may be called, and where what they name lies (Lance facts 1.6 and 1.7).
+"""What tags may be called, and the names of the files of tags and branches (Lance facts 1.6 and 1.7).
 
-A tag and a branch are each a small JSON file below the root of the table's main line. A branch is a table of
-its own in a folder below that root, whichever branch it was made from.
+A tag and a branch are each a small JSON file below the root of the table's main branch. What branches may be
+called and where their tables are is the same in every format: `lakefold_table.branch_names`.
 """
 
 from __future__ import annotations
 
 import re
 
-from lakefold_table.errors import InvalidError
-from lakefold_table.roots import below
+from lakefold_table.branch_names import check_characters, check_text, refused
 
 TAGS = "_refs/tags"
 BRANCHES = "_refs/branches"
-TREE = "tree"
-MAIN = "main"
 SUFFIX = ".json"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")
 _ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})")
@@ -30,16 +27,6 @@ def branch_path(name: str) -> str:
     return f"{BRANCHES}/{_encoded(name)}{SUFFIX}"
 
 
-def branch_root(name: str | None) -> str:
-    """The folder of a branch's table, relative to the root of the main line; empty for the main line."""
-    return "" if name is None or name == MAIN else f"{TREE}/{name}"
-
-
-def root_of(uri: str, branch: str) -> str:
-    """The URI of a branch's own root; of the table itself if `branch` is empty."""
-    return below(uri, branch_root(branch)) if branch else uri
-
-
 def ref_name(file_name: str) -> str | None:
     """The tag or branch that the name of a file in its folder stands for; None for any other file."""
     if not file_name.endswith(SUFFIX) or file_name == SUFFIX:
@@ -53,16 +40,16 @@ def ref_name(file_name: str) -> str | None:
 
 def check_tag_name(name: str) -> None:
     """Raises `InvalidError` for a name that no tag can have (Lance fact 1.6)."""
-    _check_text("a tag", name)
+    check_text("a tag", name)
     if not name:
-        raise _refused("a tag", name, "the name is empty")
+        raise refused("a tag", name, "the name is empty")
     if name[0] == "." or name[-1] == ".":
-        raise _refused("a tag", name, "a dot can't stand first or last")
+        raise refused("a tag", name, "a dot can't stand first or last")
     if ".." in name:
-        raise _refused("a tag", name, "two dots can't follow each other")
+        raise refused("a tag", name, "two dots can't follow each other")
     if name.endswith(".lock"):
-        raise _refused("a tag", name, "it can't end with .lock")
-    _check_characters("a tag", name, name)
+        raise refused("a tag", name, "it can't end with .lock")
+    check_characters("a tag", name, name)
 
 
 def check_new_tag_name(name: str) -> None:
@@ -73,47 +60,8 @@ def check_new_tag_name(name: str) -> None:
     """
     check_tag_name(name)
     if not name.isascii():
-        raise _refused("a new tag", name, "with letters beyond ASCII, pylance can't list the table's tags")
-
-
-def check_branch_name(name: str) -> None:
-    """Raises `InvalidError` for a name that no branch can have (Lance fact 1.7)."""
-    _check_text("a branch", name)
-    if not name:
-        raise _refused("a branch", name, "the name is empty")
-    if name == MAIN:
-        raise _refused("a branch", name, "it is the name of the line that every table has")
-    if name[0] == "/" or name[-1] == "/" or "//" in name:
-        raise _refused("a branch", name, "a slash stands between two parts of a name")
-    if ".." in name or "\\" in name:
-        raise _refused("a branch", name, "it can hold neither .. nor a backslash")
-    if name.endswith(".lock"):
-        raise _refused("a branch", name, "it can't end with .lock")
-    for part in name.split("/"):
-        _check_part(name, part)
-
-
-def _check_text(what: str, name: object) -> None:
-    if not isinstance(name, str):
-        raise _refused(what, name, f"a name is text, not {type(name).__name__}")
-
-
-def _check_part(name: str, part: str) -> None:
-    _check_characters("a branch", name, part)
-    if part == ".":
-        raise _refused("a branch", name, "a part of it can't be a single dot")
-
-
-def _check_characters(what: str, name: str, part: str) -> None:
-    wrong = sorted({one for one in part if not (one.isalnum() or one in ".-_")})
-    if wrong:
-        told = " ".join(ascii(one) for one in wrong)
-        raise _refused(what, name, f"it is made of letters, digits and . - _, not of {told}")
+        raise refused("a new tag", name, "with letters beyond ASCII, pylance can't list the table's tags")
 
 
 def _encoded(name: str) -> str:
     return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in name.encode())
-
-
-def _refused(what: str, name: object, why: str) -> InvalidError:
-    return InvalidError(f"{name!a} can't be the name of {what}: {why}", hint="choose another name")

@@ -15,9 +15,9 @@ import numpy as np
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.manifests.chunks import new_chunks
 from lakefold_table.lance.manifests.fragments import Numbered
-from lakefold_table.lance.manifests.wire import varint, varints
 from lakefold_table.lance.rows.rowids import lineage, lineages
 from lakefold_table.lance.schemas.columns import some
+from lakefold_table.wire import varint, varints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

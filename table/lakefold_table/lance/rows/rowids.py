@@ -8,9 +8,9 @@ import numpy as np
 
 from lakefold_protos.lance.rowids_pb2 import RowIdSequence
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_table.lance.manifests.wire import varints
 from lakefold_table.lance.rows.row_versions import one_version
 from lakefold_table.lance.rows.segments import check_rows, damaged, length, numbers, parsed, segment_of
+from lakefold_table.wire import varints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -19,8 +19,8 @@ from lakefold_protos.lance.rowids_pb2 import (
     RowIdSequence,
     U64Segment,
 )
+from lakefold_table.allocation import check_allocated
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.manifests.allocation import check_allocated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ index, which property or which entry's answer is another one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import DamagedError
+from lakefold_table.format import Difference
 from lakefold_table.lance.manifests.codec import decode_file
 from lakefold_table.marks.record import RECORD, decode_record
 
@@ -27,18 +28,6 @@ MAX_TEXT = 200
 ABSENT = "absent"
 PLACES = frozenset({"fragments", "index_section", "transaction_section", "transaction_section_before_14"})
 """Fields of the manifest that are compared otherwise, or only say where a section lies in the file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One thing that is not as the fold makes it. `stored` and `folded` are texts for people."""
-
-    what: str
-    stored: str
-    folded: str
-
-    def __str__(self) -> str:
-        return f"{self.what}: stored {self.stored}, folded {self.folded}"
 
 
 def differences(stored: bytes, folded: bytes, where: str = "") -> list[Difference]:

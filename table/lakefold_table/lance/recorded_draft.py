@@ -18,61 +18,75 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakefold_committer.fold.fold import cut
 from lakefold_protos.lance.table_pb2 import IndexSection
-from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, cut
+from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Accepted, Fetched
 from lakefold_table.lance.draft import LanceDraft
-from lakefold_table.lance.format import LanceFormat
+from lakefold_table.lance.manifests.codec import decode_head
+from lakefold_table.lance.proposal import LanceProposal, proposal_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import IndexMetadata
-    from lakefold_table.entry import Entry, Result
+    from lakefold_table.entry import Entry
+    from lakefold_table.format import RecordedVersion, Requirements
     from lakefold_table.lance.state import LanceState
     from lakefold_table.position import Position
 
 
-class Recalling(LanceFormat):
-    """Lance's rules for one group whose `answers`, by offset, are known.
+class Recall:
+    """What is known of one version that is folded again; see `RecordedVersion` and `RecallingFormat`.
 
-    `found` gives the sizes of files as they are now, `stored` the version as it is stored, None if it can't
-    be decoded. Offsets `given` are not judged again. After the fold `untold` and `unlike` hold the offsets
-    whose refusal the fold doesn't give: where the cause can't be told any more, and where it is a difference;
-    `accepted` those among them that it took in. Then fold once more with these given.
+    `decode`: the state that a version's file holds; `requirements`: as of the format.
     """
 
     def __init__(
         self,
-        answers: Mapping[int, Result],
-        found: Callable[[Collection[str]], Mapping[str, int | None]],
-        given: Collection[int] = (),
-        *,
-        stored: Callable[[], LanceState | None],
-        transaction_files: bool = True,
+        recorded: RecordedVersion,
+        decode: Callable[[str, bytes, str], LanceState],
+        requirements: Callable[[LanceState | None, Sequence[Entry]], Requirements],
     ) -> None:
-        super().__init__(transaction_files=transaction_files)
-        self.answers = answers
-        self.found = found
-        self._stored = stored
-        self.given = given
+        self.answers, self.given, self.sizes_now = recorded.answers, recorded.given, recorded.sizes
+        self.requirements = requirements
+        self._recorded = recorded
+        self._decode = decode
         self.untold: set[int] = set()
         self.unlike: set[int] = set()
         self.accepted: set[int] = set()
 
     @cached_property
+    def names_transaction_file(self) -> bool:
+        """Whether the version has its transaction in a file of its own too, which a setting decides.
+
+        True if the version's file can't be read: then it differs, whatever it named.
+        """
+        try:
+            return bool(decode_head(self._recorded.data)[0].transaction_file)
+        except DamagedError:
+            return True
+
+    @cached_property
     def sizes_in_version(self) -> Mapping[str, int]:
         """The sizes of data files as the version says them, by path."""
-        state = self._stored()
-        return {} if state is None else state.file_sizes()
+        return {} if self._stored is None else self._stored.file_sizes()
 
     @cached_property
     def indices_in_version(self) -> Mapping[bytes, IndexMetadata]:
         """The indices as the version has them, by uuid."""
-        state = self._stored()
-        indices = () if state is None else IndexSection.FromString(state.index_section).indices
+        stored = self._stored
+        indices = () if stored is None else IndexSection.FromString(stored.index_section).indices
         return {one.uuid.uuid: one for one in indices}
+
+    @cached_property
+    def _stored(self) -> LanceState | None:
+        """The version as it is stored, None if it can't be decoded."""
+        one = self._recorded
+        try:
+            return self._decode(one.path, one.data, one.uri)
+        except (DamagedError, InvalidError):
+            return None
 
     def draft(self, state: LanceState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
         """Begins the version after `state`."""
@@ -108,12 +122,12 @@ class _Draft(LanceDraft):
 
     def __init__(
         self,
-        recalling: Recalling,
+        recalling: Recall,
         state: LanceState | None,
         observed: Fetched,
         seen: _Seen,
     ) -> None:
-        super().__init__(state, observed, transaction_file=recalling.transaction_files)
+        super().__init__(state, observed, transaction_file=recalling.names_transaction_file)
         self._recalling, self._before, self._seen = recalling, state, seen
 
     def _may_join(self, entry: Entry) -> bool:
@@ -132,13 +146,14 @@ class _Draft(LanceDraft):
             return super().add(self._with_stored_indices(entry))
         if offset in self._recalling.given:
             return answer
-        return self._refused(entry.unpacked(), answer)
+        whole = proposal_of(entry).whole()
+        return self._refused(replace(entry, envelope=whole.envelope, proposal=whole), answer)
 
     def _refused(self, entry: Entry, answer: Rejected | Invalid) -> Accepted | Rejected | Invalid | None:
         needs = self._recalling.requirements(self._before, [entry])
         ways: list[Mapping[str, int | None]] = [{}]
         if needs.sizes:
-            ways = [dict.fromkeys(needs.sizes), self._recalling.found(needs.sizes), {}]
+            ways = [dict.fromkeys(needs.sizes), self._recalling.sizes_now(needs.sizes), {}]
         places = (*needs.bases, *needs.neighbours)
         named = [one for one in places if isinstance(answer, Invalid) and one in answer.message]
         verdict: Accepted | Rejected | Invalid | None = answer
@@ -160,9 +175,10 @@ class _Draft(LanceDraft):
 
     def _stored_sizes(self, entry: Entry) -> Mapping[str, int | None]:
         """The sizes that an entry of the version left out, as the version says them if it does."""
-        if entry.plain is not None and entry.plain.size:
+        proposal = proposal_of(entry)
+        if proposal.plain is not None and proposal.plain.size:
             return {}
-        packed = entry.packed
+        packed = proposal.packed
         if packed is not None and 0 in packed.sizes:
             stored, paths = self._recalling.sizes_in_version, chain.from_iterable(packed.paths())
             sizes = [said or stored.get(path, 0) for said, path in zip(packed.sizes, paths, strict=True)]
@@ -175,7 +191,7 @@ class _Draft(LanceDraft):
 
     def _with_stored_indices(self, entry: Entry) -> Entry:
         """The entry whose new indices say what they left out and the version says of them."""
-        if not entry.envelope.lance.HasField("create_index"):
+        if proposal_of(entry).operation != "create_index":
             return entry
         envelope = type(entry.envelope)()
         envelope.CopyFrom(entry.envelope)
@@ -187,7 +203,7 @@ class _Draft(LanceDraft):
                 index.files.extend(stored.files)
             if not index.index_details.value and stored.HasField("index_details"):
                 index.index_details.CopyFrom(stored.index_details)
-        return replace(entry, envelope=envelope)
+        return replace(entry, envelope=envelope, proposal=LanceProposal(envelope))
 
     def _see(self, sizes: Mapping[str, int | None], at: Collection[str] = ()) -> None:
         """What the store held, for the next entry; `at`: places outside of the roots, or of other tables."""

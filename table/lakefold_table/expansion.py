@@ -4,7 +4,8 @@ Two bytes can hold an empty message, which takes the protobuf library a hundred.
 made of nothing else would take a process down; what a client writes is nowhere near so dense. So a large
 message is looked through first, and no further than to the part that is one too many.
 
-The same look gives an estimate of what folding a proposal takes (`memory_of`), which is several times more.
+The same look counts what a message holds (`content_of`), from which a format estimates what folding a
+proposal takes, which is several times more.
 """
 
 from __future__ import annotations
@@ -18,13 +19,11 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from lakefold_protos.lance.table_pb2 import DataFile
-from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.lance.manifests.allocation import check_allocated
-from lakefold_table.lance.manifests.wire import MORE, field_at
+from lakefold_table.allocation import check_allocated
+from lakefold_table.wire import MORE, field_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
@@ -42,71 +41,21 @@ DEEPEST = 100
 """The protobuf library takes no message that lies deeper."""
 UNSEEN = DENSEST * FREE_BYTES // (PART_BYTES - DENSEST * TIMES)
 """No message of so many bytes can take more than that."""
-FIXED_BYTES = 2 << 20
-"""What folding any proposal takes."""
-PACKED_MESSAGE_BYTES = 48
-"""What folding takes for each message that is never decoded with the others: measured 40."""
-PACKED_COPIES = 2
-"""As `COPIES`, for a proposal whose fragments stay encoded."""
-
-
-class MemoryCost(NamedTuple):
-    """What folding an operation takes, in bytes, for each thing that its proposal holds, at most.
-
-    `message`: for each message; the fragments of the table that a proposal names are part of it. `value`: for
-    each 64-bit number or text in a list. `number`: for each 32-bit number in a list; `column`: if the list is
-    that of a data file. `copies`: how often the proposal's own bytes are in memory at once.
-    """
-
-    message: int = 2640
-    value: int = 800
-    number: int = 224
-    column: int = 72
-    copies: int = 8
-
-
-COSTS = {
-    "append": MemoryCost(),
-    "create_index": MemoryCost(),
-    "data_replacement": MemoryCost(column=184),
-    "delete": MemoryCost(),
-    "merge": MemoryCost(message=1840),
-    "overwrite": MemoryCost(message=760),
-    "rewrite": MemoryCost(message=1760),
-    "update": MemoryCost(message=2000, copies=12),
-    "update_config": MemoryCost(message=1040, copies=14),
-}
-"""By operation, a little more than was measured (`tests/faults/test_memory.py`)."""
-COST_OF_OTHERS = MemoryCost(column=184, copies=14)
-"""That of any other operation, of several in one proposal, and of none."""
 
 
 class Content(NamedTuple):
-    """How much lies in a message of `size` bytes, at any depth.
+    """How much a message of `size` bytes holds, at any depth.
 
-    `messages`: messages. `values` and `numbers`: what its lists hold, 64-bit numbers or texts, and 32-bit
-    numbers; `columns`: the numbers in the lists of data files. `operations`: what its transactions do.
+    `messages`: messages. `values`: the 64-bit numbers and texts in its lists. `numbers`: the 32-bit numbers
+    in its lists, by the full name of the message type that has the list. `choices`: the fields of oneofs that
+    are set, each by the oneof's full name and the field's name.
     """
 
     size: int
     messages: int
     values: int
-    numbers: int
-    columns: int
-    operations: frozenset[str]
-
-    @property
-    def memory_bytes(self) -> int:
-        """About how much memory it takes to fold a proposal of that, more than was measured."""
-        operation = next(iter(self.operations)) if len(self.operations) == 1 else ""
-        cost = COSTS.get(operation, COST_OF_OTHERS)
-        listed = self.values * cost.value + self.numbers * cost.number + self.columns * cost.column
-        return FIXED_BYTES + cost.copies * self.size + cost.message * self.messages + listed
-
-    @property
-    def packed_bytes(self) -> int:
-        """As `memory_bytes`, for a proposal whose messages are decoded a portion at a time."""
-        return PACKED_COPIES * self.size + PACKED_MESSAGE_BYTES * self.messages + 16 * PORTION_BYTES
+    numbers: Mapping[str, int]
+    choices: frozenset[tuple[str, str]]
 
 
 def check_expansion(data: bytes, kind: type[Message], span: range | None = None) -> None:
@@ -154,8 +103,7 @@ def count_parts(data: bytes, kind: type[Message], span: range, most: int) -> Con
         counting.messages,
         counting.values,
         counting.numbers,
-        counting.columns,
-        frozenset(counting.operations),
+        frozenset(counting.choices),
     )
 
 
@@ -167,8 +115,9 @@ class _Counting:
     """Counts the parts of a message of `size` bytes. Raises `DecodeError` at the message that is too many."""
 
     def __init__(self, size: int, most: int) -> None:
-        self.messages = self.values = self.numbers = self.columns = 0
-        self.operations: set[str] = set()
+        self.messages = self.values = 0
+        self.numbers: dict[str, int] = {}
+        self.choices: set[tuple[str, str]] = set()
         self._size = size
         self._most = most
 
@@ -221,22 +170,19 @@ class _Counting:
             raise DecodeError(f"{self._size} bytes hold over {self._most} messages: no client writes so many")
 
     def _note(self, field: FieldDescriptor | None) -> None:
-        """Notes which operation a transaction has."""
+        """Notes which field of a oneof is set."""
         oneof = None if field is None else field.containing_oneof
-        if field is not None and oneof is not None and oneof.full_name == _OPERATION:
-            self.operations.add(field.name)
+        if field is not None and oneof is not None:
+            self.choices.add((oneof.full_name, field.name))
 
     def _add_listed(self, field: FieldDescriptor, count: int) -> None:
-        if field.type in _SHORT and field.containing_type is _FILE:
-            self.columns += count
-        elif field.type in _SHORT:
-            self.numbers += count
+        if field.type in _SHORT:
+            name = str(field.full_name).rpartition(".")[0]
+            self.numbers[name] = self.numbers.get(name, 0) + count
         else:
             self.values += count
 
 
-_FILE: Descriptor = DataFile.DESCRIPTOR
-_OPERATION: str = Transaction.DESCRIPTOR.oneofs_by_name["operation"].full_name
 _SHORT = frozenset(
     {
         FieldDescriptorProto.TYPE_INT32,

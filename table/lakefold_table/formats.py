@@ -1,0 +1,105 @@
+"""The table formats that there are: the one place where a new one is added.
+
+The format of a proposal follows from the field of its envelope, the format of a table from the files in its
+folder. Everything else gets a format from here, or a registry of formats, and knows none by name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_table.format import ALONE
+from lakefold_table.lance.format import LanceFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Entry
+    from lakefold_table.expansion import Content
+    from lakefold_table.format import AnyFormat, GroupingRule, LargeProposal, State, TableProposal
+
+
+class Formats:
+    """Table formats, by name. The first one is that of a folder in which nothing tells the format."""
+
+    def __init__(self, *formats: AnyFormat) -> None:
+        self._formats = {one.name: one for one in formats}
+        self.first = formats[0]
+
+    def __iter__(self) -> Iterator[AnyFormat]:
+        """All formats, in order."""
+        return iter(self._formats.values())
+
+    def named(self, name: str) -> AnyFormat:
+        """Returns the format of this name. Raises `KeyError` if there is none."""
+        return self._formats[name]
+
+    def of_folder(self, has_versions: Callable[[AnyFormat], bool]) -> AnyFormat:
+        """Returns the format of the table in a folder, the first one if it holds no version of any.
+
+        `has_versions`: lists the folder of a format's versions, which takes a request to the store.
+        """
+        *others, last = reversed(self._formats.values())
+        return next((one for one in reversed(others) if has_versions(one)), last) if others else last
+
+    def of_entry(self, entry: Entry) -> AnyFormat:
+        """Returns the format of an entry's proposal; the first one if its claim was not fetched."""
+        return self.first if entry.proposal is None else self._formats[entry.proposal.format]
+
+    def proposal(self, envelope: Envelope) -> TableProposal | None:
+        """Returns the proposal that an envelope holds, None if it holds none of a known format."""
+        return next((found for one in self if (found := one.proposal(envelope)) is not None), None)
+
+    def uuid_of(self, envelope: Envelope) -> str:
+        """Returns the uuid of the proposal that an envelope holds, empty if it has none."""
+        proposal = self.proposal(envelope)
+        return "" if proposal is None else proposal.uuid
+
+    def parse_large(
+        self, data: bytes, content: Content, allow: Callable[[int], None]
+    ) -> LargeProposal | None:
+        """As of `Format.parse_large`, for a proposal of any format."""
+        found = (one.parse_large(data, content, allow) for one in self)
+        return next((one for one in found if one is not None), None)
+
+    def memory_to_fold(self, content: Content) -> int:
+        """Returns about how many bytes it takes to fold a proposal of any format that is decoded whole."""
+        return max(one.memory_to_fold(content) for one in self)
+
+    def grouping_rule(self, state: State | None) -> GroupingRule:
+        """Returns the rule by which neighbouring entries may share the version after `state`.
+
+        Entries of different formats share none.
+        """
+        if len(self._formats) == 1:
+            return self.first.grouping_rule(state)
+        rules: dict[str, GroupingRule] = {}
+
+        def group_of(entry: Entry) -> str | None:
+            if entry.proposal is None:
+                return ALONE
+            name = entry.proposal.format
+            if name not in rules:
+                own = state if state is not None and state.format == name else None
+                rules[name] = self._formats[name].grouping_rule(own)
+            group = rules[name](entry)
+            if group is None:
+                # It will be refused, and by its own table's format may be beside any other.
+                return None if state is not None and state.format == name else ALONE
+            return group if group == ALONE else f"{name} {group}"
+
+        return group_of
+
+
+def lance(*, transaction_files: bool = True) -> AnyFormat:
+    """Returns the Lance format. `transaction_files`: write each version's transaction to a file too."""
+    return LanceFormat(transaction_files=transaction_files)
+
+
+def built_in(*, transaction_files: bool = True) -> Formats:
+    """Returns the formats of this release. `transaction_files`: as of `lance`."""
+    return Formats(lance(transaction_files=transaction_files))
+
+
+BUILT_IN = built_in()

@@ -1,0 +1,75 @@
+"""An estimate of the memory that folding a proposal takes, from what its bytes hold, before it is decoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from lakefold_protos.lance.table_pb2 import DataFile
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.expansion import PORTION_BYTES
+
+if TYPE_CHECKING:
+    from lakefold_table.expansion import Content
+
+FIXED_BYTES = 2 << 20
+"""What folding any proposal takes."""
+PACKED_MESSAGE_BYTES = 48
+"""What folding takes for each message that is never decoded with the others: measured 40."""
+PACKED_COPIES = 2
+"""As `COPIES`, for a proposal whose fragments stay encoded."""
+
+
+class MemoryCost(NamedTuple):
+    """What folding an operation takes, in bytes, for each thing that its proposal holds, at most.
+
+    `message`: for each message; the fragments of the table that a proposal names are part of it. `value`: for
+    each 64-bit number or text in a list. `number`: for each 32-bit number in a list; `column`: if the list is
+    that of a data file. `copies`: how often the proposal's own bytes are in memory at once.
+    """
+
+    message: int = 2640
+    value: int = 800
+    number: int = 224
+    column: int = 72
+    copies: int = 8
+
+
+COSTS = {
+    "append": MemoryCost(),
+    "create_index": MemoryCost(),
+    "data_replacement": MemoryCost(column=184),
+    "delete": MemoryCost(),
+    "merge": MemoryCost(message=1840),
+    "overwrite": MemoryCost(message=760),
+    "rewrite": MemoryCost(message=1760),
+    "update": MemoryCost(message=2000, copies=12),
+    "update_config": MemoryCost(message=1040, copies=14),
+}
+"""By operation, a little more than was measured (`tests/faults/test_memory.py`)."""
+COST_OF_OTHERS = MemoryCost(column=184, copies=14)
+"""That of any other operation, of several in one proposal, and of none."""
+
+
+def memory_to_fold(content: Content) -> int:
+    """Returns about how many bytes of memory it takes to fold a proposal, more than was measured."""
+    operations = operations_in(content)
+    operation = next(iter(operations)) if len(operations) == 1 else ""
+    cost = COSTS.get(operation, COST_OF_OTHERS)
+    columns = content.numbers.get(_FILE, 0)
+    numbers = sum(content.numbers.values()) - columns
+    listed = content.values * cost.value + numbers * cost.number + columns * cost.column
+    return FIXED_BYTES + cost.copies * content.size + cost.message * content.messages + listed
+
+
+def memory_of_packed(content: Content) -> int:
+    """As `memory_to_fold`, for a proposal whose messages are decoded a portion at a time."""
+    return PACKED_COPIES * content.size + PACKED_MESSAGE_BYTES * content.messages + 16 * PORTION_BYTES
+
+
+def operations_in(content: Content) -> frozenset[str]:
+    """Returns the operations of the transactions that a message holds."""
+    return frozenset(name for oneof, name in content.choices if oneof == _OPERATION)
+
+
+_FILE: str = DataFile.DESCRIPTOR.full_name
+_OPERATION: str = Transaction.DESCRIPTOR.oneofs_by_name["operation"].full_name

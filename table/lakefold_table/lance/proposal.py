@@ -1,0 +1,154 @@
+"""A Lance transaction as the committer holds it: one value, however its fragments are kept.
+
+A usual Append is taken apart once (`plain`). The fragments of a large one stay encoded (`packed`). Everything
+else is the message. Only the modules of this package ask which of them it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.allocation import check_allocated
+from lakefold_table.expansion import check_expansion, content_of
+from lakefold_table.format import LargeProposal
+from lakefold_table.lance.manifests.memory_cost import PACKED_COPIES, memory_of_packed, memory_to_fold
+from lakefold_table.lance.manifests.packed import beside_fragments, packed_transaction, without
+from lakefold_table.lance.manifests.plain import plain_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold_table.entry import Entry
+    from lakefold_table.expansion import Content
+    from lakefold_table.lance.manifests.packed import Packed
+    from lakefold_table.lance.manifests.plain import Plain
+
+NAME: Final = "lance"
+"""What the format and its field of the envelope are called."""
+CLONE: Final = "clone"
+
+
+class LanceProposal:
+    """The proposal that an envelope holds in its field `lance`. Not to be changed.
+
+    `packed`: the fragments of an Append, if they are kept encoded; then the envelope has none. `plain`: the
+    content of a usual Append, if it was taken apart; the envelope has the same.
+    """
+
+    __slots__ = ("envelope", "packed", "plain", "uuid")
+
+    format: Final = NAME
+
+    def __init__(self, envelope: Envelope, packed: Packed | None = None, plain: Plain | None = None) -> None:
+        self.envelope = envelope
+        self.packed = packed
+        self.plain = plain
+        self.uuid: str = envelope.lance.uuid
+        """The transaction's own uuid, as its writer gave it."""
+
+    @classmethod
+    def of(cls, envelope: Envelope) -> LanceProposal:
+        """Returns the proposal in an envelope that has all its fragments."""
+        plain = plain_of(envelope) if envelope.lance.HasField("append") else None
+        return cls(envelope, plain=plain)
+
+    @property
+    def transaction(self) -> Transaction:
+        """The transaction, without its fragments if they are packed; not to be changed."""
+        return self.envelope.lance
+
+    @property
+    def read_version(self) -> int:
+        """The version that it was built on, 0 if it names none."""
+        return self.envelope.lance.read_version if self.plain is None else self.plain.read_version
+
+    @property
+    def operation(self) -> str:
+        """Lance's name of the operation, empty if there is none."""
+        return self.envelope.lance.WhichOneof("operation") or ""
+
+    @property
+    def begins_table(self) -> bool:
+        """Whether it proposes to begin a table without saying so in the envelope: a clone or a branch."""
+        return self.operation == CLONE
+
+    def content(self) -> str:
+        """Returns what stays the same whenever the same rows are sent, empty without an operation.
+
+        For an Append: its rows, and the ids of the fields in its data files. For an Overwrite: its rows; its
+        field ids are its own and may change from run to run. Any other operation depends on the table that it
+        was built on, so only its kind counts.
+        """
+        operation = self.operation
+        if not operation:
+            return ""
+        rows, fields = self._rows_and_fields()
+        return f"{operation} {rows} {' '.join(map(str, sorted(fields)))}"
+
+    def whole(self) -> LanceProposal:
+        """Returns the same with all its fragments in the envelope, as messages."""
+        if self.packed is None:
+            return self
+        envelope = Envelope()
+        envelope.CopyFrom(self.envelope)
+        envelope.lance.CopyFrom(self.packed.whole(self.envelope.lance))
+        return LanceProposal(envelope)
+
+    def _rows_and_fields(self) -> tuple[int, set[int]]:
+        if self.plain is not None:
+            return self.plain.rows, {number for _, _, fields, _ in self.plain.shape for number in fields}
+        if self.packed is not None:
+            files = (file for kind in self.packed.kinds for file in kind.files)
+            return sum(self.packed.rows), {number for file in files for number in file.fields}
+        lance = self.envelope.lance
+        if lance.HasField("overwrite"):
+            return sum(one.physical_rows for one in lance.overwrite.fragments), set()
+        fragments = lance.append.fragments
+        numbers = {number for one in fragments for file in one.files for number in file.fields}
+        return sum(one.physical_rows for one in fragments), numbers
+
+
+def proposal_of(entry: Entry) -> LanceProposal:
+    """Returns an entry's proposal; an empty one if the entry has none, as its claim was not fetched."""
+    if entry.proposal is None:
+        return LanceProposal(entry.envelope)
+    return cast("LanceProposal", entry.proposal)
+
+
+def unknown_operation(envelope: Envelope) -> str:
+    """Describes the operation of an envelope's transaction that only a newer release knows; empty if none."""
+    if envelope.lance.WhichOneof("operation") is not None:
+        return ""
+    fields = UnknownFieldSet(envelope.lance)
+    if not fields:
+        return ""
+    return f"a kind of Lance operation that this release doesn't know (field {fields[0].field_number})"
+
+
+def parse_large(data: bytes, content: Content, allow: Callable[[int], None]) -> LargeProposal | None:
+    """Returns the envelope of a plain Append whose fragments stay encoded; None for any other.
+
+    `content`, `allow`: as of `Format.parse_large`.
+    """
+    try:
+        rest, within = without(data, range(len(data)), Envelope.LANCE_FIELD_NUMBER)
+        others = None if within is None else beside_fragments(data, within)
+        if within is None or others is None:
+            return None
+        rests = memory_to_fold(content_of(rest, Envelope)) + memory_to_fold(content_of(others, Transaction))
+        allow(min(memory_of_packed(content) + rests, memory_to_fold(content)))
+        found = packed_transaction(data, within)
+        check_expansion(rest, Envelope)
+        envelope = Envelope.FromString(rest)
+    except DecodeError as error:
+        check_allocated(error)
+        return None
+    if found is None or envelope.WhichOneof("proposal") is not None:
+        return None
+    envelope.lance.CopyFrom(found[0])
+    return LargeProposal(envelope, LanceProposal(envelope, found[1]), PACKED_COPIES * len(data))
