@@ -17,7 +17,7 @@ from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.branch_names import root_of
 from lakefold_table.errors import FencedError, OutnumberedError, RetryError, StopError
 from lakefold_table.versions.versions import Versions
-from tests.folding import FORMAT, FORMATS
+from tests.folding import FORMATS
 from tests.simulation.broker import TOPIC, Reader, Reporter, Witness
 from tests.simulation.runtime import Event, Process, Tasks
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakefold_committer.loop.ports import Pace
+    from lakefold_table.formats import Formats
     from tests.simulation.partition import Partition
     from tests.simulation.store import Store
 
@@ -36,6 +37,7 @@ class Running:
     """A committer process, and how it is told to stop what it has: by partition.
 
     `accepts`: it was told to accept the log as it is. `has_witness`: it asks what was reported of a table.
+    `formats`: those that its tables may have.
     """
 
     process: Process
@@ -43,6 +45,7 @@ class Running:
     pace: Pace
     accepts: bool = False
     has_witness: bool = True
+    formats: Formats = FORMATS
     stops: dict[int, Event] = field(default_factory=dict)
 
     @property
@@ -105,11 +108,11 @@ class Running:
             unchanged_below=begin.unchanged_below,
             anchor=begin.anchor,
         )
-        claims = Claims(store=partial(self.store.of, self.process))
+        claims = Claims(store=partial(self.store.of, self.process), formats=self.formats)
         committer = PartitionCommitter(
             reader,  # type: ignore[arg-type]
             reporter,
-            Tables(FORMATS, lambda _: None, partial(self._open, proofs), claims),
+            Tables(self.formats, lambda _: None, partial(self._open, proofs), claims),
             self.pace,
             METRICS,
             runtime=Tasks(self.process),
@@ -122,8 +125,9 @@ class Running:
     def _open(self, proofs: RecoveryContext, uri: str, branch: str) -> TableWriter:
         line = root_of(uri, branch)
         storage, clock = self.store.of(self.process, line), self.process.hub.clock
-        versions = Versions(storage, FORMAT.folder, FORMAT.detect, is_branch=bool(branch), clock=clock)
-        return TableWriter(FORMAT, versions, line, check_sizes=True, proofs=proofs)
+        one = self.formats.of_folder(lambda one: Versions(storage, one.folder, one.detect).has_any())
+        versions = Versions(storage, one.folder, one.detect, is_branch=bool(branch), clock=clock)
+        return TableWriter(one, versions, line, check_sizes=True, proofs=proofs, formats=self.formats)
 
 
 def _home(_: str, before: int) -> int:

@@ -99,6 +99,7 @@ class TableWriter:
         self._versions = versions
         looks = versions.storage.cheap_size if check_sizes is None else check_sizes
         self._look = Look.ALL if looks else Look.UNSAID
+        self._roots = roots
         self._bringer = Prefetcher(table_format, versions, roots, look=self._look, options=storage_options)
         self._options = storage_options
         self._proofs = proofs
@@ -112,7 +113,6 @@ class TableWriter:
         self._looked_at: Position | None = None
         self._reported_below = 0
         self._stored: int | None = None
-        self._roots = roots
         self._recorded = False
         self.strays_removed = 0
         """How many files this committer put too late, and removed."""
@@ -249,6 +249,8 @@ class TableWriter:
         try:
             return open_table(self._format, self._versions, uri, self._proofs)
         except PlaceError as error:
+            if self._take_format_there():
+                return open_table(self._format, self._versions, uri, self._proofs)
             check_absent(self._format, uri, "", self._proofs, self._options, seen=error.message)
             raise
 
@@ -283,7 +285,19 @@ class TableWriter:
         """A table that does not exist gets the format of the entry that is folded first."""
         if self._formats is None or entry.proposal is None or entry.proposal.format == self._format.name:
             return
-        self._format = self._formats.of_entry(entry)
+        self._use(self._formats.of_entry(entry))
+
+    def _take_format_there(self) -> bool:
+        """Takes the format of a table that another committer began meanwhile; returns whether one did."""
+        for one in self._formats or ():
+            versions = self._versions.in_format(one.folder, one.detect)
+            if one.name != self._format.name and versions.has_any():
+                self._use(one)
+                return True
+        return False
+
+    def _use(self, table_format: AnyFormat) -> None:
+        self._format = table_format
         self._versions = self._versions.in_format(self._format.folder, self._format.detect)
         self._bringer = Prefetcher(
             self._format, self._versions, self._roots, look=self._look, options=self._options

@@ -1,0 +1,201 @@
+"""A simulated world whose tables have the toy format: production's committers, and what must hold.
+
+A proposal holds its rows, and no other client commits, so the log alone tells what every table must hold.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lakefold_committer.fold.grouping import Limits
+from lakefold_committer.loop.ports import Pace
+from lakefold_committer.recovery.open_table import open_table
+from lakefold_log.codec.envelope import encode
+from lakefold_table.formats import Formats, lance
+from lakefold_table.marks.record import decode_record
+from lakefold_table.position import LogId
+from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.versions.versions import Versions
+from tests.simulation.broker import Broker
+from tests.simulation.committing import Running
+from tests.simulation.ending import MOST_STEPS
+from tests.simulation.ledger import demand
+from tests.simulation.runtime import Hub, simulated
+from tests.simulation.store import LATEST_PUT_S, Store
+from tests.toy_format.toy import APPEND, CREATE, DELETE, FOLDER, ToyFormat, ToyProposal, ToyState, envelope_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from random import Random
+
+    from lakefold_table.errors import StopError
+    from tests.simulation.broker import Report
+    from tests.simulation.runtime import Process
+
+TOY: Final = ToyFormat()
+FORMATS: Final = Formats(lance(), TOY)
+COMMITTED, DUPLICATE, REFUSED = "Committed", "Duplicate", "Rejected Invalid"
+
+
+@dataclass
+class Model:
+    """One table, as the log tells it. `keys`: those of batches, and uuids."""
+
+    exists: bool = False
+    rows: dict[str, str] = field(default_factory=dict)
+    keys: set[object] = field(default_factory=set)
+
+    def take(self, proposal: ToyProposal, key: object) -> str:
+        """What becomes of the next proposal."""
+        if key in self.keys:
+            return DUPLICATE
+        if (proposal.operation == CREATE) is self.exists:
+            return REFUSED
+        if proposal.rows.keys() & self.rows.keys() or set(proposal.keys) - self.rows.keys():
+            return REFUSED
+        self.exists = True
+        self.keys.add(key)
+        self.rows.update(proposal.rows)
+        for one in proposal.keys:
+            del self.rows[one]
+        return COMMITTED
+
+
+class ToyWorld:
+    """One partition with two tables. It is also the partition that its committers are given."""
+
+    number = 0
+
+    def __init__(self, name: str, random: Random) -> None:
+        self.name = name
+        self.hub = Hub(random)
+        self.store = Store(self.hub, self._stored, lambda *_: None, lambda *_: None)
+        self.broker = Broker(self.hub, LogId("cluster", "topic-id", 0), self._reported)
+        self.uris = [f"memory://{name}/t{number}" for number in range(2)]
+        self.ended_by: StopError | None = None
+        self.accepted = False
+        self._pace = Pace(Limits(4, 1 << 20), 0.005)
+        self._models = {uri: Model() for uri in self.uris}
+        self._right: dict[int, str] = {}
+        self._told: dict[int, str] = {}
+        self._published: set[str] = set()
+        self._running: list[Running] = []
+
+    @contextmanager
+    def begun(self) -> Iterator[ToyWorld]:
+        """Goes by simulated time until the end."""
+        MemoryStorage.forget(self.name)
+        try:
+            with simulated(self.hub):
+                yield self
+        finally:
+            MemoryStorage.forget(self.name)
+
+    def send(self, uri: str, proposal: ToyProposal, app: str = "", batch: int | None = None) -> None:
+        """Appends a proposal to the log."""
+        key = (app, batch) if app else proposal.uuid
+        self._right[self.broker.end] = self._models[uri].take(proposal, key)
+        self.broker.append(uri.encode(), encode(envelope_of(uri, proposal, app, batch)))
+
+    def start(self, kill_at: int | None = None) -> Process:
+        """A committer process."""
+        process = self.hub.process(f"c{len(self._running)}")
+        process.kill_at = kill_at
+        running = Running(process, self.store, self._pace, formats=FORMATS)
+        self._running.append(running)
+        running.begin(self)  # type: ignore[arg-type] # what Running asks of a partition is here
+        return process
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the offset covers the whole log."""
+        return self.broker.proven >= self.broker.end
+
+    def live(self, kill_at: int | None = None) -> int:
+        """One committer, until it is killed or all is answered; returns how many steps it took."""
+        process = self.start(kill_at)
+        demand(
+            self.hub.run(lambda: not process.running or self.is_answered, MOST_STEPS),
+            "every-entry-answered",
+            "a committer goes round in circles",
+        )
+        return process.steps
+
+    def finish(self) -> None:
+        """Nothing goes wrong any more, a committer answers what is left; then the tables are checked."""
+        self.store.calm_down()
+        self.broker.calm_down()
+        for one in self._running:
+            one.process.kill()
+        for _ in range(2):
+            self.live()
+            # What was still on its way arrives.
+            self._let_pass(LATEST_PUT_S + 1)
+        demand(self._told.keys() == self._right.keys(), "every-entry-answered", f"answered: {self._told}")
+        for uri in self.uris:
+            self._check_table(uri)
+
+    def _let_pass(self, seconds: float) -> None:
+        end = self.hub.now + seconds
+        self.hub.later(seconds + 1, lambda: None)
+        self.hub.run(lambda: self.hub.now > end, MOST_STEPS)
+
+    def accept_loss(self) -> None:
+        """Nobody accepts anything here."""
+
+    def ended(self, error: StopError) -> None:
+        """Its committer ended."""
+        self.ended_by = error
+
+    def _stored(self, uri: str, path: str, process: Process | None) -> None:
+        del process
+        if path.startswith(FOLDER):
+            name = f"{uri}/{path}"
+            demand(name not in self._published, "one-commit-point", f"{name} was published twice")
+            self._published.add(name)
+
+    def _reported(self, report: Report, process: Process) -> None:
+        del process
+        for outcome in report.outcomes:
+            offset, result = outcome.position.offset, type(outcome.result).__name__
+            demand(result in self._right[offset], "the model", f"{offset} is {outcome.result}")
+            known = self._told.setdefault(offset, result)
+            demand(known == result, "every-entry-answered", f"{offset} was {known}, now it is {result}")
+
+    def _check_table(self, uri: str) -> None:
+        """The table holds what the log says, each committed proposal in one version, in the log's order."""
+        model, storage = self._models[uri], MemoryStorage(uri)
+        versions = Versions(storage, TOY.folder, TOY.detect)
+        state = open_table(TOY, versions, uri).state
+        if not model.exists:
+            demand(state is None, "the model", f"{uri} exists")
+            return
+        assert isinstance(state, ToyState)
+        demand(dict(state.rows) == model.rows, "the model", f"{uri} holds {state.rows}, not {model.rows}")
+        committed: list[int] = []
+        for number in versions.numbers():
+            head = TOY.head(versions.read(number))
+            record = None if head is None else decode_record(head.properties)
+            assert record is not None
+            committed += record.committed
+        demand(committed == sorted(set(committed)), "the order of the log", f"{uri} holds {committed}")
+
+
+def begin(world: ToyWorld) -> None:
+    """A log with every kind of answer in it, for two tables."""
+    one, two = world.uris
+    world.send(one, ToyProposal("early", APPEND, 1, {"0": "x"}))
+    world.send(one, ToyProposal("c1", CREATE))
+    world.send(one, ToyProposal("a", APPEND, 1, {"1": "a", "2": "a"}), "app", 1)
+    world.send(two, ToyProposal("c2", CREATE))
+    world.send(one, ToyProposal("d", DELETE, 1, keys=("1",)))
+    world.broker.mark()
+    world.send(one, ToyProposal("e", DELETE, 1, keys=("1",)))
+    world.send(one, ToyProposal("a", APPEND, 1, {"1": "a", "2": "a"}), "app", 1)
+    world.send(two, ToyProposal("f", APPEND, 1, {"1": "f"}))
+    world.send(two, ToyProposal("f", APPEND, 1, {"1": "f"}))
+    world.send(one, ToyProposal("g", APPEND, 2, {"1": "again"}), "app", 2)
+    world.send(two, ToyProposal("h", APPEND, 1, {"1": "taken"}))
+    world.send(one, ToyProposal("c3", CREATE))
