@@ -1,9 +1,9 @@
-"""The front door: the names a user calls, and the command line.
+"""The public names of Lakefold, and its command line.
 
-A table is opened and followed through `lakefold`, written from Spark through `lakefold.spark`, and operated
-by `lakefold VERB`. The parts behind the door are packages of their own (`lakefold_table`, `lakefold_log`,
-…); this package wires them and adds nothing to what they mean. Names are loaded when they are first used, so
-that a reader needs neither Kafka nor Spark, and `import lakefold` loads none of them.
+`lakefold` opens and follows tables, `lakefold.spark` writes and reads them from Spark, `lakefold VERB`
+operates them. The work is done in packages of their own (`lakefold_table`, `lakefold_log`, …), which this
+package connects. A name is loaded when it is first used, so `import lakefold` is fast, and a program that
+only reads needs neither Kafka nor Spark.
 
     table = lakefold.open("s3://lake/flights.lance")
     table.to_arrow(columns=["carrier"], filter="dep_delay > 60")
@@ -92,12 +92,12 @@ _HOME |= {name: (home, name) for home, names in _HOMES.items() for name in names
 _HOME["open"] = ("lakefold_reader.snapshot.snapshot", "open_table")
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a name may stand for anything
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a name may be a class or a function
     if name not in _HOME:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    home, there = _HOME[name]
-    value = getattr(import_module(home), there)
+    home, attribute = _HOME[name]
+    value = getattr(import_module(home), attribute)
     globals()[name] = value
     return value
 

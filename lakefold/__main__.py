@@ -1,6 +1,6 @@
-"""The command line's own entry: `lakefold`, and `python -m lakefold` where that is not on the PATH.
+"""The entry point of the command line: `lakefold`, or `python -m lakefold` if that is not on the PATH.
 
-What it imports takes a while, and Ctrl-C must end it quietly meanwhile.
+Its imports take a moment. Ctrl-C must end the process without a traceback during that time too.
 """
 
 from lakefold.console.interrupts import end_at_once

@@ -1,4 +1,4 @@
-"""Errors of the front door: what was asked for is right in itself, but not with this set-up or settings."""
+"""Errors of the command line and of `lakefold.spark`: this machine or its settings are not suitable."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from lakefold_table.errors import InvalidError
 
 
 class SetupError(InvalidError):
-    """The machine lacks something, or has it otherwise than asked: Java, a library, a free port."""
+    """The machine lacks something that is needed (Java, a library, a port), or has an unsuitable version."""
 
     exit_code = 2
 
 
 class SettingError(InvalidError):
-    """A setting is wrong or missing: the message names it, `where` says where it was said."""
+    """A setting is wrong or missing.
+
+    The message names it; `where` is the flag, variable or file it comes from.
+    """
 
     exit_code = 2

@@ -1,4 +1,4 @@
-"""Spark's door to Lakefold: `sink` writes batches, `register` makes `format("lakefold")` known for reading.
+"""Lakefold for Spark: `sink` writes batches, `register` makes `format("lakefold")` known for reading.
 
 Needs the extra `ingest`, on the driver and on the executors.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["register", "sink"]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a name may stand for anything
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a name may be a class or a function
     if name != "register":
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
@@ -60,45 +60,48 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     max_bytes_per_file: int = MAX_BYTES_PER_FILE,
     on_rolled_back: OnRolledBack = "raise",
 ) -> Sink:
-    """A function for `foreachBatch` that appends each batch to a Lance table, exactly once.
+    """Returns a function for `foreachBatch` that appends each batch to a Lance table exactly once.
 
         events.writeStream.foreachBatch(sink("/data/flights", "broker:9092"))
 
-    Executors write the rows as Lance files; the driver sends one transaction a batch to the log, where a
-    committer folds it into the table. A batch that Spark runs again after a crash is known by its key, and
-    not doubled. Where there is no table, the first batch's schema makes one, nullable where Spark says so;
-    the committer must run for that, and it makes the topics too. Columns go by name, case-sensitively;
-    nullable ones may be left out. What doesn't fit fails the batch before it is sent, with its columns named.
+    Executors write the rows as Lance files. The driver sends one transaction per batch to the log, and a
+    committer folds it into the table. A batch that Spark runs again after a crash is recognised by its key
+    and not added twice. If the table does not exist, it is created with the schema of the first batch, as
+    nullable as in Spark; a committer must run for that, which creates the topics too. Columns are matched by
+    name, case-sensitively; a batch may lack nullable ones. If a batch doesn't fit, it fails before it is
+    sent.
 
     `table` is a URI or path, on a local disk or in a bucket. `bootstrap_servers`, `transactions_topic`,
-    `outcomes_topic`, `kafka` (librdkafka's options) and `storage_options` (pylance's): what isn't given comes
-    from `LAKEFOLD_…` variables, then the TOML file `config`; the brokers at last from this folder's `up`.
+    `outcomes_topic`, `kafka` (librdkafka's options) and `storage_options` (pylance's): if one isn't given, it
+    comes from `LAKEFOLD_…` variables, else from the TOML file `config`, and the brokers at last from the
+    broker that `lakefold up` started in this folder.
 
-    `app_id`: who numbers the batches. Without it the streaming query's id serves, which lies in its
-    checkpoint. Two sinks into one table within one `foreachBatch` need one each: else one is a duplicate.
+    `app_id` names the application that numbers the batches; the default is the streaming query's id in its
+    checkpoint. Two sinks into one table within one `foreachBatch` need different ones.
 
-    `wait`: "commit" returns when the batch is in the table, "log" when the log has it for good: a refusal is
-    then a warning of a later batch, if this user may read the outcomes. Watch the dead letters. `timeout`:
-    seconds for each. A batch without an answer, run again, is folded once. Creating waits too.
+    `wait`: "commit" returns when the batch is in the table, "log" when the brokers have stored it (acks=all).
+    With "log" a refusal is logged as a warning with a later batch, if this user may read the outcomes, so
+    watch the dead letters. `timeout`: seconds that each of the two may take. A batch that timed out and is
+    run again is folded once. The first batch of a new table always waits for its outcome.
 
-    `stable_row_ids`, `data_storage_version`: of a table that is made; an existing one keeps its own.
-    `max_rows_per_file`, `max_bytes_per_file`: where each task begins another file; bytes as in memory.
+    `stable_row_ids`, `data_storage_version`: used if the table is created; an existing table keeps its own.
+    `max_rows_per_file`, `max_bytes_per_file` (in memory): a task begins another file after so much.
 
-    `on_rolled_back`: what becomes of a batch that was folded before, and whose rows a Restore left out since.
-    "raise" fails it: send corrected batches with another `app_id`. "skip" goes on without its rows. With
-    `wait="log"` only what the newest version says beforehand is noticed.
+    `on_rolled_back`: what to do with a batch that was folded before and whose rows a Restore has removed
+    since. "raise" fails the batch: send corrected batches with another `app_id`. "skip" continues without its
+    rows. With `wait="log"` this is noticed only if the newest version shows it before the batch is sent.
 
-    The function returns the batch's outcome, `Committed` or `Duplicate` with its version (None where it is
-    not known: a batch without rows, or `wait="log"`), and logs it with the logger `lakefold`. A Duplicate
-    added nothing; it is a warning if its rows were rolled back or known to be others. It raises what fails
-    the query: `InvalidError` for rows that don't fit or a refusal for good (one that a newer schema caused is
-    tried again once), `RetryError` where the log or the committer gave no answer, `StopError` where the topic
-    is another one. `sink` itself raises `PlaceError` where no table can be written at `table`.
+    The function returns the outcome, `Committed` or `Duplicate` with its version, and logs it with the logger
+    `lakefold`. The version is None if it isn't known: a batch without rows, or `wait="log"`. A Duplicate
+    added nothing; it is a warning if its rows were rolled back or differ from the first. It raises
+    `InvalidError` if rows don't fit or the batch was refused for good (if a newer schema caused that, it is
+    tried once more), `RetryError` if the log or the committer did not answer, `StopError` if the topic is
+    another one than before. `sink` itself raises `PlaceError` if no table can be written at `table`.
     """
     given = {"bootstrap_servers": bootstrap_servers, "kafka": kafka, "storage_options": storage_options}
     topics = {"transactions_topic": transactions_topic, "outcomes_topic": outcomes_topic}
     settings = _settings(config, **given, **topics)
-    told = Settings(
+    sink_settings = Settings(
         table=_writable(canonical(table), settings.storage_options),
         kafka=KafkaConfig(settings.brokers(), settings.kafka),
         topics=Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic),
@@ -111,20 +114,20 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
         max_bytes_per_file=max_bytes_per_file,
         on_rolled_back=on_rolled_back,
     )
-    return Sink(told, app_id)
+    return Sink(sink_settings, app_id)
 
 
 def _settings(config: Path | None, **named: str | Mapping[str, str] | None) -> FrontSettings:
-    """What was named, and for the rest what the environment and the file `config` say."""
-    said = {
+    """Returns the settings: those in `named` unless None, the others from the environment and `config`."""
+    given = {
         name: value if isinstance(value, str) else dict(value)
         for name, value in named.items()
         if value is not None
     }
-    return read_settings(said, config)
+    return read_settings(given, config)
 
 
 def _writable(uri: str, storage_options: Mapping[str, str]) -> str:
-    """The URI, once it is known that this release can write there."""
+    """Returns the URI. Raises `PlaceError` if this release can't write tables there."""
     open_storage(uri, storage_options)
     return uri

@@ -1,1 +1,1 @@
-"""Which log a table follows: adopt, rebind and detach it, or drop it with a note of its position."""
+"""The verbs that change which partition a table is bound to: adopt, rebind, detach, and drop."""

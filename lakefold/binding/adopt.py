@@ -1,4 +1,4 @@
-"""`lakefold adopt`: a table that follows no log is bound to one."""
+"""`lakefold adopt`: binds a table that is bound to no log to a partition."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 PARTITION = click.option(
     "--partition",
     type=click.IntRange(min=0),
-    help="The partition of the topic.  [default: the one that the table's name is hashed to]",
+    help="The partition of the topic.  [default: the one that the table's URI hashes to]",
 )
 UNANSWERED = click.option(
     "--unanswered",
     is_flag=True,
-    help="Don't ask the log that it leaves: what waits there for it is given up, and answered Invalid.",
+    help="Don't check the old log for waiting entries. Those entries are given up and answered Invalid.",
 )
 
 
@@ -40,38 +40,37 @@ UNANSWERED = click.option(
 @click.option(
     "--unproven",
     is_flag=True,
-    help="The versions that prove the table's marks are gone: take the marks as the newest version has them.",
+    help="Accept the marks of the newest version although the versions that could confirm them were removed.",
 )
-@click.option(
-    "--keep", is_flag=True, help="`lakefold drop` of this table was cut short: keep the table after all."
-)
+@click.option("--keep", is_flag=True, help="Keep a table whose `lakefold drop` was interrupted.")
 @settings_options(*KAFKA, *TOPICS, "group", *STORE)
 @json_option
 def command(
     settings: Settings, table: str, *, partition: int | None, unproven: bool, keep: bool, as_json: bool
 ) -> None:
-    """Bind TABLE to a partition of the topic, and print the version that says so.
+    """Bind TABLE to a partition of the topic, and print the version that records it.
 
-    For a table of another client's, a detached one, and one whose marks were wiped. It goes on behind what
-    the committers' group has answered in that partition. A table of another client's needs no adopting: the
-    first entry that is folded binds it too; this says where beforehand. Where marks are left they stay, and
-    with them the keys: a batch that they know is a Duplicate. Where they were wiped, an old batch that is
-    sent again is folded again.
+    Use it for a detached table, for one whose marks were removed, and for a table of another Lance client if
+    you want to choose its partition (without it, the first entry that is folded binds the table). Folding
+    begins after the last entry that the committers of --group have answered in that partition.
+
+    Marks that exist are kept, and with them the keys of the batches: a known batch is a Duplicate. If the
+    marks were removed, an old batch that is sent again is folded again.
     """
-    from lakefold.binding.rebinding import Consent, move_lines
+    from lakefold.binding.rebinding import Consent, rebind_branches
     from lakefold_table.marks.marks import RebindReason
     from lakefold_table.uri import canonical
 
     uri = canonical(table)
-    there = cluster_of(settings).there(uri, partition)
+    target = cluster_of(settings).target(uri, partition)
     options = settings.storage_options
     consent = Consent(unproven=unproven, dropped=keep)
-    moves = move_lines(uri, options, RebindReason.ADOPTED, there, None, consent=consent)
+    moves = rebind_branches(uri, options, RebindReason.ADOPTED, target, None, consent=consent)
     print_moved(uri, moves, as_json=as_json)
 
 
 def cluster_of(settings: Settings) -> Cluster:
-    """The brokers, topics and group that the settings name."""
+    """Returns the brokers, topics and consumer group that the settings name."""
     from lakefold.binding.rebinding import Cluster
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
@@ -81,13 +80,13 @@ def cluster_of(settings: Settings) -> Cluster:
 
 
 def print_moved(uri: str, moves: Iterable[tuple[str, Moved]], *, as_json: bool) -> None:
-    """What was moved, one line each."""
+    """Prints the new binding of each branch, one per line."""
     for branch, moved in moves:
         if as_json:
             from lakefold_reader.as_json import plain_move
 
-            told = {"table": uri, "branch": branch, "version": moved.version, "table_id": moved.table_id}
-            print_json({**told, **plain_move(moved.move)})
+            table = {"table": uri, "branch": branch, "version": moved.version, "table_id": moved.table_id}
+            print_json({**table, **plain_move(moved.move)})
         else:
             name = f"{uri} {branch}".rstrip()
             print_line(f"{name}: {moved.move.why} {moved.move}, in version {moved.version:,}")

@@ -1,4 +1,4 @@
-"""Where a table's proposals go: the partition that its marks bind it to."""
+"""Reads the partition that a table is bound to, to which its proposals must be sent."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 def bound_partition(uri: str, storage_options: Mapping[str, str]) -> int | None:
-    """The partition that the table's marks name; None where it is not bound yet, or not there yet.
+    """Returns the partition in the table's marks, or None if it is not bound yet or does not exist yet.
 
-    Raises as the committer does where it can't open the table: `NotATableError`, `DamagedError`, `StopError`.
+    Raises `NotATableError`, `DamagedError` or `StopError` if the committer couldn't open the table either.
     """
     from lakefold_committer.recovery.open_table import open_table
     from lakefold_committer.tables.branches import located

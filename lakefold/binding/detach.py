@@ -1,4 +1,4 @@
-"""`lakefold detach`: a table follows its log no longer."""
+"""`lakefold detach`: ends the binding of a table to its log."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 @settings_options(*KAFKA, *TOPICS, "group", *STORE)
 @json_option
 def command(settings: Settings, table: str, *, unanswered: bool, as_json: bool) -> None:
-    """Let TABLE and its branches follow no log any more, and print the versions that say so.
+    """End the binding of TABLE and its branches to their log, and print the versions that record it.
 
-    Refuses while entries wait for it. What is sent to it later is answered Invalid, until it is adopted
-    again. Rows, versions and keys stay; any Lance client may write to it. A committer needs no restart. With
-    --unanswered no broker is asked.
+    It is refused while entries wait for the table. Proposals that are sent to it later are answered Invalid,
+    until `lakefold adopt` binds it again. Its rows, versions and keys stay, and any Lance client may write to
+    it. Committers need no restart. With --unanswered, no broker is needed.
     """
-    from lakefold.binding.rebinding import move_lines
+    from lakefold.binding.rebinding import rebind_branches
     from lakefold_table.marks.marks import RebindReason
     from lakefold_table.uri import canonical
 
     uri = canonical(table)
     cluster = None if unanswered else cluster_of(settings)
-    moves = move_lines(uri, settings.storage_options, RebindReason.DETACHED, None, cluster)
+    moves = rebind_branches(uri, settings.storage_options, RebindReason.DETACHED, None, cluster)
     print_moved(uri, moves, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`lakefold drop`: a table that follows no log is deleted, files and all."""
+"""`lakefold drop`: deletes a table that is bound to no log, with all its files."""
 
 from __future__ import annotations
 
@@ -25,46 +25,44 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("table")
-@click.option("--yes", is_flag=True, help="Don't ask: delete it.")
+@click.option("--yes", is_flag=True, help="Delete the table without asking.")
 @settings_options(*KAFKA, *TOPICS, "group", *STORE)
 @json_option
 def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None:
-    """Delete TABLE: all versions, branches and data files below its root. Nothing brings it back.
+    """Delete TABLE: all versions, branches and data files below its root. This can't be undone.
 
-    Refuses while it, or a branch of it, is bound to a log (`lakefold detach` ends that), so no committer puts
-    a version where it lay, and while other tables lie inside its folder: drop or move those first. Asks for
-    the table's name, unless --yes is given.
+    It asks for the table's name, unless --yes is given. It is refused while the table or one of its branches
+    is bound to a log (`lakefold detach` ends that), because a committer could publish a version meanwhile,
+    and while other tables are stored inside its folder: drop or move those first.
 
-    A note stays beside it, in `.lakefold-dropped/`: by that committers know that the table isn't just away,
-    and answer Invalid to what comes late for it. Where the table was deleted by other means, only the note is
-    written; the brokers are asked what the committers of --group reported of it.
+    First a last version is published that marks the table as dropped. From then on no committer folds into it
+    and no verb binds it. A note stays beside the table, in `.lakefold-dropped/`. It tells committers that the
+    table was dropped, not only unreachable, so they answer Invalid to late proposals. If the table was
+    deleted by other means, only this note is written, from what the committers of --group have reported.
 
-    A last version is published first that says the table is dropped: from then on nothing is folded into it
-    and nothing binds it to a log, whatever happened while this command asked.
-
-    On a local disk the table vanishes at once; if removing its files is cut short, they lie in a folder
-    beside it whose name ends in `.dropped`. In a bucket its newest version vanishes when all others have,
-    then its other files. If the command is cut short, call it again to go on; `lakefold adopt --keep` keeps
-    a table that is still there.
+    On a local disk the table disappears at once; if the removal of its files is interrupted, they are in a
+    folder beside it whose name ends in `.dropped`. In a bucket the newest version is removed after all other
+    versions, then the other files. If the command is interrupted, run it again to continue, or keep a table
+    that still exists by `lakefold adopt --keep`.
     """
-    from lakefold.binding.drop_table import condemn, known_dropped, lines_there, remove
+    from lakefold.binding.drop_table import condemn, existing_branches, known_dropped, remove
     from lakefold_table.uri import canonical
 
     uri, options = canonical(table), settings.storage_options
     try:
-        lines = lines_there(uri, options)
-    except NotATableError as nothing:
-        known = known_dropped(uri, options)
-        if known is None or not known.removing:
-            _drop_deleted(settings, uri, nothing, known, yes=yes, as_json=as_json)
+        branches = existing_branches(uri, options)
+    except NotATableError as missing:
+        note = known_dropped(uri, options)
+        if note is None or not note.removing:
+            _drop_deleted(settings, uri, missing, note, yes=yes, as_json=as_json)
             return
-        lines = known.lines
-        _ask(uri, f"version {_version(lines):,}, will be deleted", yes=yes)
+        branches = note.lines
+        _ask(uri, f"version {_version(branches):,}, will be deleted", yes=yes)
     else:
-        _ask(uri, f"version {_version(lines):,}, will be deleted", yes=yes)
-        lines = condemn(uri, options)
-    newest = _version(lines)
-    remove(uri, lines, options, _print_progress)
+        _ask(uri, f"version {_version(branches):,}, will be deleted", yes=yes)
+        branches = condemn(uri, options)
+    newest = _version(branches)
+    remove(uri, branches, options, _print_progress)
     if as_json:
         print_json({"table": uri, "version": newest})
     else:
@@ -72,46 +70,46 @@ def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None
 
 
 def _drop_deleted(
-    settings: Settings, uri: str, nothing: NotATableError, known: Dropped | None, *, yes: bool, as_json: bool
+    settings: Settings, uri: str, missing: NotATableError, known: Dropped | None, *, yes: bool, as_json: bool
 ) -> None:
-    """Notes that a table that isn't there any more was dropped."""
+    """Writes the note of a dropped table for a table that was deleted by other means."""
     from lakefold.binding.adopt import cluster_of
-    from lakefold.binding.drop_table import lines_reported, note
+    from lakefold.binding.drop_table import note, reported_branches
 
     try:
         cluster = cluster_of(settings)
     except InvalidError:
-        hint = "where it was deleted by other means: name the brokers, who know what was folded into it"
-        raise NotATableError(nothing.message, where=uri, hint=hint) from nothing
-    lines = lines_reported(uri, cluster)
-    if not lines:
+        hint = (
+            "if it was deleted by other means, name the brokers: their outcomes say what was folded into it"
+        )
+        raise NotATableError(missing.message, where=uri, hint=hint) from missing
+    branches = reported_branches(uri, cluster)
+    if not branches:
         raise NotATableError(
-            f"{nothing.message}, and nothing was ever reported of one",
+            f"{missing.message}, and the outcomes report none",
             where=uri,
             hint="check the table's name, and that these are its brokers and its outcomes topic",
-        ) from nothing
-    newest = _version(lines)
-    if not (known and all(known.covers(one.branch, each) for one in lines for each in one.positions)):
-        _ask(
-            uri, f"of which version {newest:,} was reported, is not there. It will count as dropped", yes=yes
-        )
+        ) from missing
+    newest = _version(branches)
+    if not (known and all(known.covers(each.branch, at) for each in branches for at in each.positions)):
+        _ask(uri, f"whose version {newest:,} was reported, does not exist. It will count as dropped", yes=yes)
         _check_missing(uri, settings.storage_options)
-        note(uri, lines, settings.storage_options)
+        note(uri, branches, settings.storage_options)
     if as_json:
         print_json({"table": uri, "version": newest})
     else:
-        print_line(f"{uri}: counts as dropped, its last version that was reported is {newest:,}")
+        print_line(f"{uri}: counts as dropped; the last version that was reported is {newest:,}")
 
 
 def _check_missing(uri: str, storage_options: Mapping[str, str]) -> None:
-    """Raises `PreconditionError` if the table is there by now: its store may have come back meanwhile."""
-    from lakefold.binding.drop_table import lines_there
+    """Raises `PreconditionError` if the table exists now, as its store may have become reachable again."""
+    from lakefold.binding.drop_table import existing_branches
 
     try:
-        lines_there(uri, storage_options)
+        existing_branches(uri, storage_options)
     except NotATableError:
         return
-    raise PreconditionError("the table is there again", where=uri, hint="call it again to delete it")
+    raise PreconditionError("the table exists again", where=uri, hint="run the command again to delete it")
 
 
 def _ask(uri: str, what: str, *, yes: bool) -> None:
@@ -119,15 +117,15 @@ def _ask(uri: str, what: str, *, yes: bool) -> None:
 
     if yes:
         return
-    found = place(uri)
-    name = found.segments[-1] if found.segments else found.authority
-    if click.prompt(f"{uri}, {what}. Type its last name", err=True) != name:
-        hint = f"type {name}, what stands behind the last / of its URI; or give --yes"
-        raise InvalidError("that is not its name: nothing was deleted", where=uri, hint=hint)
+    location = place(uri)
+    name = location.segments[-1] if location.segments else location.authority
+    if click.prompt(f"{uri}, {what}. To confirm, type the last part of its URI", err=True) != name:
+        hint = f"type {name}, the part after the last / of its URI, or use --yes"
+        raise InvalidError("that is not the table's name; nothing was deleted", where=uri, hint=hint)
 
 
-def _version(lines: tuple[DroppedBranch, ...]) -> int:
-    return next((one.version for one in lines if not one.branch), 0)
+def _version(branches: tuple[DroppedBranch, ...]) -> int:
+    return next((each.version for each in branches if not each.branch), 0)
 
 
 def _print_progress(removed: int) -> None:

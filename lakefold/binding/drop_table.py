@@ -1,11 +1,12 @@
-"""Drops a table, so that it can be told from one whose store is away: it leaves a note beside its place.
+"""Drops a table and leaves a note beside its location, so that it differs from one that can't be reached.
 
-The note says how far which log was folded into the table. Of one that is there its marks tell that; of one
-that was deleted by hand, the outcomes do.
+The note records for each log up to which position it was folded into the table. That is read from the marks,
+or from the outcomes if the table was deleted by other means.
 
-Whether a table may be dropped is decided where versions are: `condemn` publishes one that says it is dropped,
-under the same condition as any other version. Who binds or folds the table at the same time loses that put or
-makes this one lose, and then reads what the other said. So what was seen before a prompt decides nothing.
+A drop is decided by publishing a version: `condemn` publishes one that says the table is dropped, under the
+same condition as any other version. If another process binds or folds the table at the same time, one of the
+two loses that version and then reads what the other has written. So nothing that was read before a prompt
+counts.
 """
 
 from __future__ import annotations
@@ -42,41 +43,43 @@ if TYPE_CHECKING:
     from lakefold_table.position import LogId, Position
 
 _ROUNDS = 20
-"""How often branches that appear while a table is condemned are condemned as well."""
+"""How often the branches are listed again, to condemn those that were created meanwhile."""
 
 
-def lines_there(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
-    """Returns the table's branches and its main line, the main one last, with what was folded into each.
+def existing_branches(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
+    """Returns the table's branches, the main one last, with the last positions that were folded into each.
 
-    Raises `NotATableError` if there is no table, `PreconditionError` if any of them is bound to a log, or if
-    other tables lie inside its folder.
+    Raises `NotATableError` if the table does not exist, `PreconditionError` if a branch is bound to a log, or
+    if other tables are stored inside its folder.
     """
-    lines = tuple(_line(uri, branch, storage_options) for branch in _branches(uri, storage_options))
-    if not lines[-1].version:
-        raise NotATableError("there is no table here", where=uri)
-    check_alone(uri, [line.branch for line in lines], storage_options)
-    return lines
+    branches = tuple(_unbound(uri, branch, storage_options) for branch in _branches(uri, storage_options))
+    if not branches[-1].version:
+        raise NotATableError("no table exists here", where=uri)
+    check_alone(uri, [each.branch for each in branches], storage_options)
+    return branches
 
 
 def condemn(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
-    """Publishes a version of each branch and of the main line that says that the table is dropped.
+    """Publishes a version of each branch that says that the table is dropped.
 
-    From then on committers refuse what is proposed to it, and `lakefold adopt` refuses to bind it. Returns
-    what `lines_there` does. Raises `PreconditionError` if one of them is bound to a log by now, and as
-    `publish_move` does; what was condemned until then `lakefold adopt --keep` binds again.
+    From then on committers refuse proposals for it, and `lakefold adopt` refuses to bind it. Returns the same
+    as `existing_branches`. Raises `PreconditionError` if a branch is bound to a log now, and what
+    `publish_move` raises. `lakefold adopt --keep` binds the branches again that were condemned before an
+    error.
     """
-    lines_there(uri, storage_options)
+    existing_branches(uri, storage_options)
     condemned: dict[str, DroppedBranch] = {}
     for _ in range(_ROUNDS):
         missing = [name for name in _branches(uri, storage_options) if name not in condemned]
         if not missing:
-            return tuple(line for name, line in sorted(condemned.items(), key=lambda one: not one[0]))
+            return tuple(branch for name, branch in sorted(condemned.items(), key=lambda item: not item[0]))
         for branch in missing:
-            condemned[branch] = _condemned_line(uri, branch, storage_options)
-    raise RetryError("branches are made while the table is dropped", where=uri, hint="call it again")
+            condemned[branch] = _condemned(uri, branch, storage_options)
+    message = "other clients create branches while the table is dropped"
+    raise RetryError(message, where=uri, hint="run the command again")
 
 
-def _condemned_line(uri: str, branch: str, storage_options: Mapping[str, str]) -> DroppedBranch:
+def _condemned(uri: str, branch: str, storage_options: Mapping[str, str]) -> DroppedBranch:
     def decide(table: Table) -> Rebinding:
         _check_unbound(table.marks, table.uri)
         return Rebinding(RebindReason.DROPPED, None, None, time.time_ns() // 1000)
@@ -84,30 +87,30 @@ def _condemned_line(uri: str, branch: str, storage_options: Mapping[str, str]) -
     table = _opened(uri, branch, storage_options)
     if table.version and not table.marks.dropped:
         publish_move(*located(uri, branch, storage_options), root_of(uri, branch), decide)
-    return _line_of(table, branch)
+    return _dropped_branch(table, branch)
 
 
 def _branches(uri: str, storage_options: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of the table's branches, then the empty one of its main line."""
+    """Returns the names of the table's branches; the last one is empty and means the main branch."""
     return (*sorted(Refs(open_storage(uri, storage_options)).branches()), "")
 
 
-def _line(uri: str, branch: str, storage_options: Mapping[str, str]) -> DroppedBranch:
+def _unbound(uri: str, branch: str, storage_options: Mapping[str, str]) -> DroppedBranch:
     table = _opened(uri, branch, storage_options)
     _check_unbound(table.marks, table.uri)
-    return _line_of(table, branch)
+    return _dropped_branch(table, branch)
 
 
-def _line_of(table: Table, branch: str) -> DroppedBranch:
+def _dropped_branch(table: Table, branch: str) -> DroppedBranch:
     return DroppedBranch(branch, table.marks.table_id, table.version, _folded(table.marks))
 
 
 def _check_unbound(marks: Marks, where: str) -> None:
     if marks.position is not None:
         raise PreconditionError(
-            f"it is bound to {marks.position}: a committer may fold it at any time",
+            f"the table is bound to {marks.position}, so a committer may fold entries into it at any time",
             where=where,
-            hint="`lakefold detach` first",
+            hint="run `lakefold detach` first",
         )
 
 
@@ -115,11 +118,12 @@ def _opened(uri: str, branch: str, storage_options: Mapping[str, str]) -> Table:
     return open_table(*located(uri, branch, storage_options), root_of(uri, branch))
 
 
-def lines_reported(uri: str, cluster: Cluster) -> tuple[DroppedBranch, ...]:
-    """The lines that were reported of, of whatever lay there, with the last position committed to each.
+def reported_branches(uri: str, cluster: Cluster) -> tuple[DroppedBranch, ...]:
+    """Returns the branches of the table that the outcomes name, with the last position committed to each.
 
-    Reads the outcomes of all partitions: the table may have been moved. Only those count that committers of
-    the cluster's group signed. Raises `RetryError` if no broker answers, `InvalidError` if the ACLs refuse.
+    Reads the outcomes of all partitions, because the table may have been moved. Only outcomes that committers
+    of the cluster's group have signed count. Raises `RetryError` if no broker answers, `InvalidError` if the
+    brokers' ACLs refuse the requests.
     """
     admin = Admin(cluster.kafka)
     last: dict[str, dict[LogId, Position]] = {}
@@ -127,10 +131,10 @@ def lines_reported(uri: str, cluster: Cluster) -> tuple[DroppedBranch, ...]:
     outcomes = cluster.topics.outcomes
     for partition in range(describe(admin, outcomes).partitions):
         start = watermarks(admin, outcomes, partition).start
-        for _, one in cluster.witness(partition).outcomes(start, {uri}):
-            if isinstance(one.result, Committed):
-                last.setdefault(one.branch, {})[one.position.log] = one.position
-                newest[one.branch] = one.result.version, one.table_id
+        for _, outcome in cluster.reported_versions(partition).outcomes(start, {uri}):
+            if isinstance(outcome.result, Committed):
+                last.setdefault(outcome.branch, {})[outcome.position.log] = outcome.position
+                newest[outcome.branch] = outcome.result.version, outcome.table_id
     return tuple(
         DroppedBranch(branch, newest[branch][1], newest[branch][0], tuple(positions.values()))
         for branch, positions in sorted(last.items())
@@ -138,73 +142,74 @@ def lines_reported(uri: str, cluster: Cluster) -> tuple[DroppedBranch, ...]:
 
 
 def known_dropped(uri: str, storage_options: Mapping[str, str]) -> Dropped | None:
-    """What was noted of the place before; nothing where that can't be read: it is written anew."""
+    """Returns the note of an earlier drop at this location, None if it is missing or damaged."""
     try:
         return read_dropped(uri, storage_options)
     except DamagedError:
         return None
 
 
-def note(uri: str, lines: tuple[DroppedBranch, ...], storage_options: Mapping[str, str]) -> Dropped:
-    """Writes that a table with these lines lay there and is gone. Returns it with what was noted before."""
-    noted = Dropped(_now_us(), lines).after(known_dropped(uri, storage_options))
+def note(uri: str, branches: tuple[DroppedBranch, ...], storage_options: Mapping[str, str]) -> Dropped:
+    """Writes the note of a dropped table with these branches, joined with earlier notes. Returns the note."""
+    noted = Dropped(_now_us(), branches).after(known_dropped(uri, storage_options))
     write_dropped(uri, noted, storage_options)
     return noted
 
 
 def remove(
     uri: str,
-    lines: tuple[DroppedBranch, ...],
+    branches: tuple[DroppedBranch, ...],
     storage_options: Mapping[str, str],
     progress: Callable[[int], None],
 ) -> None:
-    """Removes the files of a condemned table and leaves the note. Goes on where that was cut short.
+    """Removes the files of a condemned table and leaves the note. Continues a removal that was interrupted.
 
-    What notes in its folder tell of tables that lay there and were dropped before is taken into its own note.
+    Notes inside its folder, of tables that were stored there and dropped before, are copied into its note.
 
-    On a local disk its folder is moved aside first, in one step, and what was moved is proven to be the
-    condemned table and no other. If it isn't, it is put back. In a bucket, the objects are looked through
-    before the first version is removed and before the first other object is.
+    On a local disk its folder is renamed first, in one step. Then it is verified that the renamed folder is
+    the condemned table; if not, it is renamed back. In a bucket the objects are checked before the first
+    version is removed, and again before the first other object is.
 
-    Raises `PreconditionError` if it is another table, or if other tables lie inside its folder.
+    Raises `PreconditionError` if it is another table, or if other tables are stored inside its folder.
     """
     before = known_dropped(uri, storage_options)
-    branches = [line.branch for line in lines]
+    names = [each.branch for each in branches]
     if place(uri).scheme == FILE:
-        _remove_folder(uri, lines, before)
+        _remove_folder(uri, branches, before)
     else:
-        check_alone(uri, branches, storage_options)
+        check_alone(uri, names, storage_options)
         inside = noted_in_bucket(open_storage(uri, storage_options))
-        removing = Dropped(_now_us(), lines, removing=True, inside=inside).after(before)
+        removing = Dropped(_now_us(), branches, removing=True, inside=inside).after(before)
         write_dropped(uri, removing, storage_options)
-        for branch in (*filter(None, branches), ""):
-            remove_line(versions_of(uri, branch, storage_options))
-        check_alone(uri, branches, storage_options)
+        for name in (*filter(None, names), ""):
+            remove_line(versions_of(uri, name, storage_options))
+        check_alone(uri, names, storage_options)
         remove_rest(open_storage(uri, storage_options), progress, besides={INSIDE})
-    note(uri, lines, storage_options)
+    note(uri, branches, storage_options)
 
 
-def _remove_folder(uri: str, lines: tuple[DroppedBranch, ...], before: Dropped | None) -> None:
+def _remove_folder(uri: str, branches: tuple[DroppedBranch, ...], before: Dropped | None) -> None:
     path = Path(local_path(uri))
     if before is not None and before.aside:
         _remove_aside(uri, path, before, None)
     if not path.exists():
         return
     name = f"{path.name}.{uuid.uuid4().hex}.dropped"
-    removing = Dropped(_now_us(), lines, removing=True, aside=name).after(before)
+    removing = Dropped(_now_us(), branches, removing=True, aside=name).after(before)
     write_dropped(uri, removing)
     try:
         path.rename(path.with_name(name))
     except OSError as error:
-        message = f"its folder can't be moved aside: {error.strerror}"
-        raise PreconditionError(message, where=uri, hint="mend that, then drop it again") from error
+        message = f"the table's folder can't be renamed: {error.strerror}"
+        raise PreconditionError(message, where=uri, hint="fix that, then drop the table again") from error
     _remove_aside(uri, path, removing, before)
 
 
 def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | None) -> None:
-    """Removes the folder that was moved aside, once it is proven to hold the condemned table and no other.
+    """Removes the renamed folder if it holds the condemned table and no other one.
 
-    If it isn't, the note of `earlier` drops is written again: this table was not dropped.
+    Otherwise the note of `earlier` drops is written again, because this table was not dropped, and
+    `PreconditionError` is raised.
     """
     aside = path.with_name(removing.aside)
     if not aside.exists():
@@ -215,7 +220,7 @@ def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | No
             check_alone(canonical(aside), [line.branch for line in removing.lines], {})
         except PreconditionError as error:
             write_dropped(uri, replace(earlier or Dropped(_now_us()), removing=False, aside=""))
-            raise _put_back(uri, path, aside, error) from error
+            raise _renamed_back(uri, path, aside, error) from error
         inside = Dropped(removing.time_us, inside=noted_in_folder(aside)).after(removing).inside
         write_dropped(uri, replace(removing, condemned=True, inside=inside))
     shutil.rmtree(aside)
@@ -225,14 +230,14 @@ def _check_condemned(uri: str, folder: Path) -> None:
     moved = canonical(folder)
     tables = [_opened(moved, branch, {}) for branch in _branches(moved, {})]
     if not all(table.marks.dropped for table in tables if table.version):
-        message = "it was bound to a log again while it was dropped"
+        message = "the table was bound to a log again while it was dropped"
         raise PreconditionError(message, where=uri, hint="nothing was deleted")
 
 
-def _put_back(uri: str, path: Path, aside: Path, why: PreconditionError) -> PreconditionError:
-    """Puts the folder back, and returns the error that says why it was not removed."""
+def _renamed_back(uri: str, path: Path, aside: Path, why: PreconditionError) -> PreconditionError:
+    """Renames the folder back, and returns the error that says why it was not removed."""
     if path.exists():
-        hint = f"another table was made at its place meanwhile: this one lies in {aside}"
+        hint = f"another table was created at its path meanwhile, so this one stays in {aside}"
         return PreconditionError(why.message, where=uri, hint=hint)
     aside.rename(path)
     return PreconditionError(why.message, where=uri, hint=why.hint)
@@ -243,11 +248,11 @@ def _now_us() -> int:
 
 
 def _folded(marks: Marks) -> tuple[Position, ...]:
-    """The last position that was folded of each log that the table ever followed."""
+    """Returns the last folded position of each log that the table was ever bound to."""
     last: dict[LogId, Position] = {}
     for move in marks.moves:
         for position in (move.before, move.after):
             if position is not None:
-                known = last.pop(position.log, position)
-                last[position.log] = max(known, position, key=lambda one: one.offset)
+                earlier = last.pop(position.log, position)
+                last[position.log] = max(earlier, position, key=lambda at: at.offset)
     return tuple(last.values())

@@ -1,8 +1,8 @@
-"""Finds tables that lie inside another table's folder, before that folder is removed with all that it holds.
+"""Finds tables that are stored inside another table's folder, before that folder is removed with its content.
 
-The committer begins no table below the root of another one, but other clients may, and older releases did.
-Each of them is bound to a log, or read, by itself. What lies below a root is therefore the table's own only
-if no other table's versions lie there; the folders of its branches are.
+The committer creates no table below the root of another one, but other clients may, and older releases did.
+Each such table has its own readers and its own binding to a log. So a folder may only be removed if all
+versions below it belong to the table and its branches.
 """
 
 from __future__ import annotations
@@ -28,47 +28,47 @@ if TYPE_CHECKING:
     from lakefold_table.versions.dropped import DroppedBranch
 
 _NAMED: Final = 10
-"""So many tables an error names at most."""
+"""An error names at most this many tables."""
 
 
 def check_alone(uri: str, branches: Iterable[str], storage_options: Mapping[str, str]) -> None:
-    """Raises `PreconditionError`, which names them, if other tables lie below the root of the table at `uri`.
+    """Raises `PreconditionError` with their names if other tables are below the root of the table at `uri`.
 
-    `branches` are known to be the table's own. On a local disk a folder is taken for a table if it holds a
-    folder `_versions`, also an empty one: a committer may be putting the first version. On object stores it
-    must hold a manifest. All that lies below the root is listed: on object stores, a request for each
+    `branches` are those of the table itself. On a local disk a folder counts as a table if it contains a
+    folder `_versions`, even an empty one, because a committer may be writing the first version. In a bucket
+    it must contain a manifest. Everything below the root is listed; in a bucket that takes one request per
     thousand objects. Raises what the store raises.
     """
     own = {"", *map(branch_root, branches)}
     below = _tables(uri, storage_options) - own
-    others = sorted(one for one in below if not _is_free_branch(uri, one, storage_options))
+    others = sorted(each for each in below if not _is_free_branch(uri, each, storage_options))
     if not others:
         return
     more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
     raise PreconditionError(
-        f"other tables lie inside its folder: {', '.join(others[:_NAMED])}{more}",
+        f"other tables are stored inside its folder: {', '.join(others[:_NAMED])}{more}",
         where=uri,
-        hint=f"drop them, or move them elsewhere, first; what holds {VERSIONS} is taken for a table",
+        hint=f"drop them or move them elsewhere first; a folder with {VERSIONS} counts as a table",
     )
 
 
 def noted_in_folder(folder: Path) -> dict[str, tuple[DroppedBranch, ...]]:
-    """What the notes in a folder on a local disk tell of tables that lay in it and were dropped.
+    """Returns the contents of notes of dropped tables inside a local folder, by the tables' paths below it.
 
-    By their paths below it. Their notes go with the folder, and whoever misses one of them has to know.
+    The notes are removed together with the folder, but committers still need what they say.
     """
     files = [path for path in folder.rglob(f"{FOLDER}/*") if path.is_file() and not path.is_symlink()]
     return noted_inside((path.relative_to(folder).as_posix(), path.read_bytes()) for path in files)
 
 
 def noted_in_bucket(storage: Storage) -> dict[str, tuple[DroppedBranch, ...]]:
-    """As `noted_in_folder`, of the objects below a store's root; they are listed."""
+    """Returns the same as `noted_in_folder` for a bucket, whose objects below the store's root are listed."""
     paths = [path for path in everything(storage) if is_note_inside(path)]
     return noted_inside((path, storage.get(path)) for path in paths)
 
 
 def _tables(uri: str, storage_options: Mapping[str, str]) -> set[str]:
-    """The folders, relative to the root, that hold versions; the root's own is the empty text."""
+    """Returns the folders that contain versions, relative to the root; the root itself is the empty text."""
     if place(uri).scheme == FILE:
         return set(_on_disk(Path(local_path(uri))))
     return set(_among(everything(open_storage(uri, storage_options))))
@@ -78,17 +78,18 @@ def _among(paths: Iterable[str]) -> Iterator[str]:
     for path in paths:
         folder, _, name = path.rpartition("/")
         above, _, last = folder.rpartition("/")
-        # If a manifest store has recorded it, and it isn't in its place yet, more stands behind the suffix.
+        # A manifest that a manifest store has recorded, and that isn't copied yet, has a longer suffix.
         if last == VERSIONS and SUFFIX in name:
             yield above
 
 
 def _on_disk(root: Path) -> Iterator[str]:
     def check(error: OSError) -> None:
-        # What vanishes meanwhile needs no look.
+        # A folder that was removed meanwhile needs no check.
         if not isinstance(error, FileNotFoundError):
-            message = f"a folder in it can't be looked into: {error.strerror}"
-            raise PreconditionError(message, where=str(error.filename), hint="mend that, then drop it again")
+            message = f"a folder inside the table can't be listed: {error.strerror}"
+            hint = "fix that, then drop the table again"
+            raise PreconditionError(message, where=str(error.filename), hint=hint)
 
     for folder, inside, _ in os.walk(root, onerror=check):
         if VERSIONS in inside:
@@ -97,9 +98,9 @@ def _on_disk(root: Path) -> Iterator[str]:
 
 
 def _is_free_branch(uri: str, folder: str, storage_options: Mapping[str, str]) -> bool:
-    """Whether it is a branch of the table that is bound to no log.
+    """Returns whether the folder is a branch of the table that is bound to no log.
 
-    Lance clients leave the folder of a branch that they delete if another branch lies inside it.
+    Lance clients leave the folder of a deleted branch if another branch is stored inside it.
     """
     name = folder.removeprefix(f"{TREE}/")
     if name == folder:

@@ -1,4 +1,4 @@
-"""`lakefold rebind`: a table goes on in another partition, or in another log."""
+"""`lakefold rebind`: binds a table to another partition, topic or cluster."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 @click.option(
     "--restored",
     is_flag=True,
-    help="The table was set back to a backup: go on from what is there. What was folded since is lost.",
+    help="Accept that the table was restored to an earlier copy: continue from it. Entries that were folded "
+    "after that copy was made are lost.",
 )
 @click.option(
     "--fold-again",
     is_flag=True,
-    help="With --restored: leave its position as it is, so that a committer of another group folds what came "
-    "after it once more.",
+    help="With --restored: keep the position in the table, so that a committer of a new --group folds the "
+    "lost entries again.",
 )
 @settings_options(*KAFKA, *TOPICS, "group", *STORE)
 @json_option
@@ -47,31 +48,33 @@ def command(
     fold_again: bool,
     as_json: bool,
 ) -> None:
-    """Bind TABLE and its branches to another partition, topic or cluster, and print the versions that say so.
+    """Bind TABLE and its branches to another partition, topic or cluster, and print the new versions.
 
-    It goes on behind what the committers' group has answered there. Its keys stay what they were, so a batch
-    that was folded is still a Duplicate. Refuses while entries wait for it in the log that it leaves. What is
-    sent there later is answered Invalid; writers look up the partition when they start, so start them again.
+    Folding begins after the last entry that the committers of --group have answered there. The keys stay, so
+    a batch that was folded before is still a Duplicate. It is refused while entries wait for the table in its
+    old partition. Proposals that are sent there later are answered Invalid. Writers look up the partition
+    when they start, so restart them.
 
-    With --restored it stays where it is: a table that is behind what was reported of it isn't folded until
-    somebody says that it is meant. Refuses where it isn't behind: there is nothing to accept then.
+    With --restored the binding stays. It is for a table that was restored to an earlier copy: committers
+    don't fold into a table that is older than what they have reported until this accepts it. It is refused if
+    the table isn't older.
     """
     if fold_again and not restored:
-        raise click.UsageError("--fold-again goes with --restored")
+        raise click.UsageError("--fold-again can only be used with --restored")
     if restored and partition is not None:
         raise click.UsageError("--restored leaves the table in its partition; leave --partition out")
     from lakefold.binding.bound_partition import bound_partition
-    from lakefold.binding.rebinding import move_lines
+    from lakefold.binding.rebinding import rebind_branches
     from lakefold_table.marks.marks import RebindReason
     from lakefold_table.uri import canonical
 
     uri, cluster = canonical(table), cluster_of(settings)
     if restored:
         partition = bound_partition(uri, settings.storage_options)
-    there = cluster.there(uri, partition)
+    target = cluster.target(uri, partition)
     why = RebindReason.RESTORED if restored else RebindReason.REBOUND
-    asked = None if unanswered or restored else cluster
-    witness = cluster.witness(there.position.log.partition) if restored else None
+    checked = None if unanswered or restored else cluster
+    reported = cluster.reported_versions(target.position.log.partition) if restored else None
     options = settings.storage_options
-    moves = move_lines(uri, options, why, there, asked, witness=witness, keeps_place=fold_again)
+    moves = rebind_branches(uri, options, why, target, checked, reported=reported, keeps_position=fold_again)
     print_moved(uri, moves, as_json=as_json)

@@ -1,7 +1,7 @@
-"""Moves a table from one log to another by a person's hand: what adopt, rebind and detach have in common.
+"""Changes the binding of a table to a log: the common part of adopt, rebind and detach.
 
-The log says where the table goes on: at the offset up to which the committers' group has answered. The table
-says the rest, in a version of its own.
+The table continues in the new partition after the last offset that the committers' group has answered there.
+The new binding is recorded in a version of the table.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ QUESTION_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class There:
-    """Where a table goes on: `position` counts as its last one, `outcomes` is as `record.OUTCOMES`."""
+class Target:
+    """The new binding: `position` counts as the last one folded, `outcomes` is as in `record.OUTCOMES`."""
 
     position: Position
     outcomes: str
@@ -53,7 +53,7 @@ class There:
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What an operator has said: take marks that can't be proven, bind a table that is being dropped."""
+    """What an operator has accepted: marks that can't be verified, binding a table while it is dropped."""
 
     unproven: bool = False
     dropped: bool = False
@@ -64,40 +64,43 @@ NO_CONSENT = Consent()
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The brokers, the topics, and the committers' group."""
+    """The brokers, the topics, and the consumer group of the committers."""
 
     kafka: KafkaConfig
     topics: Topics
     group: str
 
-    def there(self, uri: str, partition: int | None) -> There:
-        """Where a table goes on in this partition (None: where its name is hashed to).
+    def target(self, uri: str, partition: int | None) -> Target:
+        """Returns the binding to this partition, or to the one that the table's URI hashes to if it is None.
 
-        Behind all that the group has answered there, or from the log's first entry on where it has answered
-        none. Raises `RetryError` where no broker answers, `InvalidError` where there is no such partition.
+        The table continues after the last entry that the group has answered there, or at the first entry of
+        the log if the group has answered none. Raises `RetryError` if no broker answers, `InvalidError` if
+        the partition does not exist.
         """
         admin = Admin(self.kafka)
         topic = self.topics.transactions
         described = describe(admin, topic)
         log = described.log_id(partition_of(uri, described.partitions) if partition is None else partition)
         start = watermarks(admin, topic, log.partition).start
-        found = stamps.read(admin, self.group, topic, log.partition)
-        if found is not None and (found[1].cluster_id, found[1].topic_id) == (log.cluster_id, log.topic_id):
-            start = max(start, found[0])
+        committed = stamps.read(admin, self.group, topic, log.partition)
+        if committed is not None:
+            offset, metadata = committed
+            if (metadata.cluster_id, metadata.topic_id) == (log.cluster_id, log.topic_id):
+                start = max(start, offset)
         end = watermarks(admin, self.topics.outcomes, log.partition, read_committed=False).end
-        return There(Position(log, start - 1, topic), f"{log.partition}@{end}")
+        return Target(Position(log, start - 1, topic), f"{log.partition}@{end}")
 
-    def witness(self, partition: int) -> OutcomesWitness:
-        """What committers of the group reported of the tables of a partition."""
+    def reported_versions(self, partition: int) -> OutcomesWitness:
+        """Returns a reader of the outcomes that the group's committers reported of tables of a partition."""
         admin = Admin(self.kafka)
-        found = stamps.read(admin, self.group, self.topics.transactions, partition)
-        trust = Trust(None if found is None else found[1].outcomes_key)
+        committed = stamps.read(admin, self.group, self.topics.transactions, partition)
+        trust = Trust(None if committed is None else committed[1].outcomes_key)
         return OutcomesWitness(self.kafka, admin, self.topics, partition, trust)
 
     def check_none_waits(self, table: Table, uri: str, branch: str) -> None:
-        """Raises `PreconditionError` if an entry of this line waits in the log that the table is bound to.
+        """Raises `PreconditionError` if an entry of this branch waits in the log that the table is bound to.
 
-        It also does if that log isn't there to be asked.
+        Raises it also if the brokers no longer have that log.
         """
         bound = table.marks.position
         if bound is None:
@@ -106,39 +109,39 @@ class Cluster:
         lookup = Lookup(self.kafka, topics, uri, bound.log.partition, timeout_s=QUESTION_S)
         if lookup.log != bound.log:
             raise PreconditionError(
-                f"the table is bound to {bound.log}, the brokers hold {lookup.log}: what waits in the first "
-                "can't be told",
+                f"the table is bound to {bound.log}, but the brokers have {lookup.log}, so it is unknown "
+                "whether entries wait for the table",
                 where=table.uri,
-                hint="--unanswered gives up whatever waits there",
+                hint="name the brokers that have the old log, or give up its entries by --unanswered",
             )
         first = max(lookup.standing(self.group).next_offset, bound.offset + 1)
-        waiting = lookup.newest_entry(lambda one: one.envelope.branch == branch, from_offset=first)
+        waiting = lookup.newest_entry(lambda entry: entry.envelope.branch == branch, from_offset=first)
         if waiting is not None:
             raise PreconditionError(
-                f"{waiting.position} waits for this table, and perhaps others before it",
+                f"the entry {waiting.position} waits for this table, and perhaps others before it",
                 where=table.uri,
-                hint="stop its writers and let a committer fold them; or give them up by --unanswered: they "
-                "will be Invalid, and `lakefold redrive` can send them again",
+                hint="stop its writers and let a committer fold the entries; or give them up by "
+                "--unanswered: they will be answered Invalid, and `lakefold redrive` can send them again",
             )
 
 
-def move_lines(
+def rebind_branches(
     uri: str,
     storage_options: Mapping[str, str],
     why: RebindReason,
-    there: There | None,
+    target: Target | None,
     cluster: Cluster | None,
     *,
-    witness: ReportedVersions | None = None,
-    keeps_place: bool = False,
+    reported: ReportedVersions | None = None,
+    keeps_position: bool = False,
     consent: Consent = NO_CONSENT,
 ) -> Iterator[tuple[str, Moved]]:
-    """Moves the branches of a table, then its main line; yields each branch's name (empty: none) and move.
+    """Changes the binding of each branch, the main one last. Yields its name (main: empty) and new binding.
 
-    `cluster`: refuse while entries wait in the log that a line leaves; None: leave them. `witness`: move only
-    lines of which it tells later versions than there are. `keeps_place`: the last position folded stays what
-    it was. A line that can't be moved so is left as it is, as long as another one can. Raises as
-    `publish_move` does, and `InvalidError` where no line can be moved so.
+    `target` None ends the binding. If `cluster` is given, a branch is refused while entries wait for it in
+    its old log. If `reported` is given, only branches are changed that are older than the versions it
+    reports. If `keeps_position`, the last folded position stays the same. A branch that can't be changed is
+    skipped. Raises what `publish_move` raises, and `PreconditionError` if no branch can be changed.
     """
     moved_any = False
     for branch in (*_branches(uri, storage_options), ""):
@@ -150,17 +153,17 @@ def move_lines(
             versions: Versions = versions,
             table_format: AnyFormat = table_format,
         ) -> Rebinding:
-            _check(table, why, there, consent)
-            if witness is not None:
-                _check_set_back(table_format, table, versions, witness)
+            _check(table, why, target, consent)
+            if reported is not None:
+                _check_restored(table_format, table, versions, reported)
             if cluster is not None:
                 cluster.check_none_waits(table, uri, branch)
             before = table.marks.position
-            after = None if there is None else before if keeps_place else there.position
+            after = None if target is None else before if keeps_position else target.position
             return Rebinding(why, before, after, time.time_ns() // 1000)
 
         root = root_of(uri, branch)
-        outcomes = "" if there is None else there.outcomes
+        outcomes = "" if target is None else target.outcomes
         try:
             moved = publish_move(
                 table_format,
@@ -171,7 +174,7 @@ def move_lines(
                 unproven=consent.unproven,
                 storage_options=storage_options,
             )
-        except (_LeftAsItIsError, NotATableError):
+        except (_UnchangedError, NotATableError):
             if not branch and not moved_any:
                 raise
             continue
@@ -179,59 +182,59 @@ def move_lines(
         yield branch, moved
 
 
-class _LeftAsItIsError(PreconditionError):
-    """The line can't be moved so: a branch is passed over then."""
+class _UnchangedError(PreconditionError):
+    """The binding of this branch can't be changed for this reason, so the branch is skipped."""
 
 
-def _check(table: Table, why: RebindReason, there: There | None, consent: Consent) -> None:
-    """Raises where this line isn't one that can be moved so."""
+def _check(table: Table, why: RebindReason, target: Target | None, consent: Consent) -> None:
+    """Raises `_UnchangedError` if the binding of this branch can't be changed for the reason `why`."""
     bound = table.marks.position
     if table.marks.dropped and not (why is RebindReason.ADOPTED and consent.dropped):
-        raise _LeftAsItIsError(
+        raise _UnchangedError(
             "the table is being dropped",
             where=table.uri,
-            hint="`lakefold drop` finishes that, `lakefold adopt --keep` keeps the table",
+            hint="finish that by `lakefold drop`, or keep the table by `lakefold adopt --keep`",
         )
     if why is RebindReason.ADOPTED:
         if bound is not None:
-            raise _LeftAsItIsError(
+            raise _UnchangedError(
                 f"the table is bound to {bound} already", where=table.uri, hint="use `lakefold rebind`"
             )
         return
     if bound is None:
-        hint = "it follows none already" if why is RebindReason.DETACHED else "use `lakefold adopt`"
-        raise _LeftAsItIsError("the table is bound to no log", where=table.uri, hint=hint)
-    if why is RebindReason.REBOUND and there is not None and bound.log == there.position.log:
-        raise _LeftAsItIsError(
+        hint = "nothing has to be done" if why is RebindReason.DETACHED else "use `lakefold adopt`"
+        raise _UnchangedError("the table is bound to no log", where=table.uri, hint=hint)
+    if why is RebindReason.REBOUND and target is not None and bound.log == target.position.log:
+        raise _UnchangedError(
             f"the table is bound to {bound} already",
             where=table.uri,
             hint="name another partition, other brokers or another topic",
         )
-    if why is RebindReason.RESTORED and there is not None and bound.log != there.position.log:
-        raise _LeftAsItIsError(
-            f"the table is bound to {bound}, which isn't in {there.position.log}",
+    if why is RebindReason.RESTORED and target is not None and bound.log != target.position.log:
+        raise _UnchangedError(
+            f"the table is bound to {bound}, which isn't in {target.position.log}",
             where=table.uri,
-            hint="rebind it first",
+            hint="bind it to that log first, by `lakefold rebind` without --restored",
         )
 
 
-def _check_set_back(
-    table_format: AnyFormat, table: Table, versions: Versions, witness: ReportedVersions
+def _check_restored(
+    table_format: AnyFormat, table: Table, versions: Versions, reported: ReportedVersions
 ) -> None:
-    """Raises where nothing later than the table's newest version was reported: then it was not set back."""
+    """Raises `_UnchangedError` if no later version was reported, so the table is not an earlier copy."""
     bound = table.marks.position
     if table.state is None or bound is None:
         return
     properties = marked_properties(table_format, versions, table.state, table.marks)
     try:
-        check_reported(table, properties, RecoveryContext(bound.log, lambda: bound.offset, witness=witness))
+        check_reported(table, properties, RecoveryContext(bound.log, lambda: bound.offset, witness=reported))
     except StopError:
         return
-    raise _LeftAsItIsError(
-        f"it stands at version {table.version}, and nothing later was reported of it: it was not set back, "
-        "and there is nothing to accept",
+    raise _UnchangedError(
+        f"the table is at version {table.version}, and no later version was reported: it was not restored to "
+        "an earlier copy",
         where=table.uri,
-        hint="nothing has to be done: a committer folds it as it is",
+        hint="nothing has to be done: committers fold into it as it is",
     )
 
 

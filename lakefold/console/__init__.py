@@ -1,1 +1,1 @@
-"""What the command line has in common: settings as flags, output, logs and secrets."""
+"""What all verbs share: settings as options, output, logs, and how secrets are hidden."""

@@ -1,9 +1,9 @@
-"""What Ctrl-C and SIGTERM do to this process while Python is not ready for an exception.
+"""Handles Ctrl-C and SIGTERM at moments when a Python exception would be lost or printed as a traceback.
 
-An exception that is raised in the middle of an import may be lost, or come out as another error: extension
-modules and libraries catch what their own imports raise. Before the command line is loaded, and behind its
-end, nobody catches it at all, and a traceback is printed. So at these moments the process ends at once, and
-an exception is put off until no module is being imported.
+An exception that is raised during an import may be lost or become another error, because extension modules
+and libraries catch what their own imports raise. Before the command line is loaded, and after it has ended,
+nothing catches the exception, and Python prints a traceback. So the process ends at once at those two
+moments, and during an import the exception is delayed until no module is being imported.
 
 This module is loaded before all others of the command line, so it imports nothing that takes time.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 INTERRUPTED: Final = 128 + signal.SIGINT
-"""Exit code: Ctrl-C, or SIGINT from elsewhere."""
+"""Exit code: Ctrl-C, or SIGINT from another process."""
 
 _AGAIN_SECONDS: Final = 0.002
 _IMPORTS: Final = "<frozen importlib"
@@ -27,10 +27,10 @@ _IMPORTS: Final = "<frozen importlib"
 
 
 def end_at_once() -> None:
-    """From now on SIGINT ends this process with exit code 130, and prints nothing.
+    """Lets SIGINT end this process with exit code 130 from now on, without any output.
 
-    What a verb has set itself stays, and so does a SIGINT that whoever started the process has it ignore. A
-    `KeyboardInterrupt` that was raised already and that nobody catches ends it in the same way.
+    A handler that a verb has set stays, and SIGINT stays ignored if the parent process had it ignored. A
+    `KeyboardInterrupt` that was raised before and is not caught ends the process in the same way.
     """
     sys.excepthook = _unless_interrupted
     if signal.getsignal(signal.SIGINT) in {signal.default_int_handler, _raise}:
@@ -40,10 +40,10 @@ def end_at_once() -> None:
 
 
 def raise_between_imports(number: signal.Signals) -> None:
-    """From now on this signal is an exception, but not while a module is being imported.
+    """Lets this signal raise an exception from now on, but not while a module is being imported.
 
-    SIGINT raises `KeyboardInterrupt`, any other `SystemExit` with 128 and its number. A SIGINT that whoever
-    started the process has it ignore stays so.
+    SIGINT raises `KeyboardInterrupt`, any other signal `SystemExit` with 128 plus its number. SIGINT stays
+    ignored if the parent process had it ignored.
     """
     if number != signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:
         signal.signal(number, _raise)
@@ -64,9 +64,9 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether the main thread is in the middle of an import that the command line has begun.
+    """Returns whether the main thread is inside an import that the command line has begun.
 
-    What lies below the command line's own frames may be one, if somebody runs it from a module's body.
+    Frames below the command line's own are not checked: a program may run it while it is imported itself.
     """
     while frame is not None and frame.f_globals.get("__name__") != "lakefold.cli":
         if frame.f_code.co_filename.startswith(_IMPORTS):

@@ -1,7 +1,7 @@
-"""Sets up the logs: to stderr, so that stdout holds nothing but what a verb was asked for.
+"""Sets up the logs. They go to stderr, so that stdout contains only the result of a verb.
 
-A person at a terminal gets aligned, coloured lines; a file or a collector gets one JSON object a line, unless
-it was said which. No line holds a secret, a traceback no variables.
+A terminal gets aligned, coloured lines; a file or a collector gets one JSON object per line, unless the form
+is given. Lines contain no secrets, tracebacks no variables.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(
 
 
 def configure(level: str = "info", stream: TextIO | None = None, form: str = "auto") -> None:
-    """Log from `level` (debug, info, warning, error) on, for every `structlog.get_logger()`.
+    """Sets up every `structlog.get_logger()` and the standard logging of libraries.
 
-    The lines go to `stream`, else to stderr. `form`: json, text, or auto, which is text at a terminal.
+    `level` is the lowest one that is logged (debug, info, warning, error). The lines go to `stream`, or to
+    stderr. `form` is json, text, or auto, which is text at a terminal.
     """
     stream = stream or sys.stderr
     terminal = stream.isatty()
@@ -55,7 +56,10 @@ def configure(level: str = "info", stream: TextIO | None = None, form: str = "au
 
 
 def _lost_of(stream: TextIO) -> structlog.typing.Processor:
-    """Returns what adds `lost` to each line: how many lines of this process could not be written so far."""
+    """Returns a processor that adds `lost` to lines: how many earlier lines could not be written.
+
+    0 is left out.
+    """
 
     def add(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
         if lost := lost_writes(stream):
@@ -77,10 +81,10 @@ def _as_text(*, colours: bool) -> structlog.typing.Processor:
 
 
 def _plain_traceback(stream: TextIO, exception: structlog.typing.ExcInfo) -> None:
-    """A traceback without variables, whatever is installed that could show them."""
-    told = io.StringIO()
-    structlog.dev.plain_traceback(told, exception)
-    stream.write(masked(told.getvalue()))
+    """Writes a traceback without variables, also if a library is installed that would show them."""
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exception)
+    stream.write(masked(text.getvalue()))
 
 
 def _adopt_standard_logging(
@@ -89,7 +93,7 @@ def _adopt_standard_logging(
     level: int,
     stream: TextIO,
 ) -> None:
-    """Give the lines of libraries (the Kafka client's among them) the same form as our own."""
+    """Gives the log lines of libraries, such as the Kafka client, the same form as our own."""
     handler = logging.StreamHandler(stream)
     last = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *ending]
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=last, foreign_pre_chain=before))

@@ -1,7 +1,7 @@
-"""Hides secrets in what is logged, whoever wrote it: our own parts, or a library that quotes its options.
+"""Hides secrets in log lines, both our own and those of libraries that quote their options.
 
-Settings are masked where they are printed (`settings.py`), by their names. A log line may hold an option or a
-URI in the middle of a sentence, so here the sentences are searched too.
+`settings.py` masks settings by their names when it prints them. A log line may contain an option or a URI in
+the middle of a sentence, so this module searches the text of sentences as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOGIN_IN_URI = re.compile(r"(?<=://)[^/@\s:]{0,256}:[^/@\s]{0,1024}(?=@)")
 
 
 def masked(text: str) -> str:
-    """The text without the values of what is called a secret, and without logins inside URIs."""
+    """Returns the text with the values of secret options and the logins inside URIs replaced by `MASK`."""
     if "://" in text:
         text = _LOGIN_IN_URI.sub(MASK, text)
     if "=" in text or ":" in text:
@@ -36,23 +36,23 @@ def masked(text: str) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Whether an option of this name holds a secret."""
+    """Returns whether an option of this name holds a secret."""
     return bool(_SECRET_NAME.search(name))
 
 
 def mask_line(_: object, __: str, line: MutableMapping[str, object]) -> MutableMapping[str, object]:
-    """A structlog processor: masks each value of a line."""
+    """Masks each value of a log line. This is a structlog processor."""
     for name, value in line.items():
         line[name] = MASK if value and _SECRET_NAME.search(name) else _masked_value(value)
     return line
 
 
 def _masked_value(value: object) -> object:
-    """The value, or what it is made of, masked."""
+    """Returns the value masked; of a dictionary or list, each of its values."""
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, dict):
         return mask_line(None, "", dict(value))
     if isinstance(value, list | tuple):
-        return [_masked_value(one) for one in value]
+        return [_masked_value(item) for item in value]
     return value

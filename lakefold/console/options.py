@@ -1,4 +1,4 @@
-"""Turns settings into options of a verb, so that each setting has one flag, one help text and one meaning.
+"""Turns settings into options of verbs, so that each setting has the same flag and help text in every verb.
 
 @click.command(epilog=examples("lakefold verb TABLE"))
 @settings_options(*KAFKA, *TOPICS)
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 KAFKA: Final = ("bootstrap_servers", "kafka")
-"""Settings of every verb that speaks with a broker."""
+"""Settings of every verb that connects to a broker."""
 
 TOPICS: Final = ("transactions_topic", "outcomes_topic", "dead_letters_topic")
 """Settings that name the topics."""
@@ -53,16 +53,17 @@ LOG = structlog.get_logger("lakefold")
 
 
 def settings_options(*names: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Give a verb `--config` and an option for each named setting, and call it with `settings`.
+    """Returns a decorator that gives a verb `--config` and an option for each named setting.
 
-    A setting that isn't named still comes from the environment or the file.
+    The verb is called with `settings`. Settings that are not named here still come from the environment or
+    the file. Raises `SettingError` on call if a value is wrong.
     """
 
     def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
         @wraps(function)
         def call(*args: object, config: Path | None, **rest: object) -> Result:
-            said = {name: rest.pop(name) for name in names}
-            flags = {name: value for name, value in said.items() if value not in (None, ())}
+            values = {name: rest.pop(name) for name in names}
+            flags = {name: value for name, value in values.items() if value not in (None, ())}
             _warn_of_secrets(flags)
             if "roots" in flags:
                 flags["roots"] = list(flags["roots"])  # type: ignore[call-overload]
@@ -77,53 +78,56 @@ def settings_options(*names: str) -> Callable[[Callable[..., Result]], Callable[
 
 
 def json_option(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Give a verb `--json`, which it takes as `as_json`."""
+    """Gives a verb the option `--json`, which it gets as `as_json`."""
     text = "Print JSON on stdout: one document, or one line for each item of a stream."
     return click.option("--json", "as_json", is_flag=True, help=text)(function)
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """By what a version was named, as `lakefold.open` takes it: a time, a position of the log, or neither."""
+    """How a version was chosen: by a time, by a position in the log, or by neither. See `lakefold.open`."""
 
     as_of: str | None
     at_position: str | None
 
 
 def point_options(lead: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Give a verb `--as-of` and `--at-position`, which it takes as `point`.
+    """Gives a verb the options `--as-of` and `--at-position`, which it gets as `point`.
 
-    `lead`: the beginning of both help texts, which go on with "was the newest then".
+    `lead` is the beginning of both help texts, as in "The version that".
     """
-    time = f"{lead} was the newest then: ISO 8601, UTC without a zone."
-    place = f"{lead} first held the log up to there: an offset, TOPIC/PARTITION@OFFSET, or a position's JSON."
+    time = f"{lead} was the newest at this time: ISO 8601, in UTC if it names no zone."
+    position = (
+        f"{lead} was the first to contain the log up to this position: an offset, "
+        "TOPIC/PARTITION@OFFSET, or a position's JSON."
+    )
 
     def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
         @wraps(function)
         def call(*args: object, as_of: str | None, at_position: str | None, **rest: object) -> Result:
             return function(*args, point=Point(as_of, at_position), **rest)
 
-        with_position = click.option("--at-position", metavar="POSITION", help=place)(call)
+        with_position = click.option("--at-position", metavar="POSITION", help=position)(call)
         return click.option("--as-of", metavar="TIME", help=time)(with_position)
 
     return decorate
 
 
 def check_one_of(point: Point, **given: object) -> None:
-    """Refuse two options that name a version each."""
-    ways = {**given, "as-of": point.as_of, "at-position": point.at_position}
-    named = [f"--{name}" for name, value in ways.items() if value is not None]
+    """Raises `click.UsageError` if more than one option is given that chooses a version."""
+    options = {**given, "as-of": point.as_of, "at-position": point.at_position}
+    named = [f"--{name}" for name, value in options.items() if value is not None]
     if len(named) > 1:
-        raise click.UsageError(f"{' and '.join(named)} each name a version; give one of them")
+        raise click.UsageError(f"{' and '.join(named)} each choose a version; give only one of them")
 
 
 def examples(*lines: str) -> str:
-    """Give the epilog of a verb's help: its examples, each on a line of its own."""
+    """Returns the end of a verb's help: its examples, each on its own line."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def _warn_of_secrets(flags: dict[str, object]) -> None:
-    """Log that a secret was given as a flag, where each user of the machine can see it."""
+    """Logs a warning if a secret was given as a flag, because every user of the machine can see flags."""
     for setting in TABLES.keys() & flags.keys():
         given = flags[setting]
         for text in given if isinstance(given, tuple) else ():
@@ -149,7 +153,10 @@ def _config_option(function: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def _option(name: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Give the click option of a setting; the model checks the value, so that errors read alike."""
+    """Returns the click option of a setting.
+
+    `Settings` checks the value, so that all errors have one form.
+    """
     field = Settings.model_fields[name]
     default = "" if field.default in (PydanticUndefined, None, "", {}) else f"  [default: {field.default}]"
     text = (field.description or "").replace(" [", "  [")

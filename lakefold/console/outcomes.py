@@ -1,4 +1,4 @@
-"""How outcomes are printed: protobuf's JSON for programs, one line for people."""
+"""Prints outcomes: protobuf's JSON for programs, one line of text for people."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
 
 
 def result_text(outcome: Outcome) -> str:
-    """What became of a proposal, in words."""
+    """Returns the result of a proposal as a sentence."""
     result = outcome.result
     if isinstance(result, Committed):
         rebased = ", rebased" if result.rebased else ""
@@ -33,8 +33,8 @@ def result_text(outcome: Outcome) -> str:
         return f"committed in version {result.version}: {result.rows_added:,} rows added{deleted}{rebased}"
     if isinstance(result, Duplicate):
         text = f"duplicate of version {result.version}" if result.version else "duplicate"
-        gone = f"; {rolled_back_text(result.rolled_back_by)}" if result.rolled_back_by else ""
-        return text + gone + ("; with other content than the first" if result.different_content else "")
+        restored = f"; {rolled_back_text(result.rolled_back_by)}" if result.rolled_back_by else ""
+        return text + restored + ("; its content differs from the first" if result.different_content else "")
     if isinstance(result, Rejected):
         kind = "rejected, may be built again" if result.conflict.retryable else "rejected"
         return f"{kind}: {result.conflict.message}"
@@ -42,11 +42,11 @@ def result_text(outcome: Outcome) -> str:
 
 
 def invalid_text(result: Invalid) -> str:
-    """What is wrong and what to do."""
+    """Returns what is wrong with an Invalid proposal and what to do."""
     return f"invalid: {result.message}" + (f" ({result.hint})" if result.hint else "")
 
 
 def outcome_line(kinds: Mapping[str, int], *, dry_run: bool = False) -> str:
-    """How many outcomes of each kind there were."""
+    """Returns the number of outcomes of each kind as one line."""
     counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items())) or "nothing to fold"
     return f"{counts} (dry run: nothing was written)" if dry_run else counts

@@ -1,4 +1,4 @@
-"""What verbs print on stdout: JSON for programs, aligned columns for people."""
+"""Prints the results of verbs on stdout: JSON for programs, aligned columns for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SEPARATOR: Final = "  "
 NARROWEST: Final = 9
-"""A column that is shortened keeps so many characters at least."""
+"""A column that is shortened keeps at least this many characters."""
 
 # Characters that move the cursor, end a line for some program, change the direction of the text, or can't be
 # encoded. A text of several lines keeps its line ends and tabs.
@@ -26,37 +26,37 @@ _IN_A_TEXT = re.compile(rf"(?![\n\r\t])(?:{_IN_A_LINE.pattern})")
 
 
 def shown(text: str) -> str:
-    """A text of several lines for a terminal, with control characters escaped."""
+    """Returns a text of several lines with control characters escaped, safe for a terminal."""
     return text if text.isprintable() else _IN_A_TEXT.sub(_escaped, text)
 
 
 def one_line(text: str) -> str:
-    """As `shown` for what is one line: line ends and tabs are escaped, so that no value can begin a line."""
+    """Returns a text on one line: line ends, tabs and control characters in it are escaped."""
     return text if text.isprintable() else _IN_A_LINE.sub(_escaped, text)
 
 
 def print_line(text: str, *, err: bool = False) -> None:
-    """Print one line on stdout, or on stderr. Control characters in it are escaped."""
+    """Prints one line on stdout, or on stderr if `err`. Control characters in it are escaped."""
     click.echo(one_line(text), err=err)
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document on one line: the whole answer, or one item of a stream.
+    """Prints one JSON document on one line: the whole answer, or one item of a stream.
 
-    Control characters are escaped in JSON's form, so that the line is one for every program and harmless on a
-    terminal. JSON itself demands that only below U+0020.
+    Control characters are escaped in JSON's form, so that every program reads it as one line, and a terminal
+    is not affected by them. JSON itself requires that only below U+0020.
     """
     text = json.dumps(value, ensure_ascii=False)
-    click.echo(text if text.isprintable() else _IN_A_LINE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    click.echo(text if text.isprintable() else _IN_A_LINE.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def print_columns(
     header: Sequence[str], rows: Sequence[Sequence[object]], *, shorten: Collection[str] = ()
 ) -> None:
-    """Print rows below a header, each column as wide as its widest cell; numbers stand to the right.
+    """Prints rows below a header, each column as wide as its widest cell; numbers are aligned to the right.
 
-    At a terminal that is too narrow, cells of the columns `shorten` lose their middle until the rows fit.
-    Without a terminal, nothing is shortened: whoever reads a pipe wants names whole.
+    If a terminal is too narrow, cells of the columns in `shorten` lose their middle until the rows fit. In a
+    pipe or a file nothing is shortened, because a program needs complete names.
     """
     texts = [[_cell(cell) for cell in row] for row in rows]
     widths = [max(len(line[column]) for line in [list(header), *texts]) for column in range(len(header))]
@@ -77,7 +77,7 @@ def print_columns(
 
 
 def _narrow(header: Sequence[str], widths: list[int], shorten: Collection[str], room: int) -> None:
-    """Take the width that is missing from the widest of the columns that may be shortened, step by step."""
+    """Makes the widest column in `shorten` narrower, character by character, until all fit in `room`."""
     may = [column for column, name in enumerate(header) if name in shorten]
     while sum(widths) + len(SEPARATOR) * (len(widths) - 1) > room:
         widest = max(may, key=lambda column: widths[column], default=None)
@@ -87,7 +87,7 @@ def _narrow(header: Sequence[str], widths: list[int], shorten: Collection[str], 
 
 
 def _shortened(text: str, width: int) -> str:
-    """The text with its middle left out, if it is longer than `width`: ids are told apart by both ends."""
+    """Returns the text with its middle left out if it is longer than `width`, as ids differ at both ends."""
     if len(text) <= width:
         return text
     end = (width - 1) // 2
@@ -95,7 +95,7 @@ def _shortened(text: str, width: int) -> str:
 
 
 def operations_text(operation: str, operations: Mapping[str, int]) -> str:
-    """What a version did; where its entries did several things, each with how many did it."""
+    """Returns the operation of a version; if its entries had several, each operation with their number."""
     if len(operations) <= 1:
         return operation
     return ", ".join(f"{name} x{count:,}" for name, count in operations.items())
@@ -107,5 +107,5 @@ def _cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else one_line(str(value))
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return ascii(found[0])[1:-1]
+def _escaped(match: re.Match[str]) -> str:
+    return ascii(match[0])[1:-1]

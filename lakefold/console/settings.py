@@ -1,11 +1,12 @@
 """The settings: one typed model, filled from flags, the environment, a TOML file and defaults, in that order.
 
-Every process of Lakefold is told the same things by the same names. A wrong value is an error that names the
-setting and where it was said: with four places to look, the place is half of the answer.
+Every process of Lakefold uses the same names for the same settings. The error for a wrong value names the
+setting and the flag, variable or file that it comes from.
 
 In the environment a setting is `LAKEFOLD_` and its name in capitals. `kafka` and `storage_options` are
-tables: there they are a JSON object, or one variable for each option after two underscores, which suits
-a secret (`LAKEFOLD_KAFKA__SASL_PASSWORD` is `sasl.password`). Options are merged one by one over all places.
+tables of options: in the environment they are a JSON object, or one variable per option with two underscores
+before its name, which suits a secret (`LAKEFOLD_KAFKA__SASL_PASSWORD` is `sasl.password`). The options of a
+table are merged one by one over all sources.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 PREFIX: Final = "LAKEFOLD_"
-"""What the names of all environment variables begin with."""
+"""The prefix of the names of all environment variables."""
 
 TABLES: Final = {"kafka": ".", "storage_options": "_"}
-"""The settings that are tables of options, and what parts the words of an option's name in each."""
+"""The settings that are tables of options, and the separator between the words of their options' names."""
 
 _SECRET = re.compile(
     r"pass|secret|token|key|credential|account|signature|sas|jaas|auth|connection", re.IGNORECASE
@@ -40,15 +41,15 @@ _SECRET = re.compile(
 _LOGIN_IN_URI = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")
 
 SHARED: Final = "shared"
-"""What `partitions` says where processes share them out among each other."""
+"""The value of `partitions` if processes divide the partitions among themselves."""
 
 MOST_PARTITIONS: Final = 100_000
-"""So many partitions a range may have; each is a thread. A topic has far fewer."""
+"""A range has at most this many partitions. Each one is a thread, and a topic has far fewer."""
 
 MOST_PORT: Final = 65_535
 
 MOST_FILE_BYTES: Final = 1024 * 1024
-"""A settings file has a few hundred bytes. What is larger is another file, or a device without an end."""
+"""A settings file has a few hundred bytes. A larger one is another file, or a device without an end."""
 
 _BY_ORDINAL = re.compile(r"ordinal/[1-9]\d*")
 
@@ -56,27 +57,27 @@ Topic = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
 class Settings(BaseModel):
-    """What a process of Lakefold is told. `read_settings` makes one; its printed form hides secrets.
+    """The settings of a process. `read_settings` creates them; their printed form hides secrets.
 
-    Sizes are in bytes, times in seconds. `partitions` None is all of them; as a text it is `shared` or
-    `ordinal/N`.
+    Sizes are in bytes, times in seconds. `partitions` is None for all of them, or numbers, or one of the
+    texts `shared` and `ordinal/N`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     bootstrap_servers: str = Field("", description="the brokers, as host:port,… [default: the local one]")
-    kafka: dict[str, str] = Field({}, description="an option of librdkafka, handed on as it is; repeatable")
+    kafka: dict[str, str] = Field({}, description="an option of librdkafka, passed on unchanged; repeatable")
     transactions_topic: Topic = Field("lakefold.transactions", description="the topic of proposals")
     outcomes_topic: Topic = Field("lakefold.outcomes", description="the topic of outcomes")
     dead_letters_topic: Topic = Field("lakefold.dead-letters", description="the topic of refused proposals")
-    topic_partitions: int = Field(1, ge=1, description="partitions of a topic that has to be created")
+    topic_partitions: int = Field(1, ge=1, description="partitions of a topic that the committer creates")
     topic_replication: int = Field(
-        1, ge=1, le=32_767, description="replicas of a topic that has to be created"
+        1, ge=1, le=32_767, description="replicas of a topic that the committer creates"
     )
     partitions: tuple[Annotated[int, Field(ge=0)], ...] | str | None = Field(
         None,
-        description="the partitions this process folds: 0,2,4-7; ordinal/N, every N-th one, beginning with "
-        "its ordinal; shared, what its group gives it [default: all]",
+        description="the partitions that this process folds: a list such as 0,2,4-7; or ordinal/N, every "
+        "N-th one from its ordinal on; or shared, those that its consumer group assigns to it [default: all]",
     )
     ordinal: int | None = Field(
         None,
@@ -84,81 +85,86 @@ class Settings(BaseModel):
         description="this process's number, from 0 [default: the one at the end of the host's name]",
     )
     group: str = Field(
-        "lakefold", min_length=1, description="the consumer group that holds the stamped offset"
+        "lakefold", min_length=1, description="the consumer group whose committed offset is used"
     )
     roots: tuple[str, ...] = Field(
         default_factory=lambda: (canonical(Path.cwd()),),
         min_length=1,
-        description="a URI below which tables may lie; repeatable [default: the current folder]",
+        description="a URI below which tables are folded; repeatable [default: the current folder]",
     )
     storage_options: dict[str, str] = Field(
         {}, description="an option of the object store, as pylance takes it; repeatable"
     )
-    http_host: str = Field("0.0.0.0", description="the address that metrics and health are served on")  # noqa: S104 - probes of an orchestrator come from outside the process's host; it serves nothing else
+    http_host: str = Field("0.0.0.0", description="the address on which metrics and health are served")  # noqa: S104 - an orchestrator's probes come from other hosts; nothing else is served
     http_port: int = Field(8080, ge=0, le=65_535, description="the port of metrics and health; 0 = off")
-    group_max_entries: int = Field(4096, ge=1, description="a group is full at so many entries")
-    group_max_bytes: int = Field(4_194_304, ge=1, description="a group is full at so many bytes")
+    group_max_entries: int = Field(4096, ge=1, description="the number of entries at which a group is full")
+    group_max_bytes: int = Field(4_194_304, ge=1, description="the number of bytes at which a group is full")
     group_max_wait: float = Field(
-        0.005, ge=0, le=60, description="a group is full after so many seconds; an idle log never waits"
+        0.005,
+        ge=0,
+        le=60,
+        description="seconds that a group waits for more entries; if the log is idle, it doesn't wait",
     )
 
     table_memory: int = Field(
         268_435_456,
         ge=0,
-        description="bytes that tables may take which nothing waits for; the longest unused are closed",
+        description="bytes of memory for tables that have no entries waiting; above it, the tables that were "
+        "unused for the longest time are closed",
     )
 
     claim_memory: int = Field(
         536_870_912,
         ge=0,
-        description="bytes of memory that folding a proposal may take that is too large for a message; one "
-        "that takes more is answered Invalid before it is decoded",
+        description="bytes of memory that folding one proposal may take that is too large for a message; if "
+        "it would take more, it is answered Invalid before it is decoded",
     )
 
     transaction_files: bool = Field(
         default=True,
-        description="whether each version's transaction is written to a file of its own as well; Lance "
-        "clients before 14 can't commit after a version without it",
+        description="whether the transaction of each version is also written to its own file; without it, "
+        "Lance clients before 14 can't commit after that version",
     )
 
     @field_validator("bootstrap_servers")
     @classmethod
     def _ports_are_ports(cls, servers: str) -> str:
-        """Refuse what the client would take modulo 65,536, or for another port."""
+        """Raises ValueError for a port that Kafka's client would take modulo 65,536, or as another one."""
         for server in _words(servers):
-            found = re.fullmatch(r".*:(\d+)", server)
-            if found and not 1 <= int(found[1]) <= MOST_PORT:
-                raise ValueError(f"{_masked('', server)!r} has a port that is none")
+            match = re.fullmatch(r".*:(\d+)", server)
+            if match and not 1 <= int(match[1]) <= MOST_PORT:
+                raise ValueError(f"{_masked('', server)!r} has no port between 1 and {MOST_PORT}")
         return servers
 
     @field_validator("kafka")
     @classmethod
     def _brokers_are_named_once(cls, options: dict[str, str]) -> dict[str, str]:
         if not {"bootstrap.servers", "metadata.broker.list"}.isdisjoint(options):
-            message = "the brokers are the setting bootstrap_servers, not an option of kafka"
+            message = "set the brokers by the setting bootstrap_servers, not by an option of kafka"
             raise ValueError(message)
         return options
 
     @field_validator("partitions", mode="before")
     @classmethod
     def _read_partitions(cls, value: object) -> object:
-        """Read `0,2,4-7`; sorted, each once. What isn't a list stays a text."""
+        """Reads a list such as `0,2,4-7`.
+
+        Returns the numbers sorted, without repetition; other texts unchanged.
+        """
         if not isinstance(value, str) or value == SHARED or _BY_ORDINAL.fullmatch(value):
             return value
         numbers: set[int] = set()
         for part in _words(value):
-            if not (found := re.fullmatch(r"(\d+)(?:-(\d+))?", part)):
-                message = (
-                    f"{part!r} is neither a partition nor a range such as 4-7, nor is it ordinal/N or shared"
-                )
+            if not (match := re.fullmatch(r"(\d+)(?:-(\d+))?", part)):
+                message = f"{part!r} is not a partition, nor a range such as 4-7, nor ordinal/N, nor shared"
                 raise ValueError(message)
-            numbers.update(_range(part, int(found[1]), int(found[2] or found[1])))
+            numbers.update(_range(part, int(match[1]), int(match[2] or match[1])))
         return tuple(sorted(numbers)) or None
 
     @field_validator("roots", mode="before")
     @classmethod
     def _read_roots(cls, value: object) -> object:
-        """Read one URI, several parted by commas, or a list, also of JSON; give their canonical forms."""
+        """Reads URIs separated by commas, a list, or a JSON list. Returns their canonical forms."""
         parts = _parts(value) if isinstance(value, str) else value
         if not isinstance(parts, list | tuple):
             return value
@@ -168,9 +174,9 @@ class Settings(BaseModel):
             raise ValueError(str(error)) from error
 
     def brokers(self) -> str:
-        """Give the brokers' addresses: the setting's, else those of the broker that `up` started here.
+        """Returns the brokers' addresses: those of the setting, else of the broker that `up` started here.
 
-        Raises `SettingError` where neither is there.
+        Raises `SettingError` if the setting is empty and no such broker exists.
         """
         if self.bootstrap_servers:
             return self.bootstrap_servers
@@ -179,19 +185,19 @@ class Settings(BaseModel):
         local = known_broker()
         if local is not None and local.bootstrap_servers:
             return local.bootstrap_servers
-        message = "no brokers are named, and `lakefold up` has started none in this folder"
+        message = "no brokers are set, and `lakefold up` has started none in this folder"
         hint = f"run `lakefold up`, or set --bootstrap-servers or {PREFIX}BOOTSTRAP_SERVERS"
         raise SettingError(message, where="bootstrap_servers", hint=hint)
 
     def in_force(self) -> Settings:
-        """Give these settings with the brokers that they lead to, where no setting names any."""
+        """Returns these settings with the brokers that are used if no setting names any."""
         try:
             return self.model_copy(update={"bootstrap_servers": self.brokers()})
         except SettingError:
             return self
 
     def printable(self) -> dict[str, object]:
-        """Give the settings as plain values for people and JSON, every secret masked."""
+        """Returns the settings as plain values for people and JSON, with every secret masked."""
         plain: dict[str, object] = self.model_dump(mode="json")
         for name in TABLES:
             plain[name] = {key: _masked(key, value) for key, value in getattr(self, name).items()}
@@ -200,22 +206,23 @@ class Settings(BaseModel):
         return plain
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """Give what `repr` and `str` show: the masked form."""
+        """Returns the masked values, which `repr` and `str` show."""
         return list(self.printable().items())
 
 
 def read_settings(flags: Mapping[str, object], config: Path | None = None) -> Settings:
-    """Put the settings together: `flags` (by setting name), the environment, then the TOML file `config`.
+    """Returns the settings from `flags` (by setting name), the environment, and the TOML file `config`.
 
-    Raises `SettingError` where a value is wrong, a name is unknown or the file can't be read.
+    The first of them that has a setting wins. Raises `SettingError` if a value is wrong, a name is unknown or
+    the file can't be read.
     """
-    places = [(_flag_name, dict(flags)), (_variable, _from_environment())]
+    sources = [(_flag_name, dict(flags)), (_variable, _from_environment())]
     if config is not None:
-        places.append((lambda name: f"{config}: {name}", _from_file(config)))
+        sources.append((lambda name: f"{config}: {name}", _from_file(config)))
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for origin, said in places:
-        for name, value in said.items():
+    for origin, named in sources:
+        for name, value in named.items():
             if name in TABLES:
                 values[name] = _options(value, origin(name)) | values.get(name, {})
                 origins[name] = f"{origins[name]}, {origin(name)}" if name in origins else origin(name)
@@ -228,20 +235,20 @@ def read_settings(flags: Mapping[str, object], config: Path | None = None) -> Se
 
 
 def _setting_error(error: ValidationError, origins: Mapping[str, str]) -> SettingError:
-    """Name the first wrong setting, its value unless it may hold a secret, and where it was said."""
+    """Returns an error about the first wrong setting, with its value unless that may be a secret."""
     wrong = error.errors(include_url=False)[0]
     name = str(wrong["loc"][0])
     where = origins.get(name, name)
     if wrong["type"] == "extra_forbidden":
-        known = ", ".join(Settings.model_fields)
-        return SettingError(f"there is no setting {name}", where=where, hint=f"the settings are: {known}")
+        names = ", ".join(Settings.model_fields)
+        return SettingError(f"there is no setting {name}", where=where, hint=f"the settings are: {names}")
     reason = wrong["msg"].removeprefix("Value error, ").removeprefix("Input ")
     if wrong["type"] == "string_pattern_mismatch":
-        reason = "a topic's name has letters, digits, '.', '_' and '-', 249 at most"
-    # Our own reasons quote what they are about.
+        reason = "a topic's name consists of letters, digits, '.', '_' and '-', 249 at most"
+    # The messages of our own validators quote the value already.
     quoted = name in TABLES or wrong["type"] == "value_error"
-    said = "" if quoted else f", not {_masked('', str(wrong['input']))!r}"
-    return SettingError(f"{name}: {reason}{said}", where=where, hint=_describe(name))
+    value = "" if quoted else f", not {_masked('', str(wrong['input']))!r}"
+    return SettingError(f"{name}: {reason}{value}", where=where, hint=_describe(name))
 
 
 def _describe(name: str) -> str:
@@ -257,20 +264,20 @@ def _variable(name: str) -> str:
 
 
 def variable_of(setting: str, option: str) -> str:
-    """The environment variable of one option of `kafka` or `storage_options`."""
+    """Returns the environment variable of one option of `kafka` or `storage_options`."""
     return f"{PREFIX}{setting}__{option.replace(TABLES[setting], '_')}".upper()
 
 
 def _from_environment() -> dict[str, object]:
-    """Give the settings that environment variables name; an empty variable says nothing."""
-    said: dict[str, object] = {}
+    """Returns the settings that environment variables name. An empty variable counts as not set."""
+    named: dict[str, object] = {}
     for name in Settings.model_fields:
         variable = PREFIX + name.upper()
         if value := os.environ.get(variable):
-            said[name] = value
+            named[name] = value
         if name in TABLES and (single := dict(_single_options(f"{variable}__", TABLES[name]))):
-            said[name] = _options(said.get(name, {}), _variable(name)) | single
-    return said
+            named[name] = _options(named.get(name, {}), _variable(name)) | single
+    return named
 
 
 def _single_options(prefix: str, joint: str) -> Iterator[tuple[str, str]]:
@@ -291,16 +298,19 @@ def _from_file(path: Path) -> dict[str, object]:
 
 
 def _content(path: Path) -> bytes:
-    """Returns the bytes of a settings file. A device or a pipe may have no end, so only files are read."""
+    """Returns the bytes of a settings file.
+
+    Raises `SettingError` for a device or a pipe, which may have no end.
+    """
 
     def opened(name: str, flags: int) -> int:
-        # To open a pipe that nobody writes to would wait otherwise.
+        # Without this flag, opening a pipe without a writer would wait.
         return os.open(name, flags | os.O_NONBLOCK)
 
     with open(path, "rb", opener=opened) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            hint = "write the settings to a file, and name that"
-            raise SettingError("the settings file is no regular file", where=str(path), hint=hint)
+            hint = "write the settings to a regular file and name that"
+            raise SettingError("the settings file is not a regular file", where=str(path), hint=hint)
         data = file.read(MOST_FILE_BYTES + 1)
     if len(data) > MOST_FILE_BYTES:
         message = f"the settings file is larger than {MOST_FILE_BYTES:,} bytes"
@@ -309,7 +319,7 @@ def _content(path: Path) -> bytes:
 
 
 def _options(value: object, where: str) -> dict[str, str]:
-    """Read a table of options: a mapping, a JSON object, or `key=value` texts as flags give them."""
+    """Returns a table of options, read from a mapping, a JSON object, or the `key=value` texts of flags."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -329,7 +339,10 @@ def _options(value: object, where: str) -> dict[str, str]:
 
 
 def _flat(table: Mapping[str, object], above: str = "") -> Iterator[tuple[str, str]]:
-    """Undo TOML's reading of `security.protocol = …` as a table in a table; options are texts."""
+    """Yields options as texts.
+
+    TOML reads `security.protocol = …` as a table in a table; this joins the names.
+    """
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{above}{key}.")
@@ -338,7 +351,7 @@ def _flat(table: Mapping[str, object], above: str = "") -> Iterator[tuple[str, s
 
 
 def _range(text: str, first: int, last: int) -> range:
-    """The partitions of a range, which is `text`."""
+    """Returns the partitions of the range `text`. Raises ValueError if it is empty or too long."""
     if last < first:
         raise ValueError(f"{text!r} ends before it begins")
     if last - first >= MOST_PARTITIONS:
@@ -351,16 +364,16 @@ def _words(text: str) -> list[str]:
 
 
 def _parts(text: str) -> list[object]:
-    """What a text names that begins as a JSON list, or is parted by commas."""
+    """Returns the items of a text that is a JSON list or is separated by commas."""
     if not text.lstrip().startswith("["):
         return [*_words(text)]
     try:
         return list(json.loads(text))
     except ValueError:
-        message = "it begins as a JSON list and is none"
+        message = "it begins with [ and is not a JSON list"
         raise ValueError(message) from None
 
 
 def _masked(key: str, value: str) -> str:
-    """Hide a value whose name sounds like a secret, and a login inside a URI."""
+    """Returns `MASK` if the option's name suggests a secret, else the value without a login inside a URI."""
     return MASK if _SECRET.search(key) and value else _LOGIN_IN_URI.sub(MASK, value)

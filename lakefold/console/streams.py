@@ -1,9 +1,9 @@
-"""The standard streams of this process, so that a closed or full one ends nothing that runs.
+"""Repairs the standard streams of this process, so that a closed or full one doesn't end it.
 
-A committer whose log can't be written must go on folding: its disk may be full, or what collects its lines
-may have died. A verb whose output nobody wants must still end with the exit code of its work. So what can't
-be written to stderr is lost and counted, and a stream that was closed is the null device. An error of stdout
-stays an error, because what a verb prints is its result.
+A committer must continue to fold if its log can't be written: the disk may be full, or the log collector may
+have crashed. A verb without stdout must still exit with the code of its work. So a write to stderr that fails
+is dropped and counted, and a closed stream becomes the null device. A failed write to stdout stays an error,
+because what a verb prints is its result.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _MODES: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
 
 
 class LossyFile(io.FileIO):
-    """An open file to which every write succeeds; `lost` counts those whose bytes were not written."""
+    """An open file to which every write succeeds. `lost` counts the writes whose bytes were dropped."""
 
     def __init__(self, fd: int) -> None:
         super().__init__(fd, "w", closefd=False)
         self.lost = 0
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Writes some of the bytes, or loses all of them. Returns how many need not be written again."""
+        """Writes some of the bytes, or drops all of them. Returns how many need not be written again."""
         try:
             return super().write(data)
         except OSError:
@@ -36,10 +36,13 @@ class LossyFile(io.FileIO):
 
 
 def mend_streams() -> None:
-    """Opens the standard streams that are closed, and lets no write to stderr fail. Call it once, first."""
+    """Opens the standard streams that are closed, and makes all writes to stderr succeed.
+
+    Call it once, first.
+    """
     for name, mode in _MODES.items():
         if getattr(sys, name) is None:
-            # It gets the number of the stream, unless somebody has taken that.
+            # It gets the file descriptor of the closed stream, unless another file has taken that.
             fd = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(fd, True)  # noqa: FBT003 - positional only
             setattr(sys, name, os.fdopen(fd, mode, closefd=False))

@@ -1,9 +1,9 @@
-"""The demo: the whole way on real events, with nothing pretended, on one machine.
+"""The demo: runs all parts of Lakefold on real events, on one machine.
 
-Every part runs as in production, each in a process of its own: a Kafka broker, a Spark streaming query
-(`query`), the committer, which is killed on the way, and a reader that follows the table (`follower`).
-`run` starts them, watches them and proves at the end that the table holds exactly the rows that were sent
-(`proof`). What is shown meanwhile is a `screen`'s business.
+Every part runs as in production, in its own process: a Kafka broker, a Spark streaming query (`query`), the
+committer, which is killed once, and a reader that follows the table (`follower`). `run` starts and watches
+them and checks at the end that the table contains exactly the rows that were sent (`proof`). `screen` shows
+the progress.
 """
 
 from __future__ import annotations
@@ -11,4 +11,4 @@ from __future__ import annotations
 from typing import Final
 
 DEPARTURES: Final = 336_776
-"""How many departures from New York's airports in 2013 the data set has."""
+"""The number of departures from New York's airports in 2013 in the data set."""

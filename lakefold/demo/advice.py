@@ -1,4 +1,4 @@
-"""What a newcomer may try after the demo: commands that work when they are pasted as they are."""
+"""Commands that a user may try after the demo; they work as they are printed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Commands for a shell in the current folder, and lines for a Python prompt that is started there."""
+    """Commands for a shell in the current folder, and lines for a Python prompt in that folder."""
 
     python: str
     table: Sequence[str]
@@ -27,7 +27,7 @@ class Advice:
 
 
 def advice_for(folder: Folder) -> Advice:
-    """Give the commands for what the run in `folder` has left."""
+    """Returns the commands for the table, broker and logs of the run in `folder`."""
     lakefold, python = _lakefold(), _program("python")
     table, root, broker = (_short(path) for path in (folder.table, folder.root, folder.broker))
     quoted = repr(_short_text(folder.table))
@@ -54,16 +54,16 @@ def advice_for(folder: Folder) -> Advice:
 
 
 def _lakefold() -> str:
-    """Give how to call the command line from here, also where its script was not installed."""
+    """Returns how to call `lakefold` from the current folder, even if its script was not installed."""
     script = Path(sys.executable).with_name("lakefold")
     return _program("lakefold") if script.exists() else f"{_program('python')} -m lakefold"
 
 
 def _program(name: str) -> str:
-    """Give how to call a program of this environment: by name where a shell finds the very same."""
+    """Returns how to call a program of this environment: by its name if a shell finds the same program."""
     path = Path(sys.executable).with_name(name)
-    found = shutil.which(name)
-    return name if found is not None and Path(found).absolute() == path else _short(path)
+    on_path = shutil.which(name)
+    return name if on_path is not None and Path(on_path).absolute() == path else _short(path)
 
 
 def _short(path: Path) -> str:
@@ -71,5 +71,5 @@ def _short(path: Path) -> str:
 
 
 def _short_text(path: Path) -> str:
-    """Give a path below the current folder without that folder."""
+    """Returns a path relative to the current folder if it is inside it, else the absolute path."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else os.fspath(path)

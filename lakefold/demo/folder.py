@@ -1,4 +1,4 @@
-"""Where a run of the demo keeps its files: one folder, which the next run in the same place takes over."""
+"""The folder of the demo's files. The next run with the same folder replaces them."""
 
 from __future__ import annotations
 
@@ -19,51 +19,51 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The folder of a run and what lies in it."""
+    """The folder of a run, and the paths inside it."""
 
     root: Path
 
     @property
     def table(self) -> Path:
-        """The table; LanceDB opens only folders that are named so."""
+        """The table. LanceDB opens only folders with this suffix."""
         return self.root / "flights.lance"
 
     @property
     def table_before(self) -> Path:
-        """Where earlier releases had the table."""
+        """The table's path in earlier releases."""
         return self.root / "flights"
 
     @property
     def broker(self) -> Path:
-        """The broker's files, its log among them."""
+        """The broker's files, including its log."""
         return self.root / "broker"
 
     @property
     def logs(self) -> Path:
-        """What the processes print."""
+        """The output of the processes."""
         return self.root / "logs"
 
     @property
     def checkpoint(self) -> Path:
-        """Where the streaming query stands."""
+        """The checkpoint of the streaming query."""
         return self.root / "checkpoint"
 
     @property
     def scratch(self) -> Path:
-        """Temporary files of all processes; gone at the end."""
+        """Temporary files of all processes; removed at the end."""
         return self.root / "scratch"
 
     @property
     def mark(self) -> Path:
-        """Marks the folder as a demo's, and is locked while a demo runs in it."""
+        """A file that marks the folder as a demo's. It is locked while a demo runs."""
         return self.root / "demo.lock"
 
 
 @contextmanager
 def claim(root: Path) -> Iterator[Folder]:
-    """Take the folder for one run and clear away what an earlier run left; scratch files go at the end.
+    """Locks the folder for one run and removes the files of an earlier run. Removes scratch files at the end.
 
-    Raises `SetupError` where the folder holds other things, or a demo or a broker runs in it.
+    Raises `SetupError` if the folder contains other files, or if a demo or a broker runs in it.
     """
     folder = Folder(root)
     _refuse_foreign(folder)
@@ -72,11 +72,12 @@ def claim(root: Path) -> Iterator[Folder]:
         try:
             fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            message, hint = "another demo runs in this folder", "wait for its end, or choose another: --dir"
+            message, hint = "another demo runs in this folder", "wait for its end, or choose another by --dir"
             raise SetupError(message, where=str(root), hint=hint) from None
         if Broker(folder.broker).running:
             message = "the broker of an earlier demo runs in this folder"
-            raise SetupError(message, where=str(root), hint=f"`lakefold down --dir {folder.broker}` stops it")
+            hint = f"stop it by `lakefold down --dir {folder.broker}`"
+            raise SetupError(message, where=str(root), hint=hint)
         for old in (folder.table, folder.broker, folder.logs, folder.checkpoint, folder.scratch):
             shutil.rmtree(old, ignore_errors=True)
         if any((folder.table_before / one.folder).is_dir() for one in BUILT_IN):
@@ -90,10 +91,10 @@ def claim(root: Path) -> Iterator[Folder]:
 
 
 def _refuse_foreign(folder: Folder) -> None:
-    """The demo removes what it finds: so it must be a demo's."""
+    """Raises `SetupError` if the folder isn't a demo's, because its files would be removed."""
     root = folder.root
     if root.exists() and not root.is_dir():
-        raise SetupError("this is a file, not a folder", where=str(root), hint="choose another: --dir")
+        raise SetupError("this is a file, not a folder", where=str(root), hint="choose a folder by --dir")
     if root.exists() and any(root.iterdir()) and not folder.mark.exists():
-        message = "the folder holds other files than an earlier demo's"
-        raise SetupError(message, where=str(root), hint="choose an empty or a new one: --dir")
+        message = "the folder contains files that are not of an earlier demo"
+        raise SetupError(message, where=str(root), hint="choose an empty or a new folder by --dir")

@@ -1,4 +1,4 @@
-"""The demo's reader: follows the table from before its first version, and sums up the rows it is given."""
+"""The demo's reader: follows the table from its first version on, and adds up the checksum of its rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LOOK_EVERY_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One version as the reader met it. `at`: on the monotonic clock; `until`: the latest departure in it."""
+    """One version that the reader got at the monotonic time `at`. `until` is the latest departure in it."""
 
     version: int
     operation: str
@@ -45,7 +45,7 @@ class Arrival:
 class Follower:
     """A thread that tails the table until it is stopped.
 
-    `arrivals`, `seen` (the checksum of all rows so far), `version` and `error` may be read from any thread.
+    `arrivals`, `seen` (the checksum of all rows up to now), `version` and `error` may be read in any thread.
     """
 
     def __init__(self, table: Path) -> None:
@@ -61,35 +61,35 @@ class Follower:
 
     @property
     def version(self) -> int:
-        """The newest version it has seen; 0 before the first."""
+        """The newest version that was read, 0 before the first."""
         return self.arrivals[-1].version if self.arrivals else 0
 
     @property
     def pace(self) -> tuple[int, float]:
-        """The rows of a version and the seconds since the one before: the median of each."""
+        """The median number of rows of a version, and the median of seconds between two versions."""
         pairs = list(pairwise(self.arrivals)) or [(self.arrivals[0], self.arrivals[0])]
         return round(median(new.rows for _, new in pairs)), median(new.at - old.at for old, new in pairs)
 
     def look(self, state: State, screen: Screen) -> None:
-        """Note the versions that came since the last look. Raises what ended the tail early."""
+        """Shows the versions that were read since the last call. Raises the tail's error if it failed."""
         for arrival in self.arrivals[self._noted :]:
             self._noted += 1
             self._rows_noted += arrival.rows
-            screen.note(_told(arrival, self._rows_noted))
+            screen.note(_text(arrival, self._rows_noted))
         state.version = self.version
         state.saw(self._rows_noted)
         if self.error is not None:
             raise self.error
 
     def stop(self) -> None:
-        """End the tail and wait for its last step."""
+        """Ends the tail and waits for its last step."""
         self._stop.set()
         self._thread.join()
 
     def _run(self) -> None:
         try:
             self._follow()
-        except Exception as error:  # noqa: BLE001 - handed to the main thread, which raises it
+        except Exception as error:  # noqa: BLE001 - the main thread raises it
             self.error = error
 
     def _follow(self) -> None:
@@ -109,7 +109,7 @@ class Follower:
             self.arrivals.append(arrival)
 
     def _begin(self) -> Iterator[Change] | None:
-        """Wait for the table to be created."""
+        """Waits until the table is created. Returns its changes, or None if it is stopped before."""
         while not self._stop.is_set():
             try:
                 return lakefold.tail(self._table, "earliest", follow=True, stop=self._stop.is_set)
@@ -123,10 +123,10 @@ def _latest(rows: pa.Table) -> datetime | None:
     return latest
 
 
-def _told(arrival: Arrival, rows: int) -> str:
-    """Give the line for a version."""
-    place = "" if arrival.offset is None else f", log offset {arrival.offset}"
+def _text(arrival: Arrival, rows: int) -> str:
+    """Returns the line that is shown for a version."""
+    offset = "" if arrival.offset is None else f", log offset {arrival.offset}"
     if not arrival.rows or arrival.until is None:
-        return f"tail: version {arrival.version}, {arrival.operation}, no rows{place}"
+        return f"tail: version {arrival.version}, {arrival.operation}, no rows{offset}"
     until = f"{arrival.until:%d %b %Y}"
-    return f"tail: version {arrival.version}, +{arrival.rows:,} rows, in all {rows:,}, up to {until}{place}"
+    return f"tail: version {arrival.version}, +{arrival.rows:,} rows, in all {rows:,}, up to {until}{offset}"

@@ -1,6 +1,6 @@
-"""Reads the table by pylance alone, as somebody would who has never heard of Lakefold.
+"""Reads the table with pylance only, as a client without Lakefold would.
 
-A witness against our own reader must not go through our own reader; hence the one more door to Lance.
+This checks our own reader, so it must not use it. That is why this module may import pylance.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read(table: Path) -> pa.Table:
-    """Give all rows of the table's newest version, after pylance has checked the version's integrity."""
+    """Returns all rows of the table's newest version, after pylance has validated that version."""
     import lance
 
     dataset = lance.dataset(str(table))

@@ -1,4 +1,4 @@
-"""The process of the streaming query, seen from the demo: started, followed by what it tells, ended."""
+"""The process of the streaming query: the demo starts it, follows its progress file and ends it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakefold.demo.watch import Watch
 
 BATCHES: Final = 16
-"""Into how many micro-batches the rows are cut."""
+"""The number of micro-batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +34,21 @@ _STOP_S: Final = 20.0
 
 
 class Job:
-    """The query's process. `started`: when the query began, on the monotonic clock; `done`: all is in."""
+    """The query's process. `started` is the monotonic time of its start; `done` is true after all batches."""
 
     def __init__(self, folder: Folder, watch: Watch, bootstrap_servers: str, topic: Topic, rows: int) -> None:
         self.started: float | None = None
         self.done = False
-        self._told = ProgressFile(folder.logs / "query-progress.jsonl")
+        self._progress = ProgressFile(folder.logs / "query-progress.jsonl")
         given = {
             "bootstrap-servers": bootstrap_servers,
             "topic": topic.name,
             "table": folder.table,
             "checkpoint": folder.checkpoint,
             "scratch": folder.scratch,
-            "progress": self._told.path,
+            "progress": self._progress.path,
             "rows": rows,
-            # Spark parts the limit among the partitions and leaves out what doesn't come to a whole row.
+            # Spark divides the limit among the partitions and rounds down.
             "batch-rows": -(-rows // BATCHES) + topic.partitions - 1,
         }
         arguments = [f"--{name}={value}" for name, value in given.items()]
@@ -58,26 +58,26 @@ class Job:
         )
 
     def look(self, state: State, _: Screen) -> None:
-        """Take in what it told since the last look. Raises its failure."""
+        """Shows the progress since the last call. Raises the query's failure if it exited too early."""
         ended = self.child.exit_code is not None
-        for told in self._told.new_lines():
-            self._take(told, state)
+        for event in self._progress.new_lines():
+            self._apply(event, state)
         if ended and not self.done:
             raise self.child.failure()
 
     def stop(self) -> None:
-        """Let it end by itself, which it does when it is done."""
+        """Waits for the query to exit, as it does when it is done; kills it if that takes too long."""
         self.child.end(_STOP_S)
 
-    def _take(self, told: dict[str, Any], state: State) -> None:
-        match told["event"]:
+    def _apply(self, event: dict[str, Any], state: State) -> None:
+        match event["event"]:
             case "started":
                 self.started = time.monotonic()
                 state.query = "streaming, first batch"
             case "batch":
                 state.batches += 1
-                state.written += told["rows"]
-                state.query = f"batch {told['batch']}: {told['rows']:,} rows in {told['seconds']:.1f} s"
+                state.written += event["rows"]
+                state.query = f"batch {event['batch']}: {event['rows']:,} rows in {event['seconds']:.1f} s"
             case "done":
                 self.done = True
                 state.query = "done"
@@ -92,7 +92,7 @@ class ProgressFile:
         self._read = 0
 
     def new_lines(self) -> Iterator[dict[str, Any]]:
-        """Give the lines added since the last call; one that isn't whole yet is left for the next."""
+        """Yields the lines added since the last call. An incomplete line is left for the next call."""
         with self.path.open("rb") as file:
             file.seek(self._read)
             for line in file:

@@ -1,4 +1,4 @@
-"""Says at once what the machine lacks, before anything is started."""
+"""Checks that the machine has what the demo needs, before anything is started."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _LIBRARIES: Final = {
     "prometheus_client": "prometheus-client",
     "pyspark": "pyspark",
 }
-"""What the demo imports, and the packages that bring it."""
+"""The modules that the demo imports, and the packages that contain them."""
 
 
 def check_needs(port: int) -> None:
-    """Raise `SetupError` that names what is missing: libraries, Java, the broker's port (0: any)."""
+    """Raises `SetupError` if libraries or Java are missing, or if the broker's port (0: any) is in use."""
     missing = [package for module, package in _LIBRARIES.items() if find_spec(module) is None]
     if missing:
         message = f"the demo needs packages that are not installed: {', '.join(missing)}"
-        raise SetupError(message, hint="`make demo` brings them, or: pip install 'lakefold[dev]'")
+        raise SetupError(message, hint="run `make demo`, or: pip install 'lakefold[dev]'")
     find_java()
     if port and not is_free(port):
-        message = f"port {port} is taken"
+        message = f"port {port} is in use"
         raise SetupError(message, where="--port", hint="choose another port, or 0 for a free one")

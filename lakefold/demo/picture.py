@@ -1,4 +1,4 @@
-"""The demo's picture on a terminal: the way of the data from top to bottom, with what is where just now."""
+"""The demo's live picture on a terminal: the parts from top to bottom, with the progress of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FRAMES: Final = 8
 
 
 class Picture:
-    """A `Screen` that redraws a panel below the notes."""
+    """A `Screen` that prints notes and redraws a panel below them."""
 
     def __init__(self, stream: IO[str], state: State) -> None:
         self._state = state
@@ -40,17 +40,17 @@ class Picture:
 
     @property
     def width(self) -> int:
-        """How many characters a line has."""
+        """The number of characters in a line."""
         return self._console.width
 
     def note(self, text: str, *, loud: bool = False) -> None:
-        """Print the line above the panel."""
+        """Prints the line above the panel."""
         line = Text(f"{self._state.elapsed:6.1f} s  ", style="dim")
         line.append(text, style="bold red not dim" if loud else "not dim")
         self._console.print(line)
 
     def refresh(self, state: State) -> None:
-        """Draw the panel again, a few times a second at most."""
+        """Draws the panel again, at most a few times a second."""
         if state.elapsed - self._drawn_at >= 1 / _FRAMES:
             self._drawn_at = state.elapsed
             self._live.refresh()
@@ -66,7 +66,7 @@ class Picture:
 
 
 def drawn(state: State) -> RenderableType:
-    """Give the picture of a state."""
+    """Returns the picture of a state."""
     flow = Table.grid(padding=(0, 2))
     flow.add_column(style="bold cyan", no_wrap=True, min_width=_NAME_WIDTH)
     flow.add_column(no_wrap=True, min_width=_BAR_WIDTH)
@@ -74,10 +74,10 @@ def drawn(state: State) -> RenderableType:
     folding = state.committer.endswith("folding")
     flow.add_row("events", _bar(state.sent, state.rows), f"{state.sent:,} of {state.rows:,} in the topic")
     flow.add_row("  ↓ query", _bar(state.written, state.rows), f"Spark: {state.query}")
-    flow.add_row("  ↓ log", "", f"{state.batches} batches, a transaction each")
+    flow.add_row("  ↓ log", "", f"{state.batches} batches, one transaction each")
     flow.add_row("  ↓ committer", "", Text(state.committer, style="" if folding else "bold yellow"))
-    flow.add_row("  ↓ table", "", f"version {state.version}" if state.version else "not there yet")
-    flow.add_row("  ↓ tail", _bar(state.visible, state.rows), f"{state.visible:,} rows seen")
+    flow.add_row("  ↓ table", "", f"version {state.version}" if state.version else "not created yet")
+    flow.add_row("  ↓ tail", _bar(state.visible, state.rows), f"{state.visible:,} rows read")
     numbers = Text.assemble(
         ("rows/s ", "dim"),
         f"{state.rate:>9,.0f}   ",

@@ -1,4 +1,4 @@
-"""Proves that the table holds exactly the rows that were sent: none lost, none doubled, none altered."""
+"""Checks that the table contains exactly the rows that were sent: none lost, none repeated, none altered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DemoProof:
-    """One who has seen the rows, and what it saw. `same`: whether that is what was sent."""
+    """The rows as one reader saw them. `same`: whether those are the rows that were sent."""
 
     name: str
     saw: Checksum
@@ -26,29 +26,29 @@ class DemoProof:
 
 
 def question(sent: Checksum, tailed: Checksum, table: Path) -> list[DemoProof]:
-    """Hold what the CSV file says against both readers of the table, and against what the tail has seen."""
+    """Returns the checksums of the CSV file, of both readers of the table, and of the rows of the tail."""
     summer = Summer(SCHEMA)
-    seen = [
+    checksums = [
         ("lakefold.open", summer.of(lakefold.open(table).to_arrow(), "lakefold.open")),
         ("lakefold.tail", tailed),
         ("pylance", summer.of(foreign.read(table), "pylance")),
     ]
     return [
         DemoProof("the CSV file", sent, same=True),
-        *(DemoProof(who, saw, saw == sent) for who, saw in seen),
+        *(DemoProof(reader, saw, saw == sent) for reader, saw in checksums),
     ]
 
 
-def judge(witnesses: Sequence[DemoProof]) -> None:
-    """Raise `DamagedError` naming each witness who saw other rows than were sent."""
-    sent = witnesses[0].saw
-    told = [f"{each.name}: {_difference(each.saw, sent)}" for each in witnesses if not each.same]
-    if told:
-        message = f"the rows in the table are not the rows that were sent. {'; '.join(told)}"
+def judge(proofs: Sequence[DemoProof]) -> None:
+    """Raises `DamagedError` with the name of each reader that saw other rows than were sent."""
+    sent = proofs[0].saw
+    differences = [f"{each.name}: {_difference(each.saw, sent)}" for each in proofs if not each.same]
+    if differences:
+        message = f"the rows in the table are not the rows that were sent. {'; '.join(differences)}"
         raise DamagedError(message, hint="please report this, with the demo's folder")
 
 
 def _difference(saw: Checksum, sent: Checksum) -> str:
     if saw.rows != sent.rows:
         return f"{saw.rows:,} rows instead of {sent.rows:,}"
-    return f"as many rows, but their checksum is {saw} instead of {sent}"
+    return f"the same number of rows, but their checksum is {saw} instead of {sent}"

@@ -1,7 +1,8 @@
-"""The demo's streaming query, in a process of its own: the job that a user of Lakefold would write.
+"""The demo's streaming query, which runs in its own process: the job that a user of Lakefold would write.
 
-It reads JSON events from a topic, gives them types, and hands each batch to the sink. The rest of this file
-is for the demo alone: it tells of each batch in a file that the demo reads, and ends when all events are in.
+It reads JSON events from a topic, converts them to typed columns, and passes each batch to the sink. The rest
+of this file is only for the demo: it records each batch in a file that the demo reads, and exits after all
+events.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ _LOOK_EVERY_S: Final = 0.1
 
 
 def main() -> None:
-    """Run until the topic's first `--rows` events are in versions of the table."""
+    """Runs until the topic's first `--rows` events are in versions of the table."""
     given = _arguments()
     session = _session(given.scratch)
     try:
         query = start(session, given)
         with given.progress.open("a") as progress:
-            _tell(progress, event="started")
+            _record(progress, event="started")
             _follow(query, given.topic, given.rows, progress)
             query.stop()
-            _tell(progress, event="done")
+            _record(progress, event="done")
     finally:
         session.stop()
 
 
 def start(session: SparkSession, given: argparse.Namespace) -> StreamingQuery:
-    """From the topic into the table: this is all that a job needs."""
+    """Starts the query from the topic into the table. This is all that a job needs."""
     from pyspark.sql.functions import col, from_json
 
     from lakefold.spark import sink
@@ -63,7 +64,7 @@ def _session(scratch: Path) -> SparkSession:
     from lakefold.local.spark import prepare_session
 
     options = prepare_session(scratch)
-    # A file in a shared temporary folder, which stays behind where Java is killed.
+    # Otherwise Java writes a file to a shared temporary folder, which stays there if Java is killed.
     options["spark.driver.extraJavaOptions"] += " -XX:-UsePerfData"
     options["spark.sql.session.timeZone"] = "UTC"
     builder = SparkSession.builder.appName("lakefold-demo")
@@ -75,14 +76,14 @@ def _session(scratch: Path) -> SparkSession:
 
 
 def _schema() -> str:
-    """Give the events' columns in Spark's words."""
+    """Returns the events' columns as a schema of Spark."""
     from lakefold.demo.dataset import SCHEMA
 
     return ", ".join(f"`{field.name}` {_TYPES[str(field.type)]}" for field in SCHEMA)
 
 
 def _follow(query: StreamingQuery, topic: str, rows: int, progress: IO[str]) -> None:
-    """Tell of each batch, until so many rows went through. Raises the query's own error where it fails."""
+    """Records each batch until `rows` rows are committed. Raises the query's own error if it fails."""
     last, done = -1, 0
     while done < rows:
         if not query.isActive:
@@ -92,12 +93,12 @@ def _follow(query: StreamingQuery, topic: str, rows: int, progress: IO[str]) -> 
             reached = sum(json.loads(batch.sources[0].endOffset)[topic].values())
             if batch.batchId > last and reached > done:
                 seconds = batch.durationMs["triggerExecution"] / 1000
-                _tell(progress, event="batch", batch=batch.batchId, rows=reached - done, seconds=seconds)
+                _record(progress, event="batch", batch=batch.batchId, rows=reached - done, seconds=seconds)
                 last, done = batch.batchId, reached
 
 
-def _tell(progress: IO[str], **what: object) -> None:
-    progress.write(json.dumps(what) + "\n")
+def _record(progress: IO[str], **values: object) -> None:
+    progress.write(json.dumps(values) + "\n")
     progress.flush()
 
 

@@ -1,4 +1,4 @@
-"""Replays the departures into the topic, as fast as the broker takes them."""
+"""Sends the departures to the topic, as fast as the broker accepts them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """A thread that sends the rows of `texts` in their order. `sent` and `size` may be read at any time."""
+    """A thread that sends the rows of `texts` in order. `sent` and `size` may be read at any time."""
 
     def __init__(self, texts: pa.Table, config: KafkaConfig, topic: str) -> None:
         self.size = 0
@@ -29,22 +29,22 @@ class Replay:
 
     @property
     def sent(self) -> int:
-        """How many events the topic has."""
+        """The number of events in the topic."""
         return self._sender.acknowledged
 
     @property
     def working(self) -> bool:
-        """Whether there is more to send."""
+        """Whether not all events are sent yet."""
         return self._task.working
 
     def look(self, state: State, _: Screen) -> None:
-        """Tell how many events the topic has. Raises what ended the sending early."""
+        """Shows how many events the topic has. Raises the error if sending failed."""
         state.sent = self.sent
         if not self._task.working:
             self._task.answer()
 
     def stop(self) -> None:
-        """Give up what isn't sent yet."""
+        """Gives up the events that are not sent yet."""
         self._stop.set()
         while self._task.working:
             self._sender.abandon()

@@ -1,4 +1,4 @@
-"""What the demo says at its end: the proof, the table's history, how fast it was, what to try next."""
+"""The demo's report: the comparison of rows, the table's history, the throughput, and what to try next."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 _MB: Final = 1_000_000
 _CLOCKS_MS: Final = 5
-"""Times below this can't be told: two clocks are compared."""
+"""Shorter times can't be measured, because they are differences between two clocks."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """A run's result with the table that it left. `total_seconds`: of the whole demo."""
+    """The result of a run, and its table. `total_seconds` is the duration of the whole demo."""
 
     folder: Folder
     result: Result
@@ -35,19 +35,19 @@ class Report:
 
     @property
     def transactions(self) -> int:
-        """How many proposals were folded."""
+        """The number of proposals that were folded."""
         return sum(row.entries or 0 for row in self.history)
 
 
 def report_of(folder: Folder, result: Result, total_seconds: float) -> Report:
-    """Read the table's history and size."""
+    """Returns the report of a run; reads the table's history and size."""
     history = list(lakefold.open(folder.table).history())
     size = sum(path.stat().st_size for path in folder.table.rglob("*") if path.is_file())
     return Report(folder, result, history, size, total_seconds)
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Give the report as one document. Times in seconds, sizes in bytes."""
+    """Returns the report as one document. Times are in seconds, sizes in bytes."""
     result = report.result
     return {
         "rows": result.rows,
@@ -62,25 +62,25 @@ def as_json(report: Report) -> dict[str, Any]:
         "table_bytes": report.table_size,
         "proof": [
             {"witness": each.name, "rows": each.saw.rows, "checksum": str(each.saw), "same": each.same}
-            for each in result.witnesses
+            for each in result.proofs
         ],
     }
 
 
 def print_report(report: Report) -> None:
-    """Print all of it for a person, in plain lines that a terminal can wrap and a person can copy."""
-    witnesses = report.result.witnesses
+    """Prints the report as plain lines that a terminal can wrap and a user can copy."""
+    proofs = report.result.proofs
     _head("Proof: are the rows in the table those of the CSV file, each exactly once?")
-    rows = [[each.name, each.saw.rows, str(each.saw), _verdict(each.same)] for each in witnesses]
-    print_columns(["seen by", "rows", "checksum of all columns", ""], rows)
-    click.echo("Yes." if all(each.same for each in witnesses) else "NO.")
+    rows = [[each.name, each.saw.rows, str(each.saw), _verdict(each.same)] for each in proofs]
+    print_columns(["read by", "rows", "checksum of all columns", ""], rows)
+    click.echo("Yes." if all(each.same for each in proofs) else "NO.")
     _print_history(report)
     _print_figures(report)
     _print_advice(report)
 
 
 def _print_history(report: Report) -> None:
-    _head("History: what each version did, and where it came from in the log")
+    _head("History: the operation of each version, and its positions in the log")
     rows = [
         [row.version, row.operation, _offsets(row), _batches(row), row.rows_in, row.files_in, _visible(row)]
         for row in report.history
@@ -95,7 +95,7 @@ def _print_figures(report: Report) -> None:
     _head("Throughput")
     click.echo(
         f"{result.rows:,} rows ({result.size / _MB:.0f} MB of JSON) in {result.seconds:.1f} s, "
-        f"the committer's death included: {rows:,.0f} rows/s, {megabytes:.1f} MB/s"
+        f"including the kill of the committer: {rows:,.0f} rows/s, {megabytes:.1f} MB/s"
     )
     batch, pause = result.pace
     click.echo(f"the median batch: {batch:,} rows every {pause:.1f} s, {batch / pause:,.0f} rows/s")
@@ -105,15 +105,15 @@ def _print_figures(report: Report) -> None:
 
 def _print_advice(report: Report) -> None:
     folder, advice = report.folder, advice_for(report.folder)
-    _head("Where to look")
+    _head("Where the files are")
     click.echo(f"table   {folder.table} ({report.table_size / _MB:.1f} MB)")
     click.echo(f"logs    {folder.logs}, {folder.broker}/broker.log")
-    click.echo("Nothing runs any more. The next demo replaces this folder.")
+    click.echo("All processes are stopped. The next demo replaces this folder.")
     _head("What to try next, from this folder")
     _lines(advice.table)
     _head(f"What to try in Python ({advice.python})")
     _lines(advice.prompt)
-    _head("Start the same log again: a new committer finds that all of it is folded, and doubles nothing")
+    _head("Start the same log again: a new committer finds all of it folded, and adds nothing twice")
     _lines(advice.log)
 
 
@@ -125,15 +125,15 @@ def _offsets(row: HistoryRow) -> str | None:
 
 
 def _batches(row: HistoryRow) -> str | None:
-    told = (
-        f"{one.app_id}:{one.first}" if one.first == one.last else f"{one.app_id}:{one.first}-{one.last}"
-        for one in row.apps
+    texts = (
+        f"{app.app_id}:{app.first}" if app.first == app.last else f"{app.app_id}:{app.first}-{app.last}"
+        for app in row.apps
     )
-    return ", ".join(told) or None
+    return ", ".join(texts) or None
 
 
 def _visible(row: HistoryRow) -> str | None:
-    """Give the milliseconds from the broker's stamp on the last entry to the time of the version's file."""
+    """Returns the milliseconds from the log time of the last entry to the time of the version's file."""
     if row.seconds_to_visible is None:
         return None
     milliseconds = round(row.seconds_to_visible * 1000)

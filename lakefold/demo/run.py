@@ -1,9 +1,8 @@
-"""Runs the demo: starts the parts, watches them, kills the committer midway, proves the end, stops all.
+"""Runs the demo: starts the parts, watches them, kills the committer midway, checks the rows, stops all.
 
-One thread decides everything. It looks around some twenty times a second (`_look_around`), and whatever takes
-longer than a moment runs in a thread or a process beside it. So the screen is never still, a part that fails
-is noticed at once, and Ctrl-C is obeyed at every moment in the same way: by leaving through the stack of what
-has to be stopped.
+One thread controls everything. It checks all parts about twenty times a second (`_check_parts`); longer work
+runs in other threads or processes. So the screen is updated all the time, a failure is noticed at once, and
+Ctrl-C always has the same effect: the stack of running parts is closed.
 """
 
 from __future__ import annotations
@@ -54,37 +53,37 @@ _CATCH_UP_S: Final = 30.0
 _HASTE_S: Final = 5.0
 _STREAMING: Final = "events become rows"
 _INTRODUCTION: Final = (
-    "events lie in a Kafka topic; a Spark query writes each batch of them as Lance files (fragments) and",
-    "proposes one transaction; a log, another topic, puts the transactions in order; the committer folds",
-    "them, in that order, into versions of the table; a reader tails the versions",
+    "events are in a Kafka topic; a Spark query writes each batch of them as Lance files (fragments) and",
+    "proposes one transaction; the log, another topic, puts the transactions in order; the committer folds",
+    "them in that order into versions of the table; a reader follows the versions",
 )
 
 
 class Part(Protocol):
-    """Something that runs."""
+    """A part of the demo that runs."""
 
     def look(self, state: State, screen: Screen) -> None:
-        """Tell how it goes; raise what ended it though it should run."""
+        """Shows the part's progress. Raises its error if it ended too early."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came out.
+    """The result of a run.
 
-    `size`: bytes of all events; `seconds`: from the query's start to the last row seen; `pace`: rows and
-    seconds of the median version.
+    `size` is the bytes of all events, `seconds` the time from the query's start to the last row that was
+    read, `pace` the median rows and seconds of a version.
     """
 
     rows: int
     size: int
     seconds: float
     pace: tuple[int, float]
-    witnesses: Sequence[DemoProof]
+    proofs: Sequence[DemoProof]
 
 
 class Demo:
-    """One run in `folder`. `port`: where the broker listens, 0 for a free one."""
+    """One run in `folder`. `port` is the broker's, 0 for a free one."""
 
     def __init__(self, folder: Folder, state: State, screen: Screen, signals: Signals, port: int = 0) -> None:
         self._folder = folder
@@ -97,15 +96,15 @@ class Demo:
         self._moved = time.monotonic(), state.moves
 
     def run(self) -> Result:
-        """Do all of it. Whatever ends it, nothing that it started is left running.
+        """Runs the demo and returns its result. All processes that it started are ended, also after an error.
 
-        Raises `Interrupted` after a signal, and a `LakefoldError` with the last words of a part that failed.
-        Whether the proof holds is for the caller to judge by the result.
+        Raises `Interrupted` after a signal, and a `LakefoldError` with the last output of a part that failed.
+        The caller checks the rows by `Result.proofs`.
         """
         try:
             return self._run()
         except Exception:
-            # Ctrl-C reaches short-lived tools that share our process group: their failure is no failure then.
+            # Ctrl-C also ends short-lived tools in our process group; then their failure is not an error.
             self._signals.check()
             raise
 
@@ -124,16 +123,16 @@ class Demo:
             follower = self._start_follower()
             job = self._start_query(watch)
             seconds = self._stream(replay, committers, follower, job)
-            witnesses = self._prove(sent, follower)
+            proofs = self._compare_rows(sent, follower)
             self._stop_in_order(follower, job, committers)
             self._state.begin("done")
-            return Result(self._state.rows, replay.size, seconds, follower.pace, witnesses)
+            return Result(self._state.rows, replay.size, seconds, follower.pace, proofs)
 
     def _fetch_jars(self, watch: Watch) -> None:
-        """In a process of its own: Java is at work there, which must end with the demo."""
+        """Downloads the jars in a separate process, because its Java must end with the demo."""
         folder = self._folder
         child = Child(
-            "fetching of jars",
+            "download of jars",
             "lakefold.demo.fetch",
             (),
             log=folder.logs / "jars.log",
@@ -142,20 +141,20 @@ class Demo:
         )
         self._stack.callback(child.end, _HASTE_S)
         self._stack.callback(child.ask_to_stop)
-        told: list[str] = []
+        shown: list[str] = []
 
         def done() -> bool:
-            for line in child.log.read_text().splitlines()[len(told) :]:
-                told.append(line)
+            for line in child.log.read_text().splitlines()[len(shown) :]:
+                shown.append(line)
                 self._screen.note(f"jars: {line}")
             return child.exit_code is not None
 
-        self._wait_until(done, "looking for the jars of Kafka and of Spark's connector")
+        self._wait_until(done, "checking the jars of Kafka and of Spark's connector")
         if child.exit_code:
             raise child.failure()
 
     def _read_rows(self) -> tuple[pa.Table, Checksum]:
-        """Give the rows as text, for the events, and the checksum of the same rows read as typed columns."""
+        """Returns the rows as text, for the events, and the checksum of the same rows as typed columns."""
         departures = Departures(find_csv(), self._state.rows)
         return departures.texts, Summer(SCHEMA).of(departures.typed, "the CSV file")
 
@@ -173,7 +172,7 @@ class Demo:
         self._stack.callback(replay.stop)
         self._parts.append(replay)
         self._screen.note(
-            f"replay: {self._state.rows:,} departures go as JSON events into the topic {TOPIC.name}"
+            f"replay: {self._state.rows:,} departures are sent as JSON events to the topic {TOPIC.name}"
         )
         return replay
 
@@ -203,30 +202,30 @@ class Demo:
         return job
 
     def _stream(self, replay: Replay, committers: Committers, follower: Follower, job: Job) -> float:
-        """Until all rows are visible, with one committer killed on the way; give the seconds it took."""
+        """Waits until all rows are visible, and kills one committer midway. Returns the seconds it took."""
         self._wait_until(lambda: follower.seen.rows >= KILL_AT * self._state.rows, _STREAMING)
         self._replace(committers)
         self._wait_until(lambda: job.done and not replay.working, _STREAMING)
         newest = lakefold.open(self._folder.table).version
         end = time.monotonic() + _CATCH_UP_S
         self._wait_until(lambda: follower.version >= newest or time.monotonic() > end, "the tail catches up")
-        self._look_around()
+        self._check_parts()
         return follower.arrivals[-1].at - (job.started or 0)
 
     def _replace(self, committers: Committers) -> None:
-        """Kill the committer and start the next."""
+        """Kills the committer and starts the next one."""
         dead, killed = committers.kill(), time.monotonic()
         self._screen.note(f"SIGKILL: the committer, pid {dead}, is dead. Another one starts.", loud=True)
         pid = committers.start_next()
         self._wait_until(lambda: committers.ready, "no committer: another one starts")
         seconds = time.monotonic() - killed
         self._screen.note(
-            f"committer: pid {pid} goes on where the dead one stood, {seconds:.1f} s later", loud=True
+            f"committer: pid {pid} continues where the killed one stopped, {seconds:.1f} s later", loud=True
         )
 
-    def _prove(self, sent: Checksum, follower: Follower) -> list[DemoProof]:
+    def _compare_rows(self, sent: Checksum, follower: Follower) -> list[DemoProof]:
         seen, table = follower.seen, self._folder.table
-        doing = "reading the table back, to hold it against the CSV file"
+        doing = "reading the table, to compare it with the CSV file"
         return self._wait_for(Task(lambda: question(sent, seen, table), "proof"), doing)
 
     def _stop_in_order(self, follower: Follower, job: Job, committers: Committers) -> None:
@@ -244,30 +243,34 @@ class Demo:
         return task.answer()
 
     def _wait_until(self, condition: Callable[[], bool], doing: str) -> None:
-        """Look around until the condition holds. Raises `RetryError` where no part moves any more."""
+        """Checks all parts until the condition holds.
+
+        Raises `RetryError` if there is no progress any more.
+        """
         self._state.begin(doing)
         while not condition():
-            self._look_around()
-            self._prove_movement()
+            self._check_parts()
+            self._check_progress()
             time.sleep(_LOOK_EVERY_S)
 
-    def _look_around(self) -> None:
+    def _check_parts(self) -> None:
         self._signals.check()
         for part in self._parts:
             part.look(self._state, self._screen)
         self._screen.refresh(self._state)
 
-    def _prove_movement(self) -> None:
+    def _check_progress(self) -> None:
         at, moves = self._moved
         if moves != self._state.moves or not self._parts:
             self._moved = time.monotonic(), self._state.moves
         elif time.monotonic() - at > _STILL_S:
-            message = f"nothing has moved for {_STILL_S:.0f} s; the demo was {self._state.doing}"
-            raise RetryError(message, where=str(self._folder.logs), hint="the logs there may tell why")
+            message = f"no progress for {_STILL_S:.0f} s in this step: {self._state.doing}"
+            hint = "read the logs in this folder for the cause"
+            raise RetryError(message, where=str(self._folder.logs), hint=hint)
 
 
 def _end_broker(broker: Broker, starting: Task[str]) -> None:
-    """Stop the broker, even one that is just being started: it is killed until its start gives up."""
+    """Stops the broker. If it is just being started, it is killed until its start fails."""
     while starting.working:
         if (pid := broker.pid) is not None:
             with suppress(ProcessLookupError):

@@ -1,7 +1,7 @@
-"""Shows the demo while it runs: a live picture of the flow on a terminal, plain lines everywhere else.
+"""Shows the demo while it runs: a live picture of the flow on a terminal, plain lines otherwise.
 
-A note is a line that stays. The picture, or one plain line in its place, tells where everything stands; it
-comes so often that nobody wonders whether the demo still lives.
+A note is a line that stays. The picture, or a plain line instead of it, shows the progress of all parts. It
+is updated often, so that a user sees that the demo still works.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _LEAST_WIDTH: Final = 70
 
 
 class Screen(Protocol):
-    """Where the demo is shown. A context manager, so that the terminal is given back as it was."""
+    """Shows the demo. It is a context manager, so that the terminal is restored at the end."""
 
     def note(self, text: str, *, loud: bool = False) -> None:
-        """Add a line that stays; a `loud` one stands out."""
+        """Adds a line that stays; a `loud` one is emphasised."""
         ...
 
     def refresh(self, state: State) -> None:
-        """Show where everything stands. May be called as often as one likes."""
+        """Shows the progress of all parts. It may be called at any rate."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -40,7 +40,7 @@ class Screen(Protocol):
 
 
 def screen_for(stream: IO[str], state: State) -> Screen:
-    """Give the picture where `stream` is a person's terminal and rich is installed, else plain lines."""
+    """Returns the picture if `stream` is a terminal, wide enough, and rich is installed, else plain lines."""
     person = stream.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
     if person and find_spec("rich") is not None:
         from lakefold.demo.picture import Picture
@@ -52,7 +52,7 @@ def screen_for(stream: IO[str], state: State) -> Screen:
 
 
 class PlainLines:
-    """One line for each note, and one for the state where there was none for more than a second."""
+    """Prints a line for each note, and the state if nothing was printed for more than a second."""
 
     def __init__(self, stream: IO[str], state: State, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -61,11 +61,11 @@ class PlainLines:
         self._last = clock()
 
     def note(self, text: str, *, loud: bool = False) -> None:
-        """Print the line, after the seconds since the start."""
+        """Prints the line with the seconds since the start."""
         self._print(f"** {text}" if loud else text)
 
     def refresh(self, state: State) -> None:
-        """Print the state unless something was printed just now."""
+        """Prints the state unless a line was printed just before."""
         if self._clock() - self._last >= _SILENCE_S:
             self._print(state_line(state))
 
@@ -84,12 +84,12 @@ class PlainLines:
 
 
 def state_line(state: State) -> str:
-    """Give the state as one line of plain ASCII."""
+    """Returns the state as one line of plain ASCII."""
     events = f"{state.sent:,} of {state.rows:,} events in the topic"
     if not state.version or state.visible == state.rows:
         seconds = f"{state.doing}, {time.monotonic() - state.doing_since:.0f} s"
         return f"{seconds}; {events}" if state.sent else seconds
     return (
         f"{events} -> {state.written:,} rows written -> version {state.version} -> "
-        f"{state.visible:,} rows seen by the tail; lag {state.lag:,} rows, {state.rate:,.0f} rows/s"
+        f"{state.visible:,} rows read by the tail; lag {state.lag:,} rows, {state.rate:,.0f} rows/s"
     )

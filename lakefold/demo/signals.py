@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM, taken note of and acted upon only where the demo can stop in order.
+"""Records Ctrl-C and SIGTERM, so that the demo acts on them only when it can stop in order.
 
-An exception raised out of a signal handler can come between the start of a process and the note that it
-runs, or in the middle of clearing up. So the handler notes the signal, and the demo asks.
+An exception in a signal handler could be raised between the start of a process and the record of it, or
+during the clean-up. So the handler only records the signal, and the demo checks for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
-    """The demo was told to end. No error: nothing catches it but what clears up."""
+    """The demo was ended by a signal. It is not an `Exception`, so only the clean-up catches it."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(number)
@@ -25,26 +25,26 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """As a context manager: the first signal is kept, the process goes on."""
+    """A context manager inside which the first signal is recorded and the process continues."""
 
     def __init__(self) -> None:
         self.caught: signal.Signals | None = None
         self._before: dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def check(self) -> None:
-        """Raise `Interrupted` where a signal has come."""
+        """Raises `Interrupted` if a signal has been received."""
         if self.caught is not None:
             raise Interrupted(self.caught)
 
     def __enter__(self) -> Self:
-        """Take the signals over."""
+        """Installs the handlers."""
         self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give them back."""
+        """Restores the previous handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

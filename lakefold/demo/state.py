@@ -1,4 +1,4 @@
-"""What the demo knows at a moment, for any screen to show."""
+"""The progress of the demo, which every screen shows."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ _RATE_OVER_S: Final = 3.0
 
 @dataclass
 class State:
-    """Counts are of rows unless said otherwise; `rows` is how many there will be.
+    """The progress in rows; `rows` is the total.
 
-    `sent`: in the topic. `written`: in batches that the query has finished. `visible`: given out by the tail.
-    `doing` says in words what the demo is at; `query` and `committer`, how these are.
+    `sent` rows are in the topic, `written` ones in batches that the query has finished, `visible` ones were
+    read by the tail. `doing` describes the present step of the demo; `query` and `committer` the states of
+    these two.
     """
 
     rows: int
     started: float = field(default_factory=time.monotonic)
-    doing: str = "looking around"
+    doing: str = "starting"
     doing_since: float = field(default_factory=time.monotonic)
     query: str = "not started"
     committer: str = "not started"
@@ -37,7 +38,7 @@ class State:
         return time.monotonic() - self.started
 
     def begin(self, doing: str) -> None:
-        """Go on to the next thing, or on with the same."""
+        """Begins a step, or continues the same step."""
         if doing != self.doing:
             self.doing, self.doing_since = doing, time.monotonic()
 
@@ -47,7 +48,7 @@ class State:
         return max(self.sent - self.visible, 0)
 
     def saw(self, visible: int) -> None:
-        """Take note of how many rows are visible now."""
+        """Records how many rows are visible now."""
         self.visible = visible
         now = time.monotonic()
         self._visible_at.append((now, visible))
@@ -56,7 +57,7 @@ class State:
 
     @property
     def rate(self) -> float:
-        """Rows that became visible in a second, over the last few seconds."""
+        """Rows per second that became visible in the last few seconds."""
         if not self._visible_at:
             return 0.0
         (first_at, first), (last_at, last) = self._visible_at[0], self._visible_at[-1]
@@ -64,5 +65,5 @@ class State:
 
     @property
     def moves(self) -> tuple[object, ...]:
-        """What changes as long as anything goes on."""
+        """Values of which at least one changes while the demo makes progress."""
         return (self.doing, self.query, self.committer, self.sent, self.batches, self.version, self.visible)

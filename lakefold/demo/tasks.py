@@ -1,4 +1,4 @@
-"""Long work of the demo in threads, so that the screen lives on and Ctrl-C is heard."""
+"""Runs long work of the demo in threads, so that the screen is updated and Ctrl-C works meanwhile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Task(Generic[T]):
-    """A function at work in a thread of its own."""
+    """A function that runs in its own thread."""
 
     def __init__(self, function: Callable[[], T], name: str) -> None:
         self._function = function
@@ -23,15 +23,18 @@ class Task(Generic[T]):
 
     @property
     def working(self) -> bool:
-        """Whether it isn't done yet."""
+        """Whether the function still runs."""
         return self._thread.is_alive()
 
     def wait(self, seconds: float) -> None:
-        """Wait for its end, no longer than so many seconds."""
+        """Waits for the end of the function, at most this many seconds."""
         self._thread.join(seconds)
 
     def answer(self) -> T:
-        """Give what the function returned, or raise what it raised; to be asked once it is done."""
+        """Returns what the function returned, or raises what it raised.
+
+        Call it after the function has ended.
+        """
         if self._error is not None:
             raise self._error
         return self._answer  # type: ignore[return-value]
@@ -39,5 +42,5 @@ class Task(Generic[T]):
     def _run(self) -> None:
         try:
             self._answer = self._function()
-        except BaseException as error:  # noqa: BLE001 - handed to who asks for the answer
+        except BaseException as error:  # noqa: BLE001 - `answer` raises it
             self._error = error

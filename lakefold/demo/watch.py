@@ -1,8 +1,9 @@
-"""Ends what the demo started where the demo itself was killed and could not.
+"""Ends the demo's processes if the demo itself was killed and could not do that.
 
-A broker outlives the process that started it, and so do others in process groups of their own. This small
-process is told what runs, line by line, through a pipe that nobody but the demo holds. When the pipe ends
-without "done", the demo is dead: everything that was named is killed and the scratch folder removed.
+A broker outlives the process that started it, and so do processes in other process groups. This small process
+reads the names of what runs, line by line, from a pipe that only the demo writes to. If the pipe is closed
+before the line "done", the demo is dead: everything that was named is killed, and the scratch folder is
+removed.
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ _WAIT_S = 10.0
 
 
 class Watch:
-    """The pipe to a watching process. As a context manager it is started, and let go when all is ended."""
+    """The pipe to a watching process, which is started and ended as a context manager."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
 
     def group(self, number: int) -> None:
-        """Have this process group ended."""
-        self._tell("group", str(number))
+        """Lets the process end this process group if the demo dies."""
+        self._write("group", str(number))
 
     def forget(self, number: int) -> None:
-        """The group has ended; its number may come to stand for another."""
-        self._tell("forget", str(number))
+        """Removes a group that has ended, because another group may get its number."""
+        self._write("forget", str(number))
 
     def broker(self, folder: Path) -> None:
-        """Have the broker whose files lie here ended, if it runs then."""
-        self._tell("broker", str(folder))
+        """Lets the process end the broker with its files in `folder` if the demo dies."""
+        self._write("broker", str(folder))
 
     def scratch(self, folder: Path) -> None:
-        """Have this folder removed."""
-        self._tell("scratch", str(folder))
+        """Lets the process remove this folder if the demo dies."""
+        self._write("scratch", str(folder))
 
     def __enter__(self) -> Self:
-        """Start the process."""
+        """Starts the process."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "lakefold.demo.watch"],
@@ -61,9 +62,9 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let it go: everything has been ended."""
+        """Ends the process, after everything else has been ended."""
         with suppress(BrokenPipeError):
-            self._tell(_DONE)
+            self._write(_DONE)
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
@@ -73,18 +74,18 @@ class Watch:
             self._process.kill()
             self._process.wait()
 
-    def _tell(self, *words: str) -> None:
+    def _write(self, *words: str) -> None:
         if self._process.stdin is not None:
             self._process.stdin.write(" ".join(words) + "\n")
             self._process.stdin.flush()
 
 
-def watch(told: IO[str]) -> None:
-    """Read what runs until the demo is done, or dead; in the second case end all of it."""
+def watch(lines: IO[str]) -> None:
+    """Reads the names of what runs until the demo is done. If the demo is dead before, ends all of it."""
     groups: set[int] = set()
     brokers: list[Path] = []
     folders: list[Path] = []
-    for line in told:
+    for line in lines:
         word, _, rest = line.rstrip("\n").partition(" ")
         match word:
             case "group":

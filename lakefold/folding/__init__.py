@@ -1,1 +1,1 @@
-"""The verbs that fold: the committer, a file of envelopes, and the comparison with what is stored."""
+"""The verbs that fold: `committer` and `fold` publish versions, `replay` compares with stored ones."""

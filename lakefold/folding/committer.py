@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakefold_committer.process.daemon import Committer, Options
 
 LAST_WORDS_SECONDS = 60.0
-"""How long a process that found a gap stays to be scraped once more: nobody sees what was never asked for."""
+"""A process that found a gap in the log waits at most this long for one more scrape of its metrics."""
 
 PACE = (
     "group_max_entries",
@@ -59,21 +59,23 @@ WORK = (
     )
 )
 @settings_options(*KAFKA, *TOPICS, *WORK, *STORE, *PACE)
-@click.option("--until-caught-up", is_flag=True, help="Fold to the end that the log has now, then leave.")
+@click.option("--until-caught-up", is_flag=True, help="Fold up to the present end of the log, then exit.")
 @click.option(
     "--give-up-after",
     metavar="SECONDS",
     type=click.FloatRange(0.1, 86_400),
     default=60.0,
     show_default=True,
-    help="With --until-caught-up: end with exit code 5 if brokers or stores don't answer for so long.",
+    help="With --until-caught-up: exit with code 5 if brokers or stores don't answer for this long.",
 )
 @click.option(
     "--accept-new-log",
     is_flag=True,
-    help="Go on where a log was made anew or has lost entries; each table's marks keep a record of it.",
+    help="Continue although the topic was created again or has lost entries. This is recorded in each table.",
 )
-@click.option("--print-config", is_flag=True, help="Print the effective settings, secrets masked, and leave.")
+@click.option(
+    "--print-config", is_flag=True, help="Print the effective settings with secrets masked, and exit."
+)
 @json_option
 def command(
     settings: Settings,
@@ -84,27 +86,31 @@ def command(
     print_config: bool,
     as_json: bool,
 ) -> None:
-    """Fold proposals in the order of the log, publish versions, report what became of each.
+    """Fold proposals in the order of the log, publish versions, and report the outcome of each proposal.
 
-    Goes on where it or another committer left off: the tables and the group's stamped offset say where. The
-    newest committer of a group wins: an older one on the same partitions stops with exit code 5. With
-    `--partitions shared` any number of committers share the partitions out among each other: they move when
-    one comes or goes, and one that is left over stands by.
-    SIGTERM or Ctrl-C finishes the group in flight and leaves. While a broker or a store is away it keeps
-    trying, and /readyz says why it isn't ready; a root that can't be used holds up no table below another
-    one. With --until-caught-up a root that can't be used ends it before anything is folded, and brokers or
-    stores that don't answer end it after --give-up-after. Serves /livez, /readyz and /metrics
-    on --http-port. Prints what it did when it leaves.
+    It continues where the last committer stopped, according to the tables and the committed offset of the
+    consumer group. The newest committer of a group wins: an older one on the same partitions stops with exit
+    code 5. With `--partitions shared` any number of committers divide the partitions among themselves. The
+    partitions are assigned again when a committer starts or stops; one without a partition stands by.
+
+    SIGTERM or Ctrl-C finishes the group in flight and exits. While a broker or a store can't be reached, the
+    committer keeps trying, and /readyz says why it isn't ready. A root that can't be used does not delay the
+    tables below other roots. With --until-caught-up, such a root ends it before anything is folded, and
+    brokers or stores that don't answer end it after --give-up-after.
+
+    /livez, /readyz and /metrics are served on --http-port. At its exit it prints how many outcomes and
+    versions it made.
     """
     if print_config:
         print_json(settings.in_force().printable())
         return
     if until_caught_up and shares(settings):
-        message = "what is shared has no end: others may fold it, or give it to this process later"
-        raise SettingError(message, where="--until-caught-up", hint="name the partitions")
-    told = threading.Event()
-    # What is loaded takes a moment, in which a stop may come.
-    _on_stop(told.set)
+        message = "it can't be used with --partitions shared, because the assigned partitions may change"
+        hint = "name the partitions, as in --partitions 0,1"
+        raise SettingError(message, where="--until-caught-up", hint=hint)
+    stopped = threading.Event()
+    # The imports take a moment, during which a signal may arrive.
+    _on_stop(stopped.set)
     from lakefold_committer.observability.gc_tuning import collect_seldom
     from lakefold_committer.observability.metrics import Metrics
     from lakefold_committer.observability.tracing import tracing_from
@@ -118,10 +124,10 @@ def command(
 
     def stop() -> None:
         committer.stop()
-        told.set()
+        stopped.set()
 
     _on_stop(stop)
-    if told.is_set():
+    if stopped.is_set():
         committer.stop()
     with ExitStack() as stack:
         stack.callback(tracing.close)
@@ -130,14 +136,14 @@ def command(
             committer.run(until_caught_up=until_caught_up)
         except GapError:
             if health is not None:
-                health.tell_once_seen(told)
-                told.wait(LAST_WORDS_SECONDS)
+                health.tell_once_seen(stopped)
+                stopped.wait(LAST_WORDS_SECONDS)
             raise
     _print_summary(metrics.summary(), as_json=as_json)
 
 
 def _options(settings: Settings) -> Options:
-    """What the settings say to the committer."""
+    """Returns the committer's options according to the settings."""
     from lakefold_committer.process.daemon import Options
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
@@ -162,7 +168,7 @@ def _options(settings: Settings) -> Options:
 
 
 def _on_stop(act: Callable[[], None]) -> None:
-    """Do this when the process is told to end."""
+    """Calls `act` on SIGTERM and SIGINT."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: act())
 
@@ -181,12 +187,12 @@ def _health(settings: Settings, metrics: Metrics, committer: Committer) -> Healt
         )
     except OSError as error:
         message = f"{settings.http_host}:{settings.http_port} can't be served: {error.strerror}"
-        hint = "choose another port, or 0 for none; http_host is an address of this machine"
+        hint = "set http_port to a free port, or to 0 for none; http_host must be an address of this machine"
         raise SettingError(message, where="http_port", hint=hint) from error
 
 
 def _print_summary(counts: dict[str, int], *, as_json: bool) -> None:
-    """What this process did: outcomes by kind, and versions."""
+    """Prints how many outcomes of each kind and how many versions this process made."""
     if as_json:
         print_json(counts)
     else:

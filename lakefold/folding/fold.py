@@ -29,7 +29,7 @@ REFUSED = 3
 @click.argument("table")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @settings_options(*STORE, "group_max_entries", "group_max_bytes", "claim_memory", "transaction_files")
-@click.option("--dry-run", is_flag=True, help="Write nothing; print the outcomes that there would be.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; print the outcomes that folding would have.")
 @click.option("--log-id", help="The file log's id, a UUID.  [default: derived from the content]")
 @json_option
 @click.pass_context
@@ -43,15 +43,15 @@ def command(
     log_id: str | None,
     as_json: bool,
 ) -> None:
-    """Fold FILE into TABLE and print one outcome a line, in order.
+    """Fold FILE into TABLE and print the outcomes in order, one per line.
 
-    FILE holds lakefold.log.v1.Envelope messages, each behind its length as a varint; - is standard input.
-    `lakefold propose --into` writes such a file. It is partition 0 of a log of its own: folding it twice
-    changes nothing. Nothing is folded where the framing is broken. Exit code 3 where any entry was refused
+    FILE contains lakefold.log.v1.Envelope messages, each after its length as a varint; - is standard input.
+    `lakefold propose --into` writes such a file. The file is partition 0 of its own log, so folding it twice
+    changes nothing. If its framing is broken, nothing is folded. The exit code is 3 if an entry was rejected
     or invalid.
 
-    Neighbouring entries may share a version. Give --group-max-entries 1 where an entry was built on the
-    version that the one before it makes, as with the transactions of another table's history.
+    Consecutive entries may share a version. Use --group-max-entries 1 if an entry was built on the version of
+    the entry before it, as with transactions from the history of another table.
     """
     from lakefold_committer.claims.claim_check import Claims
     from lakefold_committer.fold.grouping import Limits
@@ -66,13 +66,13 @@ def command(
     limits = Limits(settings.group_max_entries, settings.group_max_bytes)
     kinds: Counter[str] = Counter()
     claims = Claims(settings.storage_options, most_bytes=settings.claim_memory)
-    lines = partial(
+    branches = partial(
         open_line,
         uri,
         storage_options=settings.storage_options,
         formats=formats,
     )
-    for outcome in fold_file(lines, uri, formats, log, limits, dry_run=dry_run, claims=claims):
+    for outcome in fold_file(branches, uri, formats, log, limits, dry_run=dry_run, claims=claims):
         kinds[type(outcome.result).__name__.lower()] += 1
         print_outcome(outcome, as_json=as_json)
     if not as_json:

@@ -1,7 +1,7 @@
-"""Which partitions a committer process folds, by its settings and the name of its host.
+"""Computes the partitions that a committer process folds, from its settings and the name of its host.
 
-Processes made from one template have the same settings. What tells them apart is the number at the end of the
-host's name, as Kubernetes gives it to the pods of a StatefulSet, or a setting of their own.
+Processes that are made from one template have the same settings. They differ by the number at the end of the
+host's name, as in the pods of a StatefulSet of Kubernetes, or by the setting `ordinal`.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ _COUNTED: Final = re.compile(r"-(\d+)$")
 
 
 def shares(settings: Settings) -> bool:
-    """Whether processes share the partitions out among each other."""
+    """Returns whether processes divide the partitions among themselves by a consumer group."""
     return settings.partitions == SHARED
 
 
 def fixed(settings: Settings, hostname: str) -> tuple[int, ...] | Turn | None:
-    """The partitions that are this process's alone, None for all.
+    """Returns the partitions that only this process folds, or None for all of them.
 
-    Raises `SettingError` where they go by ordinals and this process has none, or one that is too high.
+    Raises `SettingError` if the setting is `ordinal/N` and this process has no ordinal, or one of N or more.
     """
-    said = settings.partitions
-    if not isinstance(said, str) or said == SHARED:
-        return None if isinstance(said, str) else said
+    partitions = settings.partitions
+    if not isinstance(partitions, str) or partitions == SHARED:
+        return None if isinstance(partitions, str) else partitions
     from lakefold_committer.process.ordinals import Turn
 
-    replicas = int(said.partition("/")[2])
+    replicas = int(partitions.partition("/")[2])
     ordinal = _ordinal(settings, hostname)
     if ordinal >= replicas:
-        message = f"ordinal {ordinal} has no part: partitions {said} counts {replicas}, from 0"
-        hint = f"let N of ordinal/N be the number of processes; this one's host is {hostname}"
+        message = (
+            f"the ordinal {ordinal} is too high for partitions {partitions}: the highest is {replicas - 1}"
+        )
+        hint = f"set N of ordinal/N to the number of processes; the host of this one is {hostname}"
         raise SettingError(message, where="partitions", hint=hint)
     return Turn(ordinal, replicas)
 
@@ -46,10 +48,10 @@ def fixed(settings: Settings, hostname: str) -> tuple[int, ...] | Turn | None:
 def _ordinal(settings: Settings, hostname: str) -> int:
     if settings.ordinal is not None:
         return settings.ordinal
-    if found := _COUNTED.search(hostname):
-        return int(found[1])
+    if match := _COUNTED.search(hostname):
+        return int(match[1])
     message = (
-        f"partitions {settings.partitions} needs an ordinal, and the host's name {hostname} ends in none"
+        f"partitions {settings.partitions} needs an ordinal, and the host's name {hostname} ends in no number"
     )
-    hint = "run it as a StatefulSet, or set --ordinal or LAKEFOLD_ORDINAL: 0 for the first"
+    hint = "run it as a StatefulSet, or set --ordinal or LAKEFOLD_ORDINAL: 0 for the first process"
     raise SettingError(message, where="ordinal", hint=hint)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DAMAGED = 4
 PROGRESS_SECONDS = 5.0
 QUIET = frozenset({"same", "foreign", "moved"})
-"""Verdicts that --check keeps to itself, unless there is something to note."""
+"""Verdicts that --check doesn't print, unless they have notes."""
 
 
 @click.command(
@@ -36,7 +36,7 @@ QUIET = frozenset({"same", "foreign", "moved"})
 )
 @click.argument("table")
 @settings_options(*KAFKA, *STORE)
-@click.option("--branch", default="", metavar="NAME", help="The branch to replay.  [default: the main line]")
+@click.option("--branch", default="", metavar="NAME", help="The branch to replay.  [default: main]")
 @click.option("--from", "first", type=click.IntRange(min=1), help="The first version.  [default: the oldest]")
 @click.option("--to", "last", type=click.IntRange(min=1), help="The last version.  [default: the newest]")
 @click.option(
@@ -44,10 +44,10 @@ QUIET = frozenset({"same", "foreign", "moved"})
     "files",
     type=click.Path(path_type=Path, dir_okay=False),
     multiple=True,
-    help="A file of envelopes that was folded into the table; may be given more than once.",
+    help="A file of envelopes that was folded into the table; repeatable.",
 )
-@click.option("--log-id", help="The id that the one --file was folded under.  [default: from its content]")
-@click.option("--check", is_flag=True, help="Print only what is not the same, or not all compared.")
+@click.option("--log-id", help="The log id that --file was folded with.  [default: from its content]")
+@click.option("--check", is_flag=True, help="Print only the versions that differ or could not be compared.")
 @json_option
 @click.pass_context
 def command(
@@ -61,16 +61,16 @@ def command(
     as_json: bool,
     **given: Any,  # noqa: ANN401 - which versions and files, each option by its name
 ) -> None:
-    """Fold the log of TABLE again, in memory, and compare each version with what is stored, byte for byte.
+    """Fold the log of TABLE again, in memory, and compare each version with the stored one, byte for byte.
 
-    One line a version, oldest first: same, different (field by field), foreign (another client made it),
-    moved (adopt, rebind or detach made it), other rules (an older release made it), not compared (with what
-    is missing: the version it was built on, its entries in the log, a file that decided), gone. Nothing is
-    written. Exit code 4 where any version is different.
+    Nothing is written. One line is printed per version, oldest first, with one of these verdicts: same;
+    different (with the fields); foreign (made by another client); moved (made by adopt, rebind or detach);
+    other rules (made by an older release); not compared (with what is missing: the version it was built on,
+    its entries in the log, or a file that decided an outcome); gone (removed). The exit code is 4 if a
+    version is different.
 
-    Data files are not looked at, so those that were cleaned up since don't matter. Entries that no version
-    records are not judged again: refusals that were reported before the next version came. The outcomes topic
-    tells of those.
+    Data files are not read, so it does not matter if they have been cleaned up. Refused entries that no
+    version records are not folded again; the outcomes topic has their outcomes.
     """
     if given["log_id"] is not None and len(given["files"]) != 1:
         raise click.UsageError("--log-id is the id of one file; give one --file with it")
@@ -83,10 +83,10 @@ def command(
     table_format, versions = located(uri, branch, settings.storage_options)
     entries = _entries(context, settings, given["files"], given["log_id"])
     kinds: Counter[str] = Counter()
-    told_at = time.monotonic()
+    progress_at = time.monotonic()
     options = settings.storage_options
     root = root_of(uri, branch)
-    replayed = replay(
+    versions_replayed = replay(
         versions,
         entries,
         root,
@@ -95,13 +95,13 @@ def command(
         storage_options=options,
         table_format=table_format,
     )
-    for one in replayed:
-        kinds[one.verdict] += max(1, one.last - one.version + 1)
-        if not check or one.verdict not in QUIET or one.notes:
-            _print(one, as_json=as_json)
-        if time.monotonic() - told_at > PROGRESS_SECONDS:
-            told_at = time.monotonic()
-            print_line(f"at version {one.version:,}: {_counts(kinds)}", err=True)
+    for replayed in versions_replayed:
+        kinds[replayed.verdict] += max(1, replayed.last - replayed.version + 1)
+        if not check or replayed.verdict not in QUIET or replayed.notes:
+            _print(replayed, as_json=as_json)
+        if time.monotonic() - progress_at > PROGRESS_SECONDS:
+            progress_at = time.monotonic()
+            print_line(f"at version {replayed.version:,}: {_counts(kinds)}", err=True)
     if not as_json:
         print_line(_counts(kinds), err=True)
     if kinds["different"]:
@@ -129,14 +129,15 @@ def _counts(kinds: Counter[str]) -> str:
     return ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
 
 
-def _print(one: Replayed, *, as_json: bool) -> None:
+def _print(replayed: Replayed, *, as_json: bool) -> None:
     if as_json:
-        print_json(asdict(one) | {"last": one.last or one.version})
+        print_json(asdict(replayed) | {"last": replayed.last or replayed.version})
         return
-    number = f"{one.version:,}" if one.last in {0, one.version} else f"{one.version:,} to {one.last:,}"
-    more = [one.operation, one.positions]
-    if one.positions:
-        more.append(f"{one.committed:,} committed, {one.refused:,} answered otherwise")
-    print_line("  ".join(filter(None, (f"version {number}", str(one.verdict), *more))))
-    for text in (*map(str, one.differences), *one.notes):
+    first, last = replayed.version, replayed.last or replayed.version
+    number = f"{first:,}" if first == last else f"{first:,} to {last:,}"
+    more = [replayed.operation, replayed.positions]
+    if replayed.positions:
+        more.append(f"{replayed.committed:,} committed, {replayed.refused:,} answered otherwise")
+    print_line("  ".join(filter(None, (f"version {number}", str(replayed.verdict), *more))))
+    for text in (*map(str, replayed.differences), *replayed.notes):
         print_line(f"  {text}")

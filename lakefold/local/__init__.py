@@ -1,1 +1,1 @@
-"""What a laptop or a test needs that a cluster has already: jars, and a Kafka broker on loopback."""
+"""What `lakefold up`, the demo and tests need on one machine: Java, jars, and a local Kafka broker."""

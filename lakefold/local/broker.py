@@ -1,9 +1,9 @@
-"""Runs a real Apache Kafka broker on loopback, so that a laptop and a test use the real thing without Docker.
+"""Runs a real Apache Kafka broker on 127.0.0.1 without Docker, for laptops and tests.
 
-One node is broker and controller at once (KRaft). It runs in a session of its own and outlives the process
-that started it, which is what `lakefold up` needs. That it runs is known by a lock: the broker inherits an
-open, locked file and the kernel lets go of the lock when the broker dies, however it dies. A process id alone
-could by then belong to somebody else.
+One node is both broker and controller (KRaft). It runs in its own session and outlives the process that
+started it, as `lakefold up` needs. A lock shows whether it runs: the broker inherits an open, locked file,
+and the kernel releases the lock when the broker ends, whatever the cause. A process id alone could belong to
+another process by then.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-"""A small and quick JVM; the second compiler costs more start-up than a local broker ever gives back."""
+"""Options for a JVM that starts fast and is small. The second compiler would only slow the start down."""
 
 _LOGGING = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 
 _UNPACKED = "unpacked"
-"""Below the broker's folder: where Java unpacks native libraries. A broker that is killed leaves them."""
+"""The folder inside the broker's folder where Java unpacks native libraries. A killed broker leaves them."""
 
 _PROPERTIES = """\
 process.roles=broker,controller
@@ -68,39 +68,39 @@ num.io.threads=2
 background.threads=2
 log.cleaner.dedupe.buffer.size=2097152
 """
-"""One node, loopback only, internal topics without replicas. The short session makes a restart after SIGKILL
-quick: the controller waits for the dead broker's session to end before it lets the new one in."""
+"""One node, 127.0.0.1 only, internal topics without replicas. The short session makes a restart after SIGKILL
+fast, because the controller accepts the new broker only after the old one's session has ended."""
 
 
 class Broker:
-    """A single-node Kafka broker whose files lie in `directory`.
+    """A single-node Kafka broker whose files are in `directory`.
 
-    `port` 0 takes the port it had before, else a free one. `start` may be called again after `stop` or
-    `kill`: the data and the port stay. As a context manager it starts on entering, stops on leaving, and does
-    not outlive this process, even where that is killed.
+    If `port` is 0, it uses its previous port, or a free one. `start` may be called again after `stop` or
+    `kill`; the data and the port stay. As a context manager it starts on entering, stops on leaving, and does
+    not outlive this process, even if this process is killed.
     """
 
     def __init__(self, directory: str | os.PathLike[str], port: int = 0) -> None:
         self.directory = Path(directory).absolute()
-        self._ask_port = port
+        self._chosen_port = port
         self._process: subprocess.Popen[bytes] | None = None
         self._is_tied = False
         self._tie: Tie | None = None
 
     @property
     def log_file(self) -> Path:
-        """What the broker prints: its warnings, and why it could not start."""
+        """The file with the broker's output: its warnings, and the reason if it could not start."""
         return self.directory / "broker.log"
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address that clients are given; empty where the broker was never started."""
+        """The address for clients. Empty if the broker was never started."""
         port = self._ports().get("port")
         return f"127.0.0.1:{port}" if port else ""
 
     @property
     def pid(self) -> int | None:
-        """The process id, None where it doesn't run."""
+        """The process id, None if it doesn't run."""
         if not self.running:
             return None
         with suppress(FileNotFoundError, ValueError):
@@ -109,7 +109,7 @@ class Broker:
 
     @property
     def running(self) -> bool:
-        """Whether the process lives (by its lock), which says nothing about its being ready."""
+        """Whether the process runs, according to its lock. It may not be ready yet."""
         try:
             with self._lock_file.open() as file:
                 return not _locks(file, fcntl.LOCK_SH)
@@ -117,17 +117,17 @@ class Broker:
             return False
 
     def start(self, timeout: float = 60.0) -> str:
-        """Start the broker, wait until it answers, and give its bootstrap address.
+        """Starts the broker, waits until it answers, and returns its bootstrap address.
 
-        `timeout` is in seconds. A broker that runs already is left alone. Raises `SetupError` where the
-        port is taken or Java is missing, `RetryError` where the broker ends early or isn't ready in time; it
-        is killed then.
+        `timeout` is in seconds. A broker that runs already is not restarted. Raises `SetupError` if the port
+        is in use or Java is missing. Raises `RetryError` if the broker exits or isn't ready in time; then it
+        is killed.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         java = [str(find_java()), *_JVM, *_LOGGING, f"-Djava.io.tmpdir={_UNPACKED}", "-cp", _class_path()]
         deadline = time.monotonic() + timeout
         with self._lock_file.open("w") as lock:
-            # Where the lock is taken, the broker runs or another process is just starting it.
+            # If the lock is taken, the broker runs, or another process is starting it.
             while not _locks(lock, fcntl.LOCK_EX):
                 if self._answers(deadline):
                     return self.bootstrap_servers
@@ -146,7 +146,7 @@ class Broker:
         return self.bootstrap_servers
 
     def stop(self, timeout: float = 30.0) -> bool:
-        """Ask the broker to stop, kill it where it has not after `timeout` seconds; give whether it ran."""
+        """Stops the broker, by SIGKILL if it still runs after `timeout` seconds. Returns whether it ran."""
         pid = self.pid
         if pid is None:
             self._ends_within(0)
@@ -158,7 +158,7 @@ class Broker:
         return True
 
     def kill(self) -> None:
-        """End the broker as a power cut would (SIGKILL); its data stays as it lies."""
+        """Ends the broker by SIGKILL, as a power cut would. Its data stays on disk."""
         pid = self.pid
         if pid is not None:
             self._signal(pid, signal.SIGKILL)
@@ -166,7 +166,7 @@ class Broker:
         self._pid_file.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
-        """Start the broker, tied to this process."""
+        """Starts the broker so that it ends with this process."""
         self._is_tied = True
         self.start()
         return self
@@ -174,7 +174,7 @@ class Broker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the broker; its files stay."""
+        """Stops the broker. Its files stay."""
         self.stop()
 
     @property
@@ -194,7 +194,7 @@ class Broker:
         return self.directory / "data"
 
     def _ports(self) -> dict[str, int]:
-        """Give the ports of the last start; none where there was no start."""
+        """Returns the ports of the last start, none if it was never started."""
         try:
             ports: dict[str, int] = json.loads((self.directory / "ports.json").read_text())
         except FileNotFoundError:
@@ -202,22 +202,22 @@ class Broker:
         return ports
 
     def _write_properties(self) -> None:
-        """Settle the ports and write the broker's settings."""
+        """Chooses the ports and writes the broker's settings. Raises `SetupError` if the port is in use."""
         ports = self._ports()
-        if self._ask_port:
-            ports["port"] = self._ask_port
-            if not is_free(self._ask_port):
-                message = f"port {self._ask_port} is taken"
+        if self._chosen_port:
+            ports["port"] = self._chosen_port
+            if not is_free(self._chosen_port):
+                message = f"port {self._ask_port} is in use"
                 raise SetupError(message, where="port", hint="choose another port, or 0 for a free one")
         for name in ("port", "controller_port"):
             if name not in ports or not is_free(ports[name]):
                 ports[name] = free_port()
         (self.directory / "ports.json").write_text(json.dumps(ports))
-        # Not the whole path: a comma in it would part two folders, and Java reads this file as Latin-1.
+        # Only the folder's name: Kafka splits a path at commas, and Java reads this file as Latin-1.
         self._properties.write_text(_PROPERTIES.format(data=self._data.name, **ports))
 
     def _format(self, java: list[str]) -> None:
-        """Give the data folder its cluster id, once in its life."""
+        """Writes the cluster id to the data folder when it is used for the first time."""
         if (self._data / "meta.properties").exists():
             return
         tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", _new_cluster_id()]
@@ -230,10 +230,11 @@ class Broker:
         )
         if done.returncode != 0:
             message = f"the data folder could not be prepared: {(done.stderr or done.stdout).strip()}"
-            raise RetryError(message, where=str(self._data), hint="is the folder writable, the disk full?")
+            hint = "check that the folder is writable and that the disk is not full"
+            raise RetryError(message, where=str(self._data), hint=hint)
 
     def _spawn(self, command: list[str], lock: IO[str]) -> None:
-        """Start the process in its own session, with the lock in its hands."""
+        """Starts the process in its own session; it inherits the lock."""
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -251,12 +252,12 @@ class Broker:
     def _wait_until_ready(self, deadline: float) -> None:
         while not self._answers(deadline):
             if not self.running:
-                message = f"the broker ended early: {self._last_words()}"
-                raise RetryError(message, where=str(self.log_file), hint="the log file tells more")
+                message = f"the broker exited during its start: {self._last_lines()}"
+                raise RetryError(message, where=str(self.log_file), hint="read this log file for the cause")
             self._pause(deadline)
 
     def _answers(self, deadline: float) -> bool:
-        """Whether the port is open; then also wait until the broker serves a client."""
+        """Returns whether the port is open. If it is, waits until the broker answers a client."""
         from lakefold_log.client.admin import cluster_id
 
         with (
@@ -270,13 +271,13 @@ class Broker:
     def _pause(self, deadline: float) -> None:
         if time.monotonic() > deadline:
             message = "the broker was not ready in time"
-            raise RetryError(message, where=str(self.log_file), hint="the log file tells more")
+            raise RetryError(message, where=str(self.log_file), hint="read this log file for the cause")
         time.sleep(0.05)
 
-    def _last_words(self) -> str:
+    def _last_lines(self) -> str:
         lines = self.log_file.read_text(errors="replace").splitlines()
-        told = [line for line in lines if "ERROR" in line or "Exception" in line]
-        return " | ".join((told or lines)[-3:])
+        errors = [line for line in lines if "ERROR" in line or "Exception" in line]
+        return " | ".join((errors or lines)[-3:])
 
     @staticmethod
     def _signal(pid: int, number: signal.Signals) -> None:
@@ -284,7 +285,10 @@ class Broker:
             os.killpg(pid, number)
 
     def _ends_within(self, timeout: float) -> bool:
-        """Wait for the lock to come free; reap the process where it is our own child."""
+        """Waits until the lock is free, and reaps the process if it is our child.
+
+        Returns whether it ended.
+        """
         deadline = time.monotonic() + timeout
         while self.running and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -298,7 +302,7 @@ class Broker:
 
 
 def _locks(file: IO[str], kind: int) -> bool:
-    """Take the lock of an open file where that is possible at once, and say whether it was."""
+    """Takes the lock of an open file if it is free. Returns whether it was."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -311,9 +315,9 @@ def _class_path() -> str:
 
 
 def _new_cluster_id() -> str:
-    """Give a random cluster id: 16 bytes in URL-safe base64 without padding, as Kafka makes them.
+    """Returns a random cluster id: 16 bytes in URL-safe base64 without padding, as Kafka makes them.
 
-    The first bit is cleared, since Kafka's tools take an id that begins with `-` for an option.
+    The first bit is 0, because Kafka's tools read an id that begins with `-` as an option.
     """
     first, *rest = uuid4().bytes
     return urlsafe_b64encode(bytes([first & 0x7F, *rest])).rstrip(b"=").decode()

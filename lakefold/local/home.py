@@ -1,6 +1,6 @@
-"""Remembers, in `.lakefold/` of a folder, which local broker `lakefold up` started there.
+"""Records in `.lakefold/` which local broker `lakefold up` started in a folder.
 
-So the other verbs find it without being told, and `down` stops the right one.
+So the other verbs find it without a setting, and `down` stops the right one.
 """
 
 from __future__ import annotations
@@ -15,30 +15,33 @@ _POINTER = "broker.json"
 
 
 def default_folder(folder: Path | None = None) -> Path:
-    """Give the folder that keeps a local broker's files where nobody chose another."""
+    """Returns the folder for a local broker's files if `--dir` names no other one."""
     return _home(folder) / "broker"
 
 
 def known_broker(folder: Path | None = None) -> Broker | None:
-    """Give the broker that `up` started in `folder` (default: the current one), running or crashed."""
+    """Returns the broker that `up` started in `folder` (default: the current one), running or not.
+
+    Returns None if `up` started none there, or `down` has stopped it.
+    """
     try:
-        told = json.loads((_home(folder) / _POINTER).read_text())
+        pointer = json.loads((_home(folder) / _POINTER).read_text())
     except FileNotFoundError:
         return None
-    return Broker(_home(folder) / told["folder"])
+    return Broker(_home(folder) / pointer["folder"])
 
 
 def remember(broker: Broker, folder: Path | None = None) -> None:
-    """Make `broker` the one that is found in `folder`; a path below `.lakefold` is kept relative."""
+    """Records `broker` as the broker of `folder`. A path inside `.lakefold` is stored as a relative one."""
     home = _home(folder)
     home.mkdir(parents=True, exist_ok=True)
     below = broker.directory.is_relative_to(home)
-    told = {"folder": str(broker.directory.relative_to(home) if below else broker.directory)}
-    (home / _POINTER).write_text(json.dumps(told))
+    pointer = {"folder": str(broker.directory.relative_to(home) if below else broker.directory)}
+    (home / _POINTER).write_text(json.dumps(pointer))
 
 
 def forget(folder: Path | None = None) -> None:
-    """Let `folder` know no broker; the broker and its files are left alone."""
+    """Removes the record of the broker of `folder`. The broker and its files stay as they are."""
     (_home(folder) / _POINTER).unlink(missing_ok=True)
 
 

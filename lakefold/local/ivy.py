@@ -1,4 +1,4 @@
-"""Runs the Ivy that Spark's wheel carries, so that jars can be fetched where there is Java but no Maven."""
+"""Downloads jars with the Ivy in pyspark's wheel, so that Java is needed but not Maven."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def retrieve(jars: Sequence[Jar], repository: Repository, *, scratch: Path, cache: Path, into: Path) -> None:
-    """Fetch exactly these jars from `repository` into the folder `into`; the caller checks their hashes.
+    """Downloads exactly these jars from `repository` into the folder `into`. The caller checks their hashes.
 
-    `scratch` takes Ivy's own input files. `cache` keeps what a broken fetch has brought, for the next
-    attempt; it is removed after a whole one. Raises `SetupError` where Java or pyspark is missing,
-    `RetryError` where the repository could not be reached or lacks a jar.
+    `scratch` is for Ivy's own input files. `cache` keeps the files of an interrupted download for the next
+    attempt, and is removed after a complete one. Raises `SetupError` if Java or pyspark is missing,
+    `RetryError` if the repository could not be reached or lacks a jar.
     """
     java, ivy = find_java(), _ivy_jar()
     settings, module = scratch / "ivysettings.xml", scratch / "ivy.xml"
@@ -37,24 +37,24 @@ def retrieve(jars: Sequence[Jar], repository: Repository, *, scratch: Path, cach
     command = [java, *proxy_options(), f"-Divy.default.ivy.user.dir={cache}", "-jar", ivy]
     command += ["-settings", settings, "-ivy", module, "-types", "jar", "bundle", "-verbose"]
     command += ["-retrieve", f"{into}/[artifact]-[revision].[ext]"]
-    failed, said = _run([str(part) for part in command], total=len(jars))
+    failed, output = _run([str(part) for part in command], total=len(jars))
     if failed:
-        raise _failure(said, repository)
+        raise _failure(output, repository)
     shutil.rmtree(cache, ignore_errors=True)
 
 
 def _ivy_jar() -> Path:
-    """Give the path of Ivy in pyspark's folder, without importing pyspark."""
+    """Returns the path of Ivy in pyspark's folder, without importing pyspark."""
     spec = find_spec("pyspark")
-    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
-    if not found:
-        message = "the jars are fetched with the Ivy that pyspark carries, and pyspark is not installed"
+    paths = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
+    if not paths:
+        message = "the jars are downloaded with the Ivy in pyspark, but pyspark is not installed"
         raise SetupError(message, hint="pip install 'lakefold[ingest]'")
-    return found[-1]
+    return paths[-1]
 
 
 def _module(jars: Sequence[Jar]) -> str:
-    """Give the text of an Ivy module that needs exactly these jars: nothing is resolved beyond them."""
+    """Returns the text of an Ivy module that needs exactly these jars, without their dependencies."""
     root = ET.Element("ivy-module", {"version": "2.0"})
     ET.SubElement(root, "info", {"organisation": "lakefold", "module": "local"})
     ET.SubElement(ET.SubElement(root, "configurations"), "conf", {"name": "default"})
@@ -66,29 +66,29 @@ def _module(jars: Sequence[Jar]) -> str:
 
 
 def _run(command: list[str], *, total: int) -> tuple[bool, list[str]]:
-    """Run Ivy and show its progress; give whether it failed and the lines it printed."""
-    said, counts = [], {"found": 0, "downloading": 0}
+    """Runs Ivy and shows its progress. Returns whether it failed, and the lines it printed."""
+    output, counts = [], {"found": 0, "downloading": 0}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout or ():
-            said.append(line.strip())
-            if step := re.match(r"(found|downloading) (\S+)", said[-1]):
+            output.append(line.strip())
+            if step := re.match(r"(found|downloading) (\S+)", output[-1]):
                 counts[step[1]] += 1
                 _show(f"{step[1]} {counts[step[1]]} of {total}: {re.split('[/#]', step[2])[-1]}")
     _show("")
-    return process.returncode != 0, said
+    return process.returncode != 0, output
 
 
-def _failure(said: Sequence[str], repository: Repository) -> RetryError:
-    """Give the error for a failed run, with what Ivy itself said, each line once."""
+def _failure(output: Sequence[str], repository: Repository) -> RetryError:
+    """Returns the error for a failed run, with Ivy's own messages, each of them once."""
     missing = re.compile(r"(?:ERROR:|WARN:\s+(?=module not found))\s*(.*)")
-    told = list(dict.fromkeys(found[1] for line in said if (found := missing.match(line))))
-    message = "the jars could not be fetched: " + "; ".join(told[:3] or said[-3:])
-    hint = "is the machine online? A mirror is read from ~/.m2/settings.xml, a proxy from https_proxy"
+    errors = list(dict.fromkeys(match[1] for line in output if (match := missing.match(line))))
+    message = "the jars could not be downloaded: " + "; ".join(errors[:3] or output[-3:])
+    hint = "check the network; a mirror is read from ~/.m2/settings.xml, a proxy from https_proxy"
     return RetryError(message, where=repository.name, hint=hint)
 
 
 def _show(text: str) -> None:
-    """Keep one line of the terminal up to date; a file or a pipe gets none of it."""
+    """Replaces the last line of a terminal. Prints nothing to a file or a pipe."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K  {text}" if text else "\r\x1b[K")
         sys.stderr.flush()

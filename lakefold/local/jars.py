@@ -1,8 +1,8 @@
-"""Brings the pinned jars of the Kafka broker and of Spark's Kafka connector onto this machine, once.
+"""Downloads the pinned jars of the Kafka broker and of Spark's Kafka connector once.
 
-Java people would ask for Maven; a Python user may not have it. Spark's wheel carries Ivy, so Java is enough.
-What is fetched is the list in `jars.lock` and nothing else: every jar is named with its version and hash, so
-neither a changed POM nor a bad mirror can bring other code onto the machine.
+pyspark's wheel contains Ivy, so Java is enough and Maven isn't needed. Only the jars in `jars.lock` are
+downloaded. The list has the version and hash of each jar, so neither a changed POM nor a bad mirror can add
+other code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def cache_folder() -> Path:
-    """Give the folder of fetched files: `$LAKEFOLD_CACHE`, else `lakefold` in the user's cache folder."""
+    """Returns the folder for downloads: `$LAKEFOLD_CACHE`, or `lakefold` in the user's cache folder."""
     chosen = os.environ.get("LAKEFOLD_CACHE")
     if chosen:
         return Path(chosen).expanduser().absolute()
@@ -37,11 +37,11 @@ def cache_folder() -> Path:
 
 
 def fetch_jars(name: JarSet) -> list[Path]:
-    """Give the paths of the jars of a set; fetch them first where they are missing or altered.
+    """Returns the paths of the jars of a set. Downloads them first if one is missing or altered.
 
-    Safe when several processes call it at once: one fetches, the others wait for it. Progress goes to stderr.
-    Raises `SetupError` where Java or pyspark is missing, `RetryError` where the repository could not be
-    reached or lacks a jar, `DamagedError` where what it gave has another hash than the pinned one.
+    If several processes call it at once, one downloads and the others wait. Progress is printed to stderr.
+    Raises `SetupError` if Java or pyspark is missing, `RetryError` if the repository could not be reached or
+    lacks a jar, `DamagedError` if a downloaded jar has another hash than the pinned one.
     """
     jars = pinned_jars(name)
     pins = hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()
@@ -54,7 +54,7 @@ def fetch_jars(name: JarSet) -> list[Path]:
 
 
 def _unlike(jars: Sequence[Jar], folder: Path) -> list[Jar]:
-    """Give the jars that are missing from `folder` or have another hash there."""
+    """Returns the jars that are missing from `folder` or have another hash there."""
     return [jar for jar in jars if _sha256(folder / jar.file_name) != jar.sha256]
 
 
@@ -68,7 +68,7 @@ def _sha256(path: Path) -> str:
 
 @contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock file; the kernel lets go of it when the process dies."""
+    """Holds the folder's lock file. The kernel releases it if the process dies."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "fetch.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -76,25 +76,23 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
 
 
 def _fetch(name: JarSet, jars: Sequence[Jar], folder: Path) -> None:
-    """Fetch beside the final folder, check every hash, then rename: the folder is whole or absent."""
+    """Downloads to a temporary folder, checks every hash, and renames it: it is complete or missing."""
     repository = find_repository()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=folder.parent) as scratch:
         staged = Path(scratch) / "jars"
-        _say(f"fetching {len(jars)} jars ({name}) from {repository.name} into {folder}\n")
+        _print(f"downloading {len(jars)} jars ({name}) from {repository.name} into {folder}\n")
         retrieve(jars, repository, scratch=Path(scratch), cache=cache_folder() / "ivy", into=staged)
         wrong = _unlike(jars, staged)
         if wrong:
             message = "not the pinned jars: " + ", ".join(jar.file_name for jar in wrong)
-            hint = (
-                "something between here and Maven Central alters or lacks them: look at the mirror, the proxy"
-            )
+            hint = "a mirror or a proxy before Maven Central alters them or lacks them; check both"
             raise DamagedError(message, where=repository.name, hint=hint)
         shutil.rmtree(folder, ignore_errors=True)
         staged.rename(folder)
-    _say(f"fetched and checked {len(jars)} jars ({name})\n")
+    _print(f"downloaded and checked {len(jars)} jars ({name})\n")
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stderr.write(text)
     sys.stderr.flush()

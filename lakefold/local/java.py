@@ -1,4 +1,4 @@
-"""Finds Java: the broker and Spark run on it, and say little that helps where it is missing or old."""
+"""Finds Java for the broker and Spark, whose own errors don't help if it is missing or too old."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _HINT = (
 
 
 def find_java() -> Path:
-    """Give the `java` to run: `$JAVA_HOME/bin/java` where that is set, else the first one on the PATH.
+    """Returns the `java` to run: `$JAVA_HOME/bin/java` if that is set, else the first one on the PATH.
 
-    Raises `SetupError` where there is none, or where it is older than Java 17.
+    Raises `SetupError` if it is missing or older than Java 17.
     """
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if found is None or not os.access(found, os.X_OK):
-        message = "there is no java"
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not os.access(java, os.X_OK):
+        message = "java was not found"
         raise SetupError(message, where=f"JAVA_HOME={home}" if home else "PATH", hint=_HINT)
-    answer = subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(\d+)', answer)
     if version is None or int(version[1]) < OLDEST:
         message = f"this java is too old: {answer.strip()}"
-        raise SetupError(message, where=found, hint=_HINT)
-    return Path(found)
+        raise SetupError(message, where=java, hint=_HINT)
+    return Path(java)

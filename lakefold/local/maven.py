@@ -1,7 +1,7 @@
-"""Says where Maven artifacts come from on this machine, in the words of Ivy.
+"""Finds the repository for Maven artifacts on this machine, and writes settings for Ivy.
 
-Ivy knows nothing of Maven's own set-up, but a company's mirror of Maven Central is written down there. So the
-mirror, and the user and password for it, are read from Maven's `settings.xml` and handed on.
+Ivy doesn't read Maven's settings, but companies configure their mirrors of Maven Central there. So the
+mirror, with its user and password, is read from Maven's `settings.xml`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A Maven repository: its root URL and, if it asks for them, a user and a password.
+    """A Maven repository: its root URL, and a user and a password if it needs them.
 
-    Without a URL it is Maven Central, whose address Ivy knows.
+    Without a URL it is Maven Central, whose address is built into Ivy.
     """
 
     url: str
@@ -36,7 +36,7 @@ class Repository:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name for messages."""
         return self.url or "Maven Central"
 
 
@@ -44,10 +44,10 @@ CENTRAL = Repository("")
 
 
 def find_repository() -> Repository:
-    """Give the mirror of Maven Central that Maven's settings name, else Maven Central itself.
+    """Returns the mirror of Maven Central that Maven's settings name, else Maven Central itself.
 
-    Looks into `~/.m2/settings.xml`, then into the settings of the installed Maven. Raises `SetupError`
-    where such a file is not XML.
+    Reads `~/.m2/settings.xml`, then the settings of the installed Maven. Raises `SetupError` if such a file
+    is not XML.
     """
     for path in _settings_files():
         if path.is_file() and (mirror := _mirror_in(path)) is not None:
@@ -56,9 +56,9 @@ def find_repository() -> Repository:
 
 
 def ivy_settings(repository: Repository) -> str:
-    """Give the text of an Ivy settings file whose only resolver is `repository`.
+    """Returns the text of an Ivy settings file whose only resolver is `repository`.
 
-    POMs are not read: what is fetched is named one by one.
+    POMs are not read, because every jar is named.
     """
     root = ET.Element("ivysettings")
     ET.SubElement(root, "settings", {"defaultResolver": "maven"})
@@ -76,24 +76,24 @@ def ivy_settings(repository: Repository) -> str:
 
 
 def _realm(url: str) -> str:
-    """Ask the repository for the name under which it wants a login; empty where it wants none.
+    """Requests the realm of the repository's login. Returns an empty text if it needs no login.
 
-    Maven doesn't need that name and so its settings don't tell it; Ivy sends no login without it.
+    Maven's settings don't contain the realm, but Ivy sends no login without it.
     """
     try:
         urllib.request.urlopen(urllib.request.Request(f"{url}/", method="HEAD"), timeout=20).close()  # noqa: S310 - the user's own mirror
     except urllib.error.HTTPError as error:
         with error:
-            asked = re.search(r'realm="([^"]*)"', error.headers.get("WWW-Authenticate", ""))
-            return asked[1] if asked else ""
+            realm = re.search(r'realm="([^"]*)"', error.headers.get("WWW-Authenticate", ""))
+            return realm[1] if realm else ""
     except OSError:
-        # Ivy will meet the same trouble and say more about it.
+        # Ivy will fail for the same reason and report more about it.
         return ""
     return ""
 
 
 def proxy_options() -> list[str]:
-    """Give the JVM options that name the proxies of the environment (`https_proxy` and so on)."""
+    """Returns the JVM options for the proxies of the environment (`https_proxy` and so on)."""
     options = []
     proxies = urllib.request.getproxies()
     for scheme in ("http", "https"):
@@ -107,7 +107,7 @@ def proxy_options() -> list[str]:
 
 
 def _settings_files() -> Iterable[Path]:
-    """Maven's order: the user's settings win over the installation's."""
+    """Yields the settings files in Maven's order: the user's settings win over those of the installation."""
     yield Path.home() / ".m2" / "settings.xml"
     if mvn := shutil.which("mvn"):
         yield Path(mvn).resolve().parent.parent / "conf" / "settings.xml"
@@ -118,7 +118,7 @@ def _mirror_in(path: Path) -> Repository | None:
         root = ET.parse(path).getroot()  # noqa: S314 - the user's own set-up, as trusted as the program
     except ET.ParseError as error:
         message = f"this is not XML: {error}"
-        raise SetupError(message, where=str(path), hint="mend Maven's settings") from error
+        raise SetupError(message, where=str(path), hint="correct Maven's settings") from error
     logins = {_text(server, "id"): server for server in root.iterfind("{*}servers/{*}server")}
     for mirror in root.iterfind("{*}mirrors/{*}mirror"):
         if _is_for_central(_text(mirror, "mirrorOf")):
@@ -131,12 +131,12 @@ def _mirror_in(path: Path) -> Repository | None:
 
 
 def _is_for_central(mirror_of: str) -> bool:
-    """Whether a `mirrorOf` pattern covers Maven Central (id `central`, an external https repository)."""
+    """Returns whether a `mirrorOf` pattern covers Maven Central (id `central`, external, https)."""
     parts = {part.strip() for part in mirror_of.split(",")}
     return "!central" not in parts and bool(parts & {"*", "external:*", "central"})
 
 
 def _text(element: ET.Element, name: str) -> str:
-    """Give a child's text with `${env.NAME}` filled in, as Maven does."""
+    """Returns a child's text with `${env.NAME}` replaced by its value, as in Maven."""
     text = (element.findtext(f"{{*}}{name}") or "").strip()
     return re.sub(r"\$\{env\.([^}]+)\}", lambda match: os.environ.get(match[1], match[0]), text)

@@ -1,4 +1,4 @@
-"""Which jars are fetched: the list in `jars.lock`, each with its version and its hash."""
+"""Reads the list of jars to download, `jars.lock`, with the version and hash of each."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """The name of the file that holds it."""
+        """The name of the jar's file."""
         return f"{self.artifact}-{self.revision}.jar"
 
 
 def pinned_jars(name: JarSet) -> list[Jar]:
-    """Give the jars that `jars.lock` lists under `name`."""
+    """Returns the jars that `jars.lock` lists under `name`."""
     lines = (line.split() for line in LOCK_FILE.read_text().splitlines() if not line.startswith("#"))
     pins = ((*coordinate.split(":"), sha256) for owner, coordinate, sha256 in lines if owner == name)
     return [Jar(group, artifact, revision, sha256) for group, artifact, revision, sha256 in pins]

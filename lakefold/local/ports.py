@@ -1,8 +1,8 @@
-"""Finds ports for servers that must come back on the same port after a crash.
+"""Finds ports for servers that must use the same port again after a crash.
 
-The operating system's own "any free port" lies in the range it also hands out to outgoing connections. While
-a killed broker is down, its waiting clients, or Spark, could be given its port. So the port is drawn from
-below that range, and the operating system is asked whether it is free.
+The operating system chooses a "free port" from the range that outgoing connections use as well. While a
+killed broker is down, an outgoing connection could get its port. So ports are chosen at random below that
+range.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on this loopback port now."""
+    """Returns whether a server could listen on this port of 127.0.0.1 now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with suppress(OSError):
@@ -27,7 +27,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Give a loopback port that is free now and that no outgoing connection will be given."""
+    """Returns a port of 127.0.0.1 that is free now and that outgoing connections don't use."""
     highest = int(_OUTGOING.read_text().split()[0]) if _OUTGOING.exists() else 32_768
     draw = random.SystemRandom()
     while highest > _LOWEST:

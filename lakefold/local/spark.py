@@ -1,4 +1,4 @@
-"""Says how a Spark session is set up on one machine, for the demo and the tests alike."""
+"""Sets up a Spark session on one machine, for the demo and the tests."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def prepare_session(folder: Path, *, cores: int = 2, memory: str = "1g") -> dict[str, str]:
-    """Give the options of a session that is local, on loopback only, with the Kafka connector.
+    """Returns the options of a local session, on 127.0.0.1 only, with the Kafka connector.
 
-    `folder` takes Spark's own files. Sets `PYSPARK_PYTHON`, the only way to say that the workers run this
-    Python. Fetches the connector's jars where they are missing; raises what `fetch_jars` raises.
+    `folder` is for Spark's own files. Sets `PYSPARK_PYTHON`, because only that makes the workers run this
+    Python. Downloads the connector's jars if they are missing. Raises what `fetch_jars` raises.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     return {
@@ -24,7 +24,7 @@ def prepare_session(folder: Path, *, cores: int = 2, memory: str = "1g") -> dict
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": memory,
-        # Stopping a query in the middle of a batch can overflow the default stack.
+        # If a query is stopped during a batch, the default stack may overflow.
         "spark.driver.extraJavaOptions": f'-Xss8m "-Djava.io.tmpdir={folder}" "-Dderby.system.home={folder}"',
         "spark.jars": ",".join(str(jar) for jar in fetch_jars("spark")),
         "spark.local.dir": str(folder),

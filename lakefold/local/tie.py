@@ -1,7 +1,8 @@
-"""Ties a server's life to the process that needs it, so that a killed test or demo leaves no server behind.
+"""Ends a server when the process that needs it dies, so that a killed test or demo leaves no server behind.
 
-A process that dies by SIGKILL can't stop what it started. A shell of its own session waits at a pipe whose
-other end only that process holds: the kernel closes it with the process, and the shell ends the server.
+A process that is killed by SIGKILL can't stop the processes it has started. So a shell in another session
+reads from a pipe that only this process can write to. If the process dies, the kernel closes the pipe, and
+the shell ends the server.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ _WAIT = 'read -r _ || kill -s KILL -- "-$0"'
 
 
 class Tie:
-    """Ends the process group `group` when this process dies, unless released before."""
+    """Ends the process group `group` when this process dies, unless it is released before."""
 
     def __init__(self, group: int) -> None:
         self._watch = subprocess.Popen(
@@ -20,6 +21,6 @@ class Tie:
         )
 
     def release(self) -> None:
-        """Let the group be; it may have ended already. Safe to call again."""
+        """Leaves the group alone from now on. It may have ended already, and this may be called again."""
         if self._watch.stdin is not None and not self._watch.stdin.closed:
             self._watch.communicate(b"\n")

@@ -1,1 +1,1 @@
-"""One proposal by hand: send it, ask what became of it, send a refused one again."""
+"""The verbs for single proposals: `propose` sends one, `explain` shows its outcome, `redrive` repeats it."""

@@ -1,7 +1,7 @@
-"""An envelope made by hand: a transaction as a tool wrote it, and what Lance's message has no field for.
+"""Makes an envelope from files: a transaction as a tool wrote it, and what Lance's message has no field for.
 
-A client of its own fills the envelope's fields; a person has files. The rows that a Delete or an Update
-touches are such a thing: with them two of these can share a fragment, without them the later one is refused.
+The affected rows of a Delete or an Update are such a thing. With them two proposals can change the same
+fragment; without them the later one is refused.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 MAIN = "main"
 LIMIT = 2**32
-"""Fragment ids and row offsets lie below it."""
+"""Fragment ids and row offsets are smaller than this."""
 SHAPE = 'write an object of fragment ids with lists of row offsets, as {"0": [3, 17], "4": [0]}'
 Message = TypeVar("Message", Transaction, IndexMetadata)
 
 
 def envelope_of(table: str, transaction: Path, branch: str = "") -> Envelope:
-    """An envelope for the table with the Lance Transaction in a file, as in a table's `_transactions/`.
+    """Returns an envelope for the table with the Lance Transaction in a file, as in `_transactions/`.
 
-    `branch`: the branch that it is for, empty or `main` for the main line. Raises `InvalidError`.
+    `branch` is empty or `main` for the main branch. Raises `InvalidError` if the file has no such message.
     """
     envelope = Envelope(table=canonical(table))
     if branch not in {"", MAIN}:
         check_branch_name(branch)
         envelope.branch = branch
-    hint = "give a file as in a table's _transactions/"
+    hint = "name a file as in a table's _transactions/"
     envelope.lance.CopyFrom(_message(Transaction, transaction, hint))
     if envelope.lance.WhichOneof("operation") is None:
         message = "the transaction names no operation that this release knows"
@@ -48,32 +48,32 @@ def envelope_of(table: str, transaction: Path, branch: str = "") -> Envelope:
 
 
 def add_affected_rows(envelope: Envelope, file: Path) -> None:
-    """The rows that the proposal deletes or moves, from JSON: fragment ids with lists of physical offsets.
+    """Adds the rows that the proposal deletes or moves, from JSON: fragment ids with physical row offsets.
 
-    Raises `InvalidError`.
+    Raises `InvalidError` if the file is not such JSON.
     """
     try:
-        told = json.loads(_read(file), object_pairs_hook=_without_doubles)
+        rows = json.loads(_read(file), object_pairs_hook=_without_repetition)
     except ValueError as error:
-        raise InvalidError(f"the affected rows are no JSON: {error}", where=str(file), hint=SHAPE) from error
-    if not isinstance(told, dict):
-        raise InvalidError("the affected rows are no JSON object", where=str(file), hint=SHAPE)
-    for name, offsets in told.items():
+        raise InvalidError(f"the file is not JSON: {error}", where=str(file), hint=SHAPE) from error
+    if not isinstance(rows, dict):
+        raise InvalidError("the affected rows are not a JSON object", where=str(file), hint=SHAPE)
+    for name, offsets in rows.items():
         number = int(name) if name.isascii() and name.isdigit() else LIMIT
         if number >= LIMIT or str(number) != name:
-            raise InvalidError(f"{name!r} is no fragment id", where=str(file), hint=SHAPE)
+            raise InvalidError(f"{name!r} is not a fragment id", where=str(file), hint=SHAPE)
         if not isinstance(offsets, list) or not all(map(_is_offset, offsets)):
             raise InvalidError(f"fragment {number} has no list of row offsets", where=str(file), hint=SHAPE)
         envelope.affected_rows[number] = encode_bitmap(Bitmap(offsets))
 
 
 def add_reuse_index(envelope: Envelope, file: Path) -> None:
-    """The fragment-reuse index that a compaction with deferred remapping adds: an IndexMetadata message.
+    """Adds the fragment-reuse index of a compaction with deferred remapping: an IndexMetadata message.
 
-    Raises `InvalidError`.
+    Raises `InvalidError` if the file has no such message.
     """
     envelope.fragment_reuse_index.CopyFrom(
-        _message(IndexMetadata, file, "give the entry __lance_frag_reuse of an index section, as protobuf")
+        _message(IndexMetadata, file, "name a file with the entry __lance_frag_reuse of an index section")
     )
 
 
@@ -81,7 +81,7 @@ def _message(kind: type[Message], file: Path, hint: str) -> Message:
     try:
         return kind.FromString(_read(file))
     except DecodeError as error:
-        message = f"the file holds no Lance {kind.DESCRIPTOR.name}: {error}"
+        message = f"the file contains no Lance {kind.DESCRIPTOR.name}: {error}"
         raise InvalidError(message, where=str(file), hint=hint) from error
 
 
@@ -89,16 +89,17 @@ def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise InvalidError(f"can't be read: {error.strerror}", where=str(file), hint="name a file") from error
+        message = f"the file can't be read: {error.strerror}"
+        raise InvalidError(message, where=str(file), hint="name a readable file") from error
 
 
-def _without_doubles(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
+def _without_repetition(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+    members: dict[str, object] = {}
     for name, value in pairs:
-        if name in found:
-            raise ValueError(f"{name!r} is there twice")
-        found[name] = value
-    return found
+        if name in members:
+            raise ValueError(f"{name!r} is repeated")
+        members[name] = value
+    return members
 
 
 def _is_offset(value: object) -> bool:

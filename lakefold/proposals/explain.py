@@ -1,4 +1,4 @@
-"""`lakefold explain`: what became of one proposal, and why."""
+"""`lakefold explain`: shows the outcome of one proposal, and the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Conflict
 
 SHOWN = 10
-"""So many ids or keys of the evidence are shown to a person; `--json` has all."""
+"""At most this many ids or keys of the evidence are printed as text; `--json` prints all."""
 
 
 @click.command(
@@ -34,20 +34,22 @@ SHOWN = 10
 @click.argument("table")
 @click.argument("proposal", metavar="(UUID | OFFSET | TOPIC/PARTITION@OFFSET | APP_ID:BATCH_ID)")
 @settings_options(*KAFKA, *TOPICS, "group", *STORE)
-@click.option("--branch", metavar="NAME", help="The branch it was for.  [default: the line that TABLE is]")
+@click.option(
+    "--branch", metavar="NAME", help="The proposal's branch.  [default: main, or the branch at TABLE]"
+)
 @click.option(
     "--versions",
     type=click.IntRange(1),
     default=10_000,
     show_default=True,
-    help="How many of the table's newest versions to look at.",
+    help="How many of the table's newest versions to search.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(0.1, 3600),
     default=30.0,
     show_default=True,
-    help="How many seconds each search in a topic may take.",
+    help="Seconds that each search in a topic may take.",
 )
 @json_option
 def command(
@@ -60,14 +62,17 @@ def command(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Tell what became of one proposal for TABLE, and why.
+    """Show the outcome of one proposal for TABLE, the reason, and what to do.
 
-    The table's versions are asked first; they need no broker. Where brokers are named, or `lakefold up` runs
-    one here, the outcomes and the log are asked too: what was proposed, and how many wait before it while it
-    waits. They are asked in the partition that the table is bound to, then in those that it left, then where
-    its name is hashed to; an OFFSET is looked for in that order. If the log lost its end and grew again, so
-    that another entry stands now where one was answered, both are named; the state of an OFFSET is then
-    `replaced`. Exit code 2 where nothing is known of it, 5 where a place that may know doesn't answer.
+    The table's versions are searched first; that needs no broker. If brokers are set, or `lakefold up` runs
+    one in this folder, the outcomes and the log are searched as well: they have the content of the proposal,
+    and the number of proposals before it if it waits. The partition that the table is bound to is searched
+    first, then those that it was bound to before, then the one that its URI hashes to. An OFFSET is searched
+    in the same order.
+
+    If the log lost its end and another entry is now at the position of an answered one, both are shown, and
+    the state of an OFFSET is `replaced`. The exit code is 2 if nothing is known of the proposal, and 5 if a
+    store or broker that may know it doesn't answer.
     """
     from lakefold.proposals.explain_proposal import explain
     from lakefold_reader.opening import open_branch
@@ -75,15 +80,15 @@ def command(
 
     sought = sought_of(proposal)
     source = open_branch(table, branch, settings.storage_options)
-    told = explain(source, sought, _brokers(settings, timeout), versions=versions)
+    explanation = explain(source, sought, _brokers(settings, timeout), versions=versions)
     if as_json:
-        print_json(_document(told))
+        print_json(_document(explanation))
     else:
-        _show(told)
+        _show(explanation)
 
 
 def _brokers(settings: Settings, timeout: float) -> Brokers | None:
-    """The brokers that are named; None where there are none, or where Kafka's client isn't installed."""
+    """Returns the brokers of the settings, or None if none are set or Kafka's client isn't installed."""
     from importlib.util import find_spec
 
     from lakefold.proposals.explanation import Brokers
@@ -101,22 +106,22 @@ def _brokers(settings: Settings, timeout: float) -> Brokers | None:
     return Brokers(KafkaConfig(servers, settings.kafka), topics, settings.group, timeout)
 
 
-def _document(told: Explanation) -> dict[str, Any]:
+def _document(explanation: Explanation) -> dict[str, Any]:
     from lakefold_reader.as_json import iso, plain_position
     from lakefold_table.marks.outcome_messages import json_form, outcome_message
 
-    held = None if told.finding is None else told.finding.version
-    standing, position = told.standing, told.position
+    held = None if explanation.finding is None else explanation.finding.version
+    standing, position = explanation.standing, explanation.position
     return {
-        "table": told.table,
-        "branch": told.branch,
-        "state": told.state,
+        "table": explanation.table,
+        "branch": explanation.branch,
+        "state": explanation.state,
         "position": None if position is None else plain_position(position),
-        "outcome": None if told.outcome is None else json_form(outcome_message(told.outcome)),
-        "outcomes": [json_form(outcome_message(one)) for one in told.outcomes],
-        "told_by": told.told_by,
-        "committed_in": told.version,
-        "rolled_back_by": told.rolled_back_by or None,
+        "outcome": None if explanation.outcome is None else json_form(outcome_message(explanation.outcome)),
+        "outcomes": [json_form(outcome_message(outcome)) for outcome in explanation.outcomes],
+        "told_by": explanation.known_from,
+        "committed_in": explanation.version,
+        "rolled_back_by": explanation.rolled_back_by or None,
         "version": None
         if held is None
         else {
@@ -129,21 +134,21 @@ def _document(told: Explanation) -> dict[str, Any]:
             "first_offset": held.first,
             "last_offset": held.last,
         },
-        "proposal": _proposal(told),
+        "proposal": _proposal(explanation),
         "log": None
         if standing is None
         else {"answered_to": standing.answered, "end": standing.end, "lag": standing.lag},
-        "before_it": told.before,
-        "another_entry": told.another or None,
-        "not_proven": told.unproven or None,
-        "advice": told.advice,
-        "looked_at": told.looked_at,
-        "not_looked_at": told.not_looked_at,
+        "before_it": explanation.before,
+        "another_entry": explanation.another or None,
+        "not_proven": explanation.unproven or None,
+        "advice": explanation.advice,
+        "looked_at": explanation.looked_at,
+        "not_looked_at": explanation.not_looked_at,
     }
 
 
-def _proposal(told: Explanation) -> dict[str, Any] | None:
-    entry = told.proposal
+def _proposal(explanation: Explanation) -> dict[str, Any] | None:
+    entry = explanation.proposal
     if not isinstance(entry, Entry):
         return None
     proposal = entry.proposal
@@ -166,35 +171,35 @@ def _time(time_us: int) -> str:
     return datetime.fromtimestamp(time_us / 1_000_000, UTC).isoformat()
 
 
-def _show(told: Explanation) -> None:
-    line = f", branch {told.branch}" if told.branch else ""
-    print_line(f"{told.sought.text} for {told.table}{line}")
+def _show(explanation: Explanation) -> None:
+    branch = f", branch {explanation.branch}" if explanation.branch else ""
+    print_line(f"{explanation.sought.text} for {explanation.table}{branch}")
     for name, text in (
-        ("proposed", _proposed(told)),
-        ("position", None if told.position is None else str(told.position)),
-        ("another entry", told.another),
-        ("not proven", told.unproven),
-        ("what became of it", _became(told)),
-        ("its rows", rolled_back_text(told.rolled_back_by) if told.rolled_back_by else None),
-        *_met(told),
-        ("version", _version(told)),
-        *_others(told),
-        ("known from", told.told_by),
-        ("what to do", told.advice),
-        *(("not looked at", place) for place in told.not_looked_at),
+        ("proposed", _proposed(explanation)),
+        ("position", None if explanation.position is None else str(explanation.position)),
+        ("another entry", explanation.another),
+        ("not verified", explanation.unproven),
+        ("outcome", _outcome(explanation)),
+        ("its rows", rolled_back_text(explanation.rolled_back_by) if explanation.rolled_back_by else None),
+        *_conflict(explanation),
+        ("version", _version(explanation)),
+        *_others(explanation),
+        ("known from", explanation.known_from),
+        ("what to do", explanation.advice),
+        *(("not searched", source) for source in explanation.not_looked_at),
     ):
         if text:
-            print_line(f"  {name:<19}{text}")
+            print_line(f"  {name:<16}{text}")
 
 
-def _proposed(told: Explanation) -> str | None:
-    plain = _proposal(told)
+def _proposed(explanation: Explanation) -> str | None:
+    plain = _proposal(explanation)
     if plain is None:
         return None
     key = f"{plain['app_id']}:{plain['batch_id']}, " if plain["app_id"] else ""
     claim = plain["claim"]
     if claim is not None:
-        return f"{key}at {plain['time']}, a claim to the {claim['size']:,} bytes at {claim['uri']}"
+        return f"{key}at {plain['time']}, a claim: its {claim['size']:,} bytes are stored at {claim['uri']}"
     read = plain["read_version"]
     built = f"built on version {read}" if read else "built on no version"
     built = "to create the table" if plain["creates"] else built
@@ -202,28 +207,30 @@ def _proposed(told: Explanation) -> str | None:
     return f"{plain['operation']}, {built}, {key}uuid {plain['uuid'] or '-'}, at {plain['time']}, {size}"
 
 
-def _became(told: Explanation) -> str:
-    if told.outcome is not None:
-        return result_text(told.outcome)
-    if told.state == "waiting" and told.standing is not None:
-        return f"it waits: {told.before:,} stand before it, the committer has {told.waiting:,} to go"
-    if told.version is not None:
-        return f"committed in version {told.version}"
-    if told.state == "committed":
+def _outcome(explanation: Explanation) -> str:
+    if explanation.outcome is not None:
+        return result_text(explanation.outcome)
+    if explanation.state == "waiting" and explanation.standing is not None:
+        return (
+            f"it waits; {explanation.before:,} of the {explanation.waiting:,} waiting proposals are before it"
+        )
+    if explanation.version is not None:
+        return f"committed in version {explanation.version}"
+    if explanation.state == "committed":
         return "committed, in a version that is no longer known"
-    if told.state == "replaced":
-        return "not answered yet: what was answered at this position was another entry"
+    if explanation.state == "replaced":
+        return "not answered yet; another entry was answered at this position"
     return "answered, but no outcome of it is left"
 
 
-def _met(told: Explanation) -> list[tuple[str, str]]:
-    """What a refused proposal met: the evidence."""
-    if told.outcome is None or not isinstance(told.outcome.result, Rejected):
+def _conflict(explanation: Explanation) -> list[tuple[str, str]]:
+    """Returns the evidence of a rejected proposal: the other version, fragments, fields, keys and rows."""
+    if explanation.outcome is None or not isinstance(explanation.outcome.result, Rejected):
         return []
-    conflict = told.outcome.result.conflict
+    conflict = explanation.outcome.result.conflict
     other = f"version {conflict.other_version} ({conflict.other_operation})"
-    met = [("what it met", other)] if conflict.other_version else []
-    return met + [(f"  {name}", text) for name, text in _evidence(conflict)]
+    rows = [("conflicts with", other)] if conflict.other_version else []
+    return rows + [(f"  {name}", text) for name, text in _evidence(conflict)]
 
 
 def _evidence(conflict: Conflict) -> list[tuple[str, str]]:
@@ -240,21 +247,22 @@ def _evidence(conflict: Conflict) -> list[tuple[str, str]]:
     ]
 
 
-def _version(told: Explanation) -> str | None:
-    """The version that holds it or records its refusal."""
-    held = None if told.finding is None else told.finding.version
+def _version(explanation: Explanation) -> str | None:
+    """Returns a description of the version that contains the proposal or records its refusal."""
+    held = None if explanation.finding is None else explanation.finding.version
     if held is not None:
         span = f"{held.topic}/{held.partition}@{held.first}-{held.last}"
         when = f"{held.timestamp:%Y-%m-%d %H:%M:%S.%f}"
-        did = operations_text(held.operation, held.operations)
-        what = f"{did} of {when}, folded on version {held.base_version}"
-        return f"{held.version}: {what}, {held.entries:,} entries of {span}"
-    if told.finding is not None and told.version is not None and told.version < told.finding.oldest:
-        return f"{told.version}: it was cleaned up, the oldest one left is {told.finding.oldest}"
+        operation = operations_text(held.operation, held.operations)
+        made = f"{operation} of {when}, folded on version {held.base_version}"
+        return f"{held.version}: {made}, {held.entries:,} entries of {span}"
+    finding, version = explanation.finding, explanation.version
+    if finding is not None and version is not None and version < finding.oldest:
+        return f"{version}: it was cleaned up; the oldest existing version is {finding.oldest}"
     return None
 
 
-def _others(told: Explanation) -> list[tuple[str, str]]:
-    """What became of it at other positions: it was sent again, or is now."""
-    others = [one for one in told.outcomes if one is not told.outcome]
-    return [("another time", f"{one.position}: {result_text(one)}") for one in others[:SHOWN]]
+def _others(explanation: Explanation) -> list[tuple[str, str]]:
+    """Returns the outcomes at other positions, if the proposal was sent more than once."""
+    others = [outcome for outcome in explanation.outcomes if outcome is not explanation.outcome]
+    return [("sent also at", f"{outcome.position}: {result_text(outcome)}") for outcome in others[:SHOWN]]

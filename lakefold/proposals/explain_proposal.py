@@ -1,7 +1,7 @@
-"""Puts together what the table, the outcomes and the log say about one proposal.
+"""Collects what the table, the outcomes and the log contain about one proposal.
 
-The table is asked first: what it says is a fact, and it needs no broker. The topics add what no version
-remembers: refusals that were reported long ago, what exactly was proposed, and whether it still waits.
+The table is read first, because that needs no broker. The topics add what no version records: old refusals,
+the content of the proposal, and whether it still waits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold.proposals.explanation import Explanation
-from lakefold.proposals.topic_lookup import ask_the_log
+from lakefold.proposals.topic_lookup import search_the_topics
 from lakefold_reader.versions.proposals import find
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RetryError
 from lakefold_table.uri import canonical
@@ -21,52 +21,52 @@ if TYPE_CHECKING:
 
 
 def explain(source: Source, sought: Sought, brokers: Brokers | None, *, versions: int) -> Explanation:
-    """What became of a proposal for the table. `versions`: how many of the newest to look at.
+    """Returns what is known of a proposal for the table, of whose versions the newest `versions` are read.
 
-    Raises `InvalidError` where nothing is known of it in any place that could be asked, `RetryError` where a
-    place that may know can't be asked now; both name the places.
+    Raises `InvalidError` if nothing is known of it, `RetryError` if a source that may know something can't be
+    read now. Both errors name the sources.
     """
-    told = Explanation(canonical(source.uri), sought)
-    _ask_the_table(told, source, versions, needed=brokers is None)
+    explanation = Explanation(canonical(source.uri), sought)
+    _read_the_table(explanation, source, versions, needed=brokers is None)
     if brokers is None:
-        told.not_looked_at.append("the log: no brokers are named (--bootstrap-servers)")
+        explanation.not_looked_at.append("the log: no brokers are set (--bootstrap-servers)")
     else:
         try:
-            ask_the_log(told, brokers)
+            search_the_topics(explanation, brokers)
         except LakefoldError as error:
-            told.trouble = error
-            told.not_looked_at.append(f"the log, or a part of it: {error}")
-    if not told.state:
-        raise _unknown(told)
-    return told
+            explanation.trouble = error
+            explanation.not_looked_at.append(f"the log, or a part of it: {error}")
+    if not explanation.state:
+        raise _unknown(explanation)
+    return explanation
 
 
-def _ask_the_table(told: Explanation, source: Source, versions: int, *, needed: bool) -> None:
+def _read_the_table(explanation: Explanation, source: Source, versions: int, *, needed: bool) -> None:
     try:
-        finding = find(source, told.sought, at_most=versions)
+        finding = find(source, explanation.sought, at_most=versions)
     except NotATableError:
         if needed:
             raise
-        told.looked_at.append(f"{source.uri}: there is no table yet")
+        explanation.looked_at.append(f"{source.uri}: the table does not exist yet")
         return
-    told.finding, told.table, told.branch = finding, finding.uri, finding.branch
-    told.outcomes.extend(finding.outcomes)
+    explanation.finding, explanation.table, explanation.branch = finding, finding.uri, finding.branch
+    explanation.outcomes.extend(finding.outcomes)
     if finding.decisive is not None and finding.version is not None:
-        told.told_by = f"the record in version {finding.version.version}"
+        explanation.known_from = f"the record in version {finding.version.version}"
     elif finding.committed_in is not None and finding.marks is not None:
-        told.told_by = f"the marks in version {finding.marks.version}"
+        explanation.known_from = f"the marks in version {finding.marks.version}"
     if finding.marks is not None:
-        told.looked_at.append(f"the marks in version {finding.marks.version}")
-    told.looked_at.append(f"the records in versions {finding.first} to {finding.last}")
+        explanation.looked_at.append(f"the marks in version {finding.marks.version}")
+    explanation.looked_at.append(f"the records in versions {finding.first} to {finding.last}")
 
 
-def _unknown(told: Explanation) -> LakefoldError:
-    message = f"nothing is known of the proposal {told.sought.text}"
-    looked = f"looked at: {'; '.join(told.looked_at) or 'nothing'}"
-    if told.not_looked_at:
-        looked = f"{looked}. Not looked at: {'; '.join(told.not_looked_at)}"
-    if told.sought.uuid:
-        looked = f"it was taken for a transaction's uuid; {looked}"
-    if isinstance(told.trouble, RetryError):
-        return RetryError(message, where=told.table, hint=looked)
-    return InvalidError(message, where=told.table, hint=looked)
+def _unknown(explanation: Explanation) -> LakefoldError:
+    message = f"nothing is known of the proposal {explanation.sought.text}"
+    searched = f"searched: {'; '.join(explanation.looked_at) or 'nothing'}"
+    if explanation.not_looked_at:
+        searched = f"{searched}. Not searched: {'; '.join(explanation.not_looked_at)}"
+    if explanation.sought.uuid:
+        searched = f"it was read as the uuid of a transaction; {searched}"
+    if isinstance(explanation.trouble, RetryError):
+        return RetryError(message, where=explanation.table, hint=searched)
+    return InvalidError(message, where=explanation.table, hint=searched)

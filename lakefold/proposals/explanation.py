@@ -1,4 +1,4 @@
-"""What is known of one proposal, as a value: what became of it, why, and what to do about it."""
+"""What is known of one proposal, as a value: its outcome, the reason, and what to do about it."""
 
 from __future__ import annotations
 
@@ -27,29 +27,30 @@ REJECTED: Final = "rejected"
 INVALID: Final = "invalid"
 WAITING: Final = "waiting"
 REPLACED: Final = "replaced"
-"""Another entry stood here when it was answered; this one isn't answered yet."""
-UNTOLD: Final = "answered"
-"""It lies below what the committer has answered, but no outcome of it is left."""
+"""Another entry was answered at this position; the one that is here now isn't answered yet."""
+ANSWERED: Final = "answered"
+"""It is below the committer's committed offset, but no outcome of it is left."""
 WAIT: Final = (
     "nothing while a committer runs and its lag shrinks; `lakefold status` shows both. "
-    "Where it doesn't shrink, the committer's log lines `parked` and `gap` say why"
+    "If the lag doesn't shrink, the committer's log lines `parked` and `gap` say why"
 )
 
 REGROWN: Final = (
-    "the log lost its end and grew again, so the committer stops with a gap: bring the lost entries back as "
-    "they were, with their offsets and times; `lakefold committer --accept-new-log` goes on without them"
+    "the log lost its end and got new entries at the same offsets, so the committer stops with a gap: "
+    "restore the lost entries with their offsets and times, or continue without them by "
+    "`lakefold committer --accept-new-log`"
 )
 
 
 ROLLED_BACK: Final = (
-    "nothing, if its rows are to stay away; else send them under another key, as this one is folded once: "
-    "a sink under another app_id"
+    "nothing, if its rows shall stay removed; else send the rows under another key, because each key is "
+    "folded only once: use a sink with another app_id"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """Where the topics are, and how long to look. `group` is the committer's."""
+    """The brokers and topics, the committers' group, and how many seconds a search may take."""
 
     kafka: KafkaConfig
     topics: Topics
@@ -61,14 +62,13 @@ class Brokers:
 class Explanation:
     """What is known of a proposal.
 
-    `outcomes`: newest first, those of the log that the table is bound to before those of logs that it left.
-    `another`: which entry was answered at the position, and which stands there now, if they are not the same;
-    `unproven`: why it isn't known whether they are.
-    `told_by`: where the decisive one stands. `standing`: of the partition that `proposal` stands in, else of
-    the one that the table is bound to. `before`: how many proposals stand before one that waits and wait as
-    well; `waiting`: how many wait there in all. `logs`: those that were asked, the
-    table's own first. `looked_at` and `not_looked_at` say for people which places
-    were asked, and which could not be asked and why.
+    `outcomes` are the newest first, those of the log that the table is bound to before those of earlier logs.
+    `another` names the entry that was answered at the position and the one that is there now, if they differ;
+    `unproven` says why that isn't known. `known_from` names the source of the decisive outcome. `standing` is
+    the progress in the partition of `proposal`, or else in the one that the table is bound to. `before` is
+    the number of waiting proposals before this one, `waiting` the number of all that wait there. `logs` are
+    those that were searched, the table's own first. `looked_at` and `not_looked_at` name for people the
+    sources that were searched, and those that could not be searched with the reason.
     """
 
     table: str
@@ -76,7 +76,7 @@ class Explanation:
     branch: str = ""
     finding: Finding | None = None
     outcomes: list[Outcome] = field(default_factory=list)
-    told_by: str = ""
+    known_from: str = ""
     proposal: Decoded | None = None
     standing: Standing | None = None
     before: int | None = None
@@ -90,36 +90,36 @@ class Explanation:
 
     @property
     def waits(self) -> bool:
-        """Whether it was sent, perhaps again, and the committer has not come to it yet."""
+        """Whether it was sent, perhaps again, and is not answered yet."""
         if self.proposal is None or self.standing is None:
             return False
         position = self.proposal.position
         held = self.finding is not None and self.finding.committed_in is not None
-        answered = held or position in {one.position for one in self.outcomes}
+        answered = held or position in {outcome.position for outcome in self.outcomes}
         return not answered and position.offset >= self.standing.next_offset
 
     @property
     def outcome(self) -> Outcome | None:
-        """The one that decided: the newest that is no Duplicate, else the newest. None while it waits."""
+        """The decisive outcome: the newest that is not a Duplicate, else the newest. None while it waits."""
         if self.waits:
             return None
-        told = self.outcomes
+        outcomes = self.outcomes
         if self.sought.offset is not None and self.proposal is not None:
             # The same offset of another log is another proposal.
-            told = [one for one in told if one.position == self.proposal.position]
-        others = (one for one in told if not isinstance(one.result, Duplicate))
-        return next(others, told[0] if told else None)
+            outcomes = [outcome for outcome in outcomes if outcome.position == self.proposal.position]
+        others = (outcome for outcome in outcomes if not isinstance(outcome.result, Duplicate))
+        return next(others, outcomes[0] if outcomes else None)
 
     @property
     def position(self) -> Position | None:
-        """Where it stands in the log, as far as that is known."""
+        """Its position in the log, None if it is not known."""
         if self.outcome is not None:
             return self.outcome.position
         return None if self.proposal is None else self.proposal.position
 
     @property
     def state(self) -> str:
-        """What became of it, in a word; empty where nothing is known of it."""
+        """Its state as one word; empty if nothing is known of it."""
         if self.outcome is not None:
             kinds = {Committed: COMMITTED, Duplicate: DUPLICATE, Rejected: REJECTED, Invalid: INVALID}
             return kinds[type(self.outcome.result)]
@@ -129,11 +129,11 @@ class Explanation:
             return ""
         if self.another:
             return REPLACED
-        return WAITING if self.waits else UNTOLD
+        return WAITING if self.waits else ANSWERED
 
     @property
     def version(self) -> int | None:
-        """The version that holds it, where it is committed and that is known."""
+        """The version that it was committed in, None if it was not, or if the version is not known."""
         if self.outcome is not None:
             result = self.outcome.result
             return result.version or None if isinstance(result, Committed | Duplicate) else None
@@ -141,9 +141,9 @@ class Explanation:
 
     @property
     def rolled_back_by(self) -> int:
-        """The version of the Restore that left its rows out of the table, 0 if none is known.
+        """The version of the Restore that removed its rows from the table, 0 if none is known.
 
-        The marks tell it by the key, which isn't known of every proposal that is named by an offset.
+        It is found by the key, which is not always known if the proposal is named by an offset.
         """
         if self.state not in {COMMITTED, DUPLICATE}:
             return 0
@@ -155,8 +155,8 @@ class Explanation:
     @property
     def _key(self) -> tuple[str, int | None, str]:
         """App id, batch id and uuid, as far as they are known."""
-        known = self.proposal if isinstance(self.proposal, Entry) else self.outcome or self.sought
-        return known.app_id, known.batch_id, known.uuid
+        source = self.proposal if isinstance(self.proposal, Entry) else self.outcome or self.sought
+        return source.app_id, source.batch_id, source.uuid
 
     @property
     def advice(self) -> str:
@@ -169,52 +169,53 @@ class Explanation:
                 return f"{BUILD_AGAIN} and send it under the same key"
             return LOOK_FIRST
         if self.outcome is not None and isinstance(self.outcome.result, Invalid):
-            return self.outcome.result.hint or "mend the proposal and send it under the same key"
+            return self.outcome.result.hint or "correct the proposal and send it under the same key"
         if self.state == REPLACED:
             return REGROWN
         if self.state == WAITING:
-            return self._stray or WAIT
+            return self._wrong_partition or WAIT
         if self._given_up:
+            return "the table was restored to an earlier copy without it: send it again under its own key"
+        if self.state == ANSWERED:
             return (
-                "the table was set back behind it since and doesn't hold it: send it again under its own key"
+                "`lakefold redrive` lists the refused proposals; sending it again under its key adds nothing "
+                "twice"
             )
-        if self.state == UNTOLD:
-            return "`lakefold redrive` lists the refused proposals; sending it again is safe, it has its key"
         return "nothing"
 
     @property
     def _given_up(self) -> bool:
-        """Whether it was committed into what a later `rebind --restored` gave up."""
-        found, at = self.finding, self.position
-        if at is None or found is None or found.marks is None:
+        """Whether it was committed to versions that a later `rebind --restored` gave up."""
+        finding, at = self.finding, self.position
+        if at is None or finding is None or finding.marks is None:
             return False
-        if found.version is not None or found.committed_in is not None:
+        if finding.version is not None or finding.committed_in is not None:
             return False
-        return any(_gives_up(move, at) for move in found.marks.moves)
+        return any(_gives_up(move, at) for move in finding.marks.moves)
 
     @property
-    def _stray(self) -> str:
-        """What to do about one that waits where the table isn't bound; empty where it is."""
+    def _wrong_partition(self) -> str:
+        """What to do if it waits in a log that the table isn't bound to; empty if it is bound to it."""
         marks = None if self.finding is None else self.finding.marks
         bound = None if marks is None else marks.position
         if marks is None or bound is None or self.proposal is None or self.proposal.position.log == bound.log:
             return ""
         if _is_another_of_its_name(marks, bound, self.proposal.position):
             return (
-                "the committer stops before it: the table was folded from topic id "
-                f"{bound.log.topic_id} of cluster {bound.log.cluster_id}, and this is another topic of that "
-                "name. Name the brokers that hold that log, or bring it back; "
-                "`lakefold committer --accept-new-log` goes on with this one"
+                "the committer stops before it: the table was folded from the topic with id "
+                f"{bound.log.topic_id} of cluster {bound.log.cluster_id}, and this is another topic of the "
+                "same name. Name the brokers that have that topic, or restore it; or continue with this "
+                "topic by `lakefold committer --accept-new-log`"
             )
         return (
-            f"it will be Invalid, as the table is bound to {bound.topic}/{bound.log.partition} now: start "
-            "its writer again, which looks that up, and send it there under the same key"
+            f"it will be Invalid, because the table is bound to {bound.topic}/{bound.log.partition} now: "
+            "restart its writer, which looks up the partition, and send it again under the same key"
         )
 
     def add(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
-        """Takes in outcomes that were reported; gives back those that weren't known."""
-        known = {one.position for one in self.outcomes}
-        new = [one for one in outcomes if one.position not in known]
+        """Adds outcomes that were reported. Returns those that were not known before."""
+        positions = {outcome.position for outcome in self.outcomes}
+        new = [outcome for outcome in outcomes if outcome.position not in positions]
 
         def order(outcome: Outcome) -> tuple[int, int]:
             log = outcome.position.log
@@ -224,16 +225,16 @@ class Explanation:
         return new
 
     def replace_entry(self, another: str) -> None:
-        """Take it that the answers known so far are those of another entry.
+        """Records that the known outcomes and the known entry at their position are of different proposals.
 
-        Who named the offset asked for the entry that stands there now, so those answers are dropped. Who
-        named a key asked for the one that was answered, so the entry is.
+        If the user named an offset, the entry that is there now is meant, so the outcomes are dropped. If the
+        user named a key, the one that was answered is meant, so the entry is dropped.
         """
         self.another = another
         if self.sought.offset is None:
             self.proposal = None
             return
-        self.outcomes, self.told_by = [], ""
+        self.outcomes, self.known_from = [], ""
         if self.finding is not None:
             self.finding = replace(self.finding, outcomes=(), version=None, committed_in=None)
 
@@ -241,15 +242,15 @@ class Explanation:
 def _gives_up(move: Rebinding, at: Position) -> bool:
     if move.why is not RebindReason.RESTORED or move.after is None or move.after.log != at.log:
         return False
-    kept = move.before.offset if move.before is not None and move.before.log == at.log else -1
-    return kept < at.offset <= move.after.offset
+    last = move.before.offset if move.before is not None and move.before.log == at.log else -1
+    return last < at.offset <= move.after.offset
 
 
 def _is_another_of_its_name(marks: Marks, bound: Position, at: Position) -> bool:
-    """Whether the topic was made again, or the brokers are others, and no verb took the table from there."""
+    """Returns whether it is another topic of the same name, to which no verb has moved the table."""
     if bound.topic != at.topic:
         return False
     if (bound.log.cluster_id, bound.log.topic_id) == (at.log.cluster_id, at.log.topic_id):
         return False
-    left = [move for move in marks.moves if move.before is not None and move.before.log == at.log]
-    return not (left and left[-1].why.by_verb)
+    departures = [move for move in marks.moves if move.before is not None and move.before.log == at.log]
+    return not (departures and departures[-1].why.by_verb)

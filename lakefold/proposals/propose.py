@@ -1,4 +1,4 @@
-"""`lakefold propose`: one transaction into the log by hand, to try things or to send what a tool wrote."""
+"""`lakefold propose`: sends one transaction to the log, for trials and for transactions of other tools."""
 
 from __future__ import annotations
 
@@ -45,34 +45,34 @@ FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
     "--transaction",
     required=True,
     type=FILE,
-    help="A file that holds one Lance Transaction message, as in _transactions/*.txn.",
+    help="A file with one Lance Transaction message, as in _transactions/*.txn.",
 )
-@click.option("--branch", default="", metavar="NAME", help="The branch it is for.  [default: the main line]")
-@click.option("--app-id", default="", help="The application that numbers its batches.")
+@click.option("--branch", default="", metavar="NAME", help="The branch to change.  [default: main]")
+@click.option("--app-id", default="", help="The application that sends numbered batches.")
 @click.option(
     "--batch-id", type=click.IntRange(0, 2**64 - 1), help="The batch's number within the application."
 )
 @click.option(
     "--affected-rows",
     type=FILE,
-    help="JSON of the rows that a Delete or Update takes away: fragment ids with lists of physical row "
-    "offsets. Without them it is refused where others have changed the same fragments meanwhile.",
+    help="A JSON file of the rows that a Delete or Update removes: fragment ids with lists of physical row "
+    "offsets. Without it, the proposal is refused if another one has changed the same fragments meanwhile.",
 )
 @click.option(
     "--fragment-reuse-index",
     type=FILE,
-    help="An IndexMetadata message: what a compaction that remaps indices later adds to them.",
+    help="A file with the IndexMetadata message that a compaction with deferred index remapping adds.",
 )
 @click.option("--create", is_flag=True, help="The transaction (an Overwrite) creates the table.")
-@click.option("--stable-row-ids", is_flag=True, help="With --create: rows keep their ids for life.")
-@click.option("--data-storage-version", default="", help="With --create: of its data files, e.g. 2.1.")
-@click.option("--v1-manifest-paths", is_flag=True, help="With --create: name versions as older clients did.")
+@click.option("--stable-row-ids", is_flag=True, help="With --create: rows keep their ids when they move.")
+@click.option("--data-storage-version", default="", help="With --create: the data files' format, as 2.1.")
+@click.option("--v1-manifest-paths", is_flag=True, help="With --create: name manifests as old clients do.")
 @click.option(
     "--into",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Send nothing: add the envelope to this file, for `lakefold fold`.",
+    help="Send nothing; append the envelope to this file, for `lakefold fold`.",
 )
-@click.option("--wait", type=click.FloatRange(0), help="Wait up to so many seconds and print the outcome.")
+@click.option("--wait", type=click.FloatRange(0), help="Seconds to wait for the outcome, which is printed.")
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
 @click.pass_context
@@ -89,22 +89,23 @@ def command(
 ) -> None:
     """Send the transaction in a file to the log as a proposal for TABLE.
 
-    Prints its position once the broker has it; with --wait its outcome, and exit code 3 where it was refused.
-    Sending the same key again is safe: it gives Duplicate.
+    When the broker has stored it, its position in the log is printed; with --wait its outcome, and the exit
+    code is 3 if it was refused. Sending the same key again is safe: the answer is Duplicate.
 
-    FILE is what pylance leaves in _transactions/. It says all of an operation but three things: the rows that
-    a Delete or Update affects, a compaction's fragment-reuse index (the two options below), and the metadata
-    of the schema in an Overwrite: fill in Overwrite.schema_metadata, or the table has none afterwards.
+    The file is as pylance writes it to _transactions/. Three things are not in such a file: the rows that a
+    Delete or Update affects (--affected-rows), the fragment-reuse index of a compaction
+    (--fragment-reuse-index), and the schema's metadata in an Overwrite (fill in Overwrite.schema_metadata, or
+    the table has none afterwards).
     """
     if into is not None and wait is not None:
-        raise click.UsageError("--into sends nothing to wait for; leave --wait out")
+        raise click.UsageError("--into sends nothing, so there is no outcome to wait for; leave --wait out")
     envelope = _envelope(table, given)
     if into is not None:
         offset = _write(envelope, into)
         if as_json:
             print_json({"file": str(into), "offset": offset})
         else:
-            print_line(f"in {into} at offset {offset}")
+            print_line(f"written to {into} at offset {offset}")
         return
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
@@ -136,9 +137,9 @@ def command(
 
 
 def _envelope(table: str, given: Mapping[str, Any]) -> Envelope:
-    """The envelope that the options describe."""
+    """Returns the envelope that the options describe."""
     if bool(given["app_id"]) != (given["batch_id"] is not None):
-        raise click.UsageError("--app-id and --batch-id go together")
+        raise click.UsageError("--app-id and --batch-id must be given together")
     options = {name: given[name] for name in ("stable_row_ids", "data_storage_version", "v1_manifest_paths")}
     if any(options.values()) and not given["create"]:
         raise click.UsageError(
@@ -160,7 +161,7 @@ def _envelope(table: str, given: Mapping[str, Any]) -> Envelope:
 
 
 def _write(envelope: Envelope, file: Path) -> int:
-    """Adds the envelope to a file log, with the time of now; the offset that it gets there."""
+    """Appends the envelope to a file log with the current time. Returns its offset."""
     from lakefold_log.read.file_log import framed, read_file_log
 
     offset, size = (len(read_file_log(file)), file.stat().st_size) if file.exists() else (0, 0)
@@ -169,10 +170,10 @@ def _write(envelope: Envelope, file: Path) -> int:
         with file.open("ab") as log:
             log.write(framed([envelope]))
     except FileNotFoundError as error:
-        hint = "make it first, or name another"
-        raise InvalidError("there is no such folder", where=str(file.parent), hint=hint) from error
+        hint = "create the folder, or name another one"
+        raise InvalidError("the folder does not exist", where=str(file.parent), hint=hint) from error
     except OSError as error:
-        # Half an envelope would spoil those before it.
+        # An incomplete envelope would make the whole file unreadable.
         with suppress(OSError):
             os.truncate(file, size)
         raise failure(error, str(file)) from error
@@ -183,4 +184,4 @@ def _print_position(topic: str, partition: int, offset: int, *, as_json: bool) -
     if as_json:
         print_json({"topic": topic, "partition": partition, "offset": offset})
     else:
-        print_line(f"in the log at {topic}/{partition}@{offset}")
+        print_line(f"stored in the log at {topic}/{partition}@{offset}")

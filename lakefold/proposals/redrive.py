@@ -1,4 +1,4 @@
-"""`lakefold redrive`: the refused proposals, and chosen ones sent again once their cause is gone."""
+"""`lakefold redrive`: lists the refused proposals, and sends chosen ones again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSED = 3
 PAGE = 50
 AGAIN = "refused again"
 PATIENCE_S = 30.0
-"""So many seconds the brokers may give nothing while the dead letters are read."""
+"""While the dead letters are read, the brokers may be silent for this many seconds."""
 
 
 @click.command(
@@ -44,16 +44,16 @@ PATIENCE_S = 30.0
     "chosen",
     multiple=True,
     metavar="[PARTITION/]OFFSET",
-    help="Send the one that stood at this position of the log again; repeatable.",
+    help="Send the proposal that had this position in the log again; repeatable.",
 )
-@click.option("--all", "every", is_flag=True, help="Send all of them again, or all of --table.")
-@click.option("--dry-run", is_flag=True, help="Send nothing: print what would be sent.")
+@click.option("--all", "every", is_flag=True, help="Send all proposals again, or all of --table.")
+@click.option("--dry-run", is_flag=True, help="Send nothing; print what would be sent.")
 @click.option(
     "--wait",
     type=click.FloatRange(0),
     default=30.0,
     show_default=True,
-    help="How many seconds to wait for each outcome; 0 waits for none.",
+    help="Seconds to wait for each outcome; 0 doesn't wait.",
 )
 @json_option
 @click.pass_context
@@ -69,17 +69,19 @@ def command(
     wait: float,
     as_json: bool,
 ) -> None:
-    """List the dead letters: the proposals that were refused, where they stood and why.
+    """List the dead letters: the proposals that were refused, their positions in the log, and the reasons.
 
-    With --offset or --all they are sent again as they are, under their own keys, to the end of their table's
-    partition; of several letters of one proposal the newest is sent. One with an app id that is in the table
-    by now changes nothing: it is answered as Duplicate. One without app id is not sent if the topics show
-    that it was committed, or that it was sent again and no refusal of that is known; so repeated calls fold
-    no rows twice for as long as the topics hold what was sent and answered since. The letters stay where they
-    are; one that is refused again leaves another. Exit code 3 if one was refused again.
+    With --offset or --all they are sent again unchanged, under their own keys, to the partition that their
+    table is bound to. If a proposal has several dead letters, the newest is sent.
+
+    A proposal with an app id that was committed meanwhile is answered as Duplicate and changes nothing. One
+    without an app id is not sent if the topics show that it was committed, or that it was sent again and not
+    refused. So repeated calls add no rows twice while the topics still have those messages.
+
+    Dead letters are not removed. A proposal that is refused again gets another one, and the exit code is 3.
     """
     if dry_run and not (chosen or every):
-        raise click.UsageError("--dry-run goes with --offset or --all; without them nothing is sent")
+        raise click.UsageError("--dry-run needs --offset or --all; without them nothing is sent")
     if chosen and every:
         raise click.UsageError("give --offset or --all, not both")
     from lakefold.proposals.resend import checked, pick, send_again
@@ -103,17 +105,17 @@ def command(
         for letter in picked:
             _print_dry(letter, as_json=as_json)
         return
-    told = _Told(as_json=as_json)
+    results = _Results(as_json=as_json)
     for sent in send_again(picked, config, topics, settings.storage_options, wait_s=wait):
-        told.tell(sent)
+        results.add(sent)
     if not as_json:
-        click.echo(told.summary())
-    if told.refused:
+        click.echo(results.summary())
+    if results.refused:
         context.exit(REFUSED)
 
 
-class _Told:
-    """Prints what became of each, and counts."""
+class _Results:
+    """Prints the result of each dead letter that was sent again, and counts the results by kind."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -121,20 +123,20 @@ class _Told:
 
     @property
     def refused(self) -> bool:
-        """Whether one was refused again."""
+        """Whether a proposal was refused again."""
         return self._counts[AGAIN] > 0
 
     def summary(self) -> str:
-        """How many of each."""
+        """Returns the number of results of each kind as text."""
         return ", ".join(f"{count:,} {what}" for what, count in self._counts.items()) or "nothing to send"
 
-    def tell(self, sent: SentAgain) -> None:
-        """What became of one letter."""
+    def add(self, sent: SentAgain) -> None:
+        """Counts and prints the result of one dead letter."""
         from lakefold_reader.as_json import plain_position
         from lakefold_table.marks.outcome_messages import json_form, outcome_message
 
-        what, text = _words(sent)
-        self._counts[what] += 1
+        kind, text = _result(sent)
+        self._counts[kind] += 1
         if self._as_json:
             position, outcome = sent.position, sent.outcome
             more = {
@@ -147,8 +149,8 @@ class _Told:
             print_line(f"{sent.letter.position}  {_key(sent.letter)}  {text}")
 
 
-def _words(sent: SentAgain) -> tuple[str, str]:
-    """What became of a letter: the kind to count it by, and the sentence for people."""
+def _result(sent: SentAgain) -> tuple[str, str]:
+    """Returns the kind of a result, for the counts, and its text."""
     if sent.position is None:
         return "not sent", f"not sent: {sent.obstacle}"
     if sent.outcome is None:
@@ -162,21 +164,21 @@ def _words(sent: SentAgain) -> tuple[str, str]:
 def _list(letters: Iterator[Letter], *, as_json: bool) -> None:
     rows: list[tuple[object, ...]] = []
     header = ("position", "time", "table", "operation", "app/batch", "reason")
-    seen = False
+    empty = True
     for letter in letters:
-        seen = True
+        empty = False
         if as_json:
             print_json(_plain(letter))
             continue
         when = datetime.fromtimestamp(letter.time_us / 1_000_000, UTC)
-        place = str(letter.position), f"{when:%Y-%m-%d %H:%M:%S}", letter.table
-        rows.append((*place, _operation(letter), _key(letter), letter.reason))
+        position = str(letter.position), f"{when:%Y-%m-%d %H:%M:%S}", letter.table
+        rows.append((*position, _operation(letter), _key(letter), letter.reason))
         if len(rows) == PAGE:
             print_columns(header, rows)
             rows = []
     if rows:
         print_columns(header, rows)
-    elif not seen and not as_json:
+    elif empty and not as_json:
         click.echo("no dead letters")
 
 
@@ -184,8 +186,8 @@ def _print_dry(letter: Letter, *, as_json: bool) -> None:
     if as_json:
         print_json({**_plain(letter), "would_send": not letter.obstacle})
         return
-    what = f"can't be sent: {letter.obstacle}" if letter.obstacle else "would be sent"
-    print_line(f"{letter.position}  {_key(letter)}  {what}")
+    result = f"can't be sent: {letter.obstacle}" if letter.obstacle else "would be sent"
+    print_line(f"{letter.position}  {_key(letter)}  {result}")
 
 
 def _operation(letter: Letter) -> str | None:

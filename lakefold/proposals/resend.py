@@ -1,8 +1,8 @@
-"""Sends refused proposals again: which of them, where to, and what became of them this time.
+"""Sends refused proposals again, each to the partition of its table, and waits for the new outcomes.
 
-A proposal keeps its key, so one that got into the table meanwhile is answered as Duplicate. For proposals
-without app id that holds for the newest few only, so the topics are asked whether they were sent again.
-Several letters of one proposal mean that it was refused several times; it is sent once.
+A proposal keeps its key, so one that was committed meanwhile is answered as Duplicate. For proposals without
+an app id that holds only for the newest few, so the topics are searched for copies that were sent again. A
+proposal that was refused several times has several dead letters; it is sent once.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from lakefold_table.position import Position
 
 AT_ONCE: Final = 1_000
-"""So many are sent before their outcomes are waited for; a waiter keeps ten times as many."""
+"""This many are sent before their outcomes are awaited. A waiter keeps ten times as many."""
 
 
 @dataclass(frozen=True, slots=True)
 class SentAgain:
-    """A letter and where it was sent to; `outcome` where that was waited for.
+    """A dead letter that was sent again, its new position, and its outcome if that was awaited.
 
-    `position` is None where it was not sent: `obstacle` says why.
+    `position` is None if it was not sent; `obstacle` says why.
     """
 
     letter: Letter
@@ -45,7 +45,7 @@ class SentAgain:
 
     @property
     def same_cause(self) -> bool | None:
-        """Whether it was refused in the same words as before; None where it was not refused."""
+        """Whether it was refused with the same message as before. None if it was not refused."""
         if self.outcome is None:
             return None
         result = self.outcome.result
@@ -55,30 +55,30 @@ class SentAgain:
 
 
 def pick(letters: Iterable[Letter], chosen: Sequence[str]) -> list[Letter]:
-    """The letters at the chosen positions (`1047`, or `0/1047` with the partition); none chosen: all.
+    """Returns the dead letters at the chosen positions (`1047`, or `0/1047` with the partition), or all.
 
-    In their order; of several of one proposal the newest. Raises `SettingError` where a position is none, or
-    isn't that of exactly one letter.
+    They keep their order; if a proposal has several, the newest is returned. Raises `SettingError` if a
+    position can't be read, or if not exactly one dead letter has it.
     """
-    wanted = [_chooser(text) for text in chosen]
-    found: dict[object, Letter] = {}
-    hits = [0] * len(wanted)
+    choosers = [_chooser(text) for text in chosen]
+    picked: dict[object, Letter] = {}
+    hits = [0] * len(choosers)
     for letter in letters:
-        meant = [number for number, is_it in enumerate(wanted) if is_it(letter.position)]
-        for number in meant:
+        matches = [number for number, is_it in enumerate(choosers) if is_it(letter.position)]
+        for number in matches:
             hits[number] += 1
-        if meant or not wanted:
+        if matches or not choosers:
             name = letter.key or letter.place
-            found.pop(name, None)
-            found[name] = letter
+            picked.pop(name, None)
+            picked[name] = letter
     for text, count in zip(chosen, hits, strict=True):
         if count != 1:
-            message = "no dead letter stood there" if not count else f"{count} dead letters stood there"
+            have = f"{count} dead letters have" if count else "no dead letter has"
             hint = "`lakefold redrive` lists them; name the partition too, as in 0/1047, and --table"
             if count > 1:
-                hint += "; where the topic was made again, --table and --all send what stood there before too"
-            raise SettingError(message, where=f"--offset {text}", hint=hint)
-    return list(found.values())
+                hint += "; if the topic was created again, send them by --table and --all"
+            raise SettingError(f"{have} this position", where=f"--offset {text}", hint=hint)
+    return list(picked.values())
 
 
 def checked(
@@ -90,10 +90,10 @@ def checked(
     group: str,
     timeout_s: float,
 ) -> list[Letter]:
-    """The letters, in their order; those that must not be sent, as another copy was, have an obstacle.
+    """Returns the dead letters in their order, with an obstacle for those of which another copy was sent.
 
-    `group`: the committers', whose outcomes count. Raises `RetryError` if the brokers give nothing for
-    `timeout_s` seconds.
+    `group` is the consumer group of the committers whose outcomes count. Raises `RetryError` if the brokers
+    are silent for `timeout_s` seconds.
     """
     from lakefold_log.read.resent import sent_since
 
@@ -103,7 +103,7 @@ def checked(
         try:
             partition = bound_partition(table, storage_options)
         except InvalidError:
-            # Nothing is sent for a table that can't be opened: `send_again` says why.
+            # If a table can't be opened, nothing is sent for it; `send_again` reports that.
             continue
         since |= sent_since(config, topics, mine, partition, group=group, timeout_s=timeout_s)
     return [replace(letter, sent_since=since.get(letter.place, "")) for letter in letters]
@@ -117,10 +117,10 @@ def send_again(
     *,
     wait_s: float,
 ) -> Iterator[SentAgain]:
-    """Send them table by table, in their order, each to the partition that its table is bound to.
+    """Sends dead letters table by table, in their order, each to the partition that its table is bound to.
 
-    Waits up to `wait_s` seconds for each outcome; 0 waits for none. Raises `RetryError` where a broker or an
-    outcome doesn't come in time: the same call again is safe.
+    Waits up to `wait_s` seconds for each outcome, or not at all if it is 0. Raises `RetryError` if a broker
+    doesn't answer or an outcome is late; repeating the call is safe.
     """
     from lakefold_log.read.outcomes import OutcomeWaiter
     from lakefold_log.write.producer import Proposer
@@ -137,15 +137,15 @@ def send_again(
             except InvalidError as error:
                 yield from (SentAgain(letter, obstacle=str(error)) for letter in mine)
                 continue
-            for some in (mine[start : start + AT_ONCE] for start in range(0, len(mine), AT_ONCE)):
+            for chunk in (mine[start : start + AT_ONCE] for start in range(0, len(mine), AT_ONCE)):
                 if wait_s:
                     with OutcomeWaiter(config, topics, table, partition=partition) as waiter:
-                        for letter, envelope, sent in _sent(proposer, some, partition, storage_options):
+                        for letter, envelope, sent in _sent(proposer, chunk, partition, storage_options):
                             position = proposer.position_of(sent)
                             outcome = waiter.wait(position, envelope, wait_s)
                             yield SentAgain(letter, position, outcome)
                 else:
-                    for letter, _, sent in _sent(proposer, some, partition, storage_options):
+                    for letter, _, sent in _sent(proposer, chunk, partition, storage_options):
                         yield SentAgain(letter, proposer.position_of(sent))
 
 
@@ -155,7 +155,7 @@ def _sent(
     partition: int | None,
     storage_options: Mapping[str, str],
 ) -> list[tuple[Letter, Envelope, Future[Position]]]:
-    """Hand all of them over before the first one is waited for."""
+    """Hands all dead letters to the producer. Returns each with its envelope and its future position."""
     return [
         (
             letter,
@@ -172,7 +172,7 @@ def _sent(
 def _chooser(text: str) -> Callable[[Position], bool]:
     partition, _, offset = text.rpartition("/")
     if not offset.isdecimal() or (partition and not partition.isdecimal()):
-        message = "this is no position of the log"
+        message = "this is not a position in the log"
         raise SettingError(message, where=f"--offset {text}", hint="write 1047, or 0/1047 with the partition")
 
     def is_it(position: Position) -> bool:

@@ -1,8 +1,9 @@
-"""Asks the topics about one proposal, in every partition where it may stand.
+"""Searches the topics for one proposal, in every partition that may contain it.
 
-That is mostly one, the one that the table is bound to. But a table may have been moved, and its marks
-remember from where; and who doesn't look at marks sends to the partition that the table's name is hashed to,
-where it is answered Invalid. So these are asked too, until one of them tells.
+Usually that is only the partition that the table is bound to. But the table may have been moved, and its
+marks record from where. And a client that doesn't read the marks sends to the partition that the table's URI
+hashes to, where the proposal is answered Invalid. So these partitions are searched as well, until one of them
+has it.
 """
 
 from __future__ import annotations
@@ -26,77 +27,77 @@ if TYPE_CHECKING:
     from lakefold_table.position import LogId
 
 
-def ask_the_log(told: Explanation, brokers: Brokers) -> None:
-    """Adds to what is told what the topics know.
+def search_the_topics(explanation: Explanation, brokers: Brokers) -> None:
+    """Adds to `explanation` what the topics contain about the proposal.
 
-    Raises what `Lookup` does where a question can't be answered, but for places that aren't there any more:
-    those are noted.
+    A log that the brokers no longer have is recorded in `not_looked_at`. Raises what `Lookup` raises if the
+    brokers don't answer.
     """
-    for place in _places(told, brokers):
-        if place.log not in told.logs:
-            told.logs.append(place.log)
-        told.standing = told.standing or place.standing
-        where = told.outcome.position.log if _is_committed(told.outcome) else place.log
-        if told.sought.offset is None and where != place.log:
-            # What it was is all that there is to ask, and that only where it stands.
+    for partition in _partitions(explanation, brokers):
+        if partition.log not in explanation.logs:
+            explanation.logs.append(partition.log)
+        explanation.standing = explanation.standing or partition.standing
+        log = explanation.outcome.position.log if _is_committed(explanation.outcome) else partition.log
+        if explanation.sought.offset is None and log != partition.log:
+            # The outcome is known; only the proposal's content is missing, which is in the other log.
             continue
-        place.ask()
-        if place.tells:
+        partition.search()
+        if partition.has_result:
             return
 
 
-def _places(told: Explanation, brokers: Brokers) -> Iterator[_Place]:
-    """The partitions to ask, each once: the table's own, those that it left, newest first, then its home."""
-    marks = None if told.finding is None else told.finding.marks
+def _partitions(explanation: Explanation, brokers: Brokers) -> Iterator[_Partition]:
+    """Yields the partitions to search: the table's own, its earlier ones, the one its URI hashes to."""
+    marks = None if explanation.finding is None else explanation.finding.marks
     bound: list[Position | None] = []
     if marks is not None:
         bound = [marks.position, *(move.before for move in reversed(marks.moves))]
-    seen: set[LogId] = set()
-    for position in (*(one for one in bound if one is not None), None):
-        if position is not None and position.log in seen:
+    searched: set[LogId] = set()
+    for position in (*(each for each in bound if each is not None), None):
+        if position is not None and position.log in searched:
             continue
-        lookup = _lookup(told, brokers, position)
-        if lookup is None or lookup.log in seen:
+        lookup = _lookup(explanation, brokers, position)
+        if lookup is None or lookup.log in searched:
             continue
-        seen.add(lookup.log)
-        place = _Place(told, lookup, lookup.standing(brokers.group))
-        if told.sought.may_lie_in(place.start):
-            yield place
+        searched.add(lookup.log)
+        partition = _Partition(explanation, lookup, lookup.standing(brokers.group))
+        if explanation.sought.may_lie_in(partition.start):
+            yield partition
 
 
-def _lookup(told: Explanation, brokers: Brokers, position: Position | None) -> Lookup | None:
-    """Questions about the partition of a position (None: where the table's name is hashed to).
+def _lookup(explanation: Explanation, brokers: Brokers, position: Position | None) -> Lookup | None:
+    """Returns a lookup in the partition of a position (None: the one that the table's URI hashes to).
 
-    None where the brokers don't hold it any more, which is noted.
+    Returns None, and records that, if the brokers no longer have this log.
     """
     topics, partition = brokers.topics, None
     if position is not None:
         partition = position.log.partition
         topics = replace(topics, transactions=position.topic or topics.transactions)
     try:
-        lookup = Lookup(brokers.kafka, topics, told.table, partition, timeout_s=brokers.timeout_s)
+        lookup = Lookup(brokers.kafka, topics, explanation.table, partition, timeout_s=brokers.timeout_s)
     except InvalidError as error:
         if position is None:
             raise
-        told.not_looked_at.append(f"{position.log}: {error}")
+        explanation.not_looked_at.append(f"{position.log}: {error}")
         return None
     if position is not None and position.log != lookup.log:
-        told.not_looked_at.append(f"{position.log}: the brokers hold another log, {lookup.log}")
+        explanation.not_looked_at.append(f"{position.log}: the brokers have another log, {lookup.log}")
         return None
     return lookup
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """One partition that is asked about the proposal, and where it stood then."""
+class _Partition:
+    """One partition that is searched for the proposal, and its progress at that time."""
 
-    told: Explanation
+    explanation: Explanation
     lookup: Lookup
     standing: Standing
 
     @property
     def log(self) -> LogId:
-        """Which log it is."""
+        """The log of this partition."""
         return self.lookup.log
 
     @property
@@ -105,88 +106,96 @@ class _Place:
         return Position(self.log, self.standing.start, self.standing.topic)
 
     @property
-    def tells(self) -> bool:
-        """Whether it told what became of the proposal, or that it waits."""
-        told = self.told
-        if told.proposal is not None and told.sought.offset is not None:
+    def has_result(self) -> bool:
+        """Whether this partition had the outcome of the proposal, or has the proposal waiting."""
+        explanation = self.explanation
+        if explanation.proposal is not None and explanation.sought.offset is not None:
             return True
-        outcome = told.outcome
+        outcome = explanation.outcome
         if outcome is None:
-            return told.waits
+            return explanation.waits
         return outcome.position.log == self.log and not isinstance(outcome.result, Duplicate)
 
-    def ask(self) -> None:
-        """Looks for it."""
-        told, offset = self.told, self.told.sought.offset
+    def search(self) -> None:
+        """Searches the outcomes and the log for the proposal, and adds what it finds to the explanation."""
+        explanation, offset = self.explanation, self.explanation.sought.offset
         if offset is not None:
             self._take(self._entry_at(offset))
-            compare(told, self.lookup, offset)
-        if not _is_committed(told.outcome):
-            self._ask_for_outcomes()
-        if told.proposal is None and offset is None and told.version is None:
+            compare(explanation, self.lookup, offset)
+        if not _is_committed(explanation.outcome):
+            self._search_outcomes()
+        if explanation.proposal is None and offset is None and explanation.version is None:
             self._take(self._waiting())
-        if told.proposal is None and told.outcome is not None and told.outcome.position.log == self.log:
-            self._take(self._entry_at(told.outcome.position.offset))
+        if (
+            explanation.proposal is None
+            and explanation.outcome is not None
+            and explanation.outcome.position.log == self.log
+        ):
+            self._take(self._entry_at(explanation.outcome.position.offset))
             if offset is None:
-                compare(told, self.lookup, told.outcome.position.offset)
-        if told.waits:
+                compare(explanation, self.lookup, explanation.outcome.position.offset)
+        if explanation.waits:
             waiting = self.lookup.waiting(self.standing)
-            told.before = None if told.position is None else waiting(told.position.offset)
-            told.waiting = waiting(self.standing.end)
+            explanation.before = (
+                None if explanation.position is None else waiting(explanation.position.offset)
+            )
+            explanation.waiting = waiting(self.standing.end)
 
     def _take(self, proposal: Decoded | None) -> None:
-        """Take what was proposed, where it stands here."""
+        """Records the proposal if this partition has it."""
         if proposal is not None:
-            self.told.proposal, self.told.standing = proposal, self.standing
+            self.explanation.proposal, self.explanation.standing = proposal, self.standing
 
-    def _ask_for_outcomes(self) -> None:
-        told, place = self.told, self.lookup.outcomes_place
+    def _search_outcomes(self) -> None:
+        explanation, partition = self.explanation, self.lookup.outcomes_place
 
-        def wanted(outcome: Outcome) -> bool:
-            if told.sought.offset is None and outcome.branch != told.branch:
+        def matches(outcome: Outcome) -> bool:
+            if explanation.sought.offset is None and outcome.branch != explanation.branch:
                 return False
-            if told.sought.offset is not None and differ(outcome, told.proposal):
-                # Of an entry that the log has lost since.
+            if explanation.sought.offset is not None and differ(outcome, explanation.proposal):
+                # It is the outcome of an entry that the log has lost since.
                 return False
-            # Outcomes of a log that is gone stand beside the others.
-            elsewhere = told.sought.offset is None or told.sought.place is not None
-            return told.sought.is_of(outcome) and (elsewhere or outcome.position.log == self.log)
+            # The topic also has outcomes of entries in earlier logs.
+            any_log = explanation.sought.offset is None or explanation.sought.place is not None
+            return explanation.sought.is_of(outcome) and (any_log or outcome.position.log == self.log)
 
-        told.looked_at.append(f"the outcomes in {place}")
-        answers = self.lookup.outcomes(wanted, self.standing.trust)
+        explanation.looked_at.append(f"the outcomes in {partition}")
+        answers = self.lookup.outcomes(matches, self.standing.trust)
         reported = {outcome.position: (at, outcome) for at, outcome in answers}
-        new = told.add(outcome for _, outcome in reported.values())
-        if told.outcome in new:
-            at, _ = reported[told.outcome.position]
-            told.told_by = f"the outcome at {place}@{at}"
+        new = explanation.add(outcome for _, outcome in reported.values())
+        if explanation.outcome in new:
+            at, _ = reported[explanation.outcome.position]
+            explanation.known_from = f"the outcome at {partition}@{at}"
 
     def _waiting(self) -> Entry | None:
-        """It, where the committer has still to come to it, perhaps sent again after a refusal."""
-        told, standing, sought = self.told, self.standing, self.told.sought
-        place = f"{standing.topic}/{standing.log.partition}"
-        told.looked_at.append(f"the waiting proposals in {place}, from offset {standing.next_offset}")
+        """Returns the proposal if it waits here, perhaps sent again after a refusal. Returns None if not."""
+        explanation, standing, sought = self.explanation, self.standing, self.explanation.sought
+        partition = f"{standing.topic}/{standing.log.partition}"
+        explanation.looked_at.append(
+            f"the waiting proposals in {partition}, from offset {standing.next_offset}"
+        )
 
-        def wanted(entry: Entry) -> bool:
-            if entry.envelope.branch != told.branch:
+        def matches(entry: Entry) -> bool:
+            if entry.envelope.branch != explanation.branch:
                 return False
             if sought.batch_id is None:
                 return entry.uuid == sought.uuid
             return (entry.app_id, entry.batch_id) == (sought.app_id, sought.batch_id)
 
-        return self.lookup.newest_entry(wanted, from_offset=standing.next_offset)
+        return self.lookup.newest_entry(matches, from_offset=standing.next_offset)
 
     def _entry_at(self, offset: int) -> Decoded | None:
-        """What stands there, where it is for this table."""
-        told, found = self.told, self.lookup.entry_at(offset)
-        place = f"offset {offset} of {self.standing.topic}/{self.log.partition}"
-        if found is None:
-            told.looked_at.append(f"{place}, which the log doesn't hold")
+        """Returns the entry at an offset if it is for this table, else None."""
+        explanation, entry = self.explanation, self.lookup.entry_at(offset)
+        position = f"offset {offset} of {self.standing.topic}/{self.log.partition}"
+        if entry is None:
+            explanation.looked_at.append(f"{position}, which the log doesn't contain")
             return None
-        table = found.envelope.table if isinstance(found, Entry) else found.table
-        if table == told.table:
-            told.looked_at.append(place)
-            return found
-        told.looked_at.append(f"{place}, which is for {table or 'no table'}")
+        table = entry.envelope.table if isinstance(entry, Entry) else entry.table
+        if table == explanation.table:
+            explanation.looked_at.append(position)
+            return entry
+        explanation.looked_at.append(f"{position}, which is for {table or 'no table'}")
         return None
 
 

@@ -16,10 +16,13 @@ ADDED = ("_change_type", "_commit_version", "_commit_timestamp", "_log_offset")
 
 
 def _names(_: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
-    """Returns the columns that a list names, as `columns` of `lakefold.changes`."""
+    """Returns the names in the list `text`, or None if it is None.
+
+    Raises `click.BadParameter` if one is empty.
+    """
     names = None if text is None else [name.strip() for name in text.split(",")]
     if names is not None and not all(names):
-        message = f"{text!r} has an empty name; give the names of columns, as in --columns carrier,dep_delay"
+        message = f"{text!r} has an empty name; name columns as in --columns carrier,dep_delay"
         raise click.BadParameter(message, param=option)
     return names
 
@@ -35,37 +38,37 @@ def _names(_: click.Context, option: click.Parameter, text: str | None) -> list[
 )
 @click.argument("table")
 @settings_options(*STORE)
-@click.option("--branch", metavar="NAME", help="The branch to look at.  [default: the line that TABLE is]")
+@click.option("--branch", metavar="NAME", help="The branch to read.  [default: main, or the branch at TABLE]")
 @click.option(
     "--from",
     "after",
     type=click.IntRange(min=0),
     required=True,
     metavar="N",
-    help="The version seen last: what follows is shown. 0 has seen none.",
+    help="Show the changes after this version; 0 shows all.",
 )
 @click.option("--to", type=int, metavar="N", help="The last version to show.  [default: the newest]")
 @click.option(
     "--columns",
     metavar="A,B",
     callback=_names,
-    help="The columns to show.  [default: all of the last version's]",
+    help="The columns to show.  [default: all columns of the last version]",
 )
 @click.option(
     "--rewritten",
     type=click.Choice(["rows", "fail", "skip"]),
     default="rows",
     show_default=True,
-    help="What to do with a version that put other content in the table's place (overwrite, restore): show "
-    "the rows that went and came, fail, or skip it.",
+    help="What to do with a version that replaced the table's content (overwrite, restore): show the rows "
+    "that it removed and added, fail, or skip the version.",
 )
 @click.option(
     "--misfits",
     type=click.Choice(["fail", "null"]),
     default="fail",
     show_default=True,
-    help="What to do with a value that has no room in the type of the last version's column: fail, or show "
-    "null and say on stderr how many of which version and column.",
+    help="What to do with a value that doesn't fit the type of its column in the last version: fail, or show "
+    "null and print the number of such values on stderr.",
 )
 @json_option
 def command(  # noqa: PLR0913 - each is one option of the verb
@@ -80,11 +83,11 @@ def command(  # noqa: PLR0913 - each is one option of the verb
     misfits: str,
     as_json: bool,
 ) -> None:
-    """Print the rows that the versions of TABLE after --from inserted, changed or deleted, one a line.
+    """Print the rows that the versions of TABLE after --from inserted, changed or deleted, one per line.
 
-    A row that changed is printed twice, as it was and as it became. Each line says what became of the row,
-    which version did it and when, and the offset of the log entry it came with. Compactions, indices and
-    settings change no rows.
+    A changed row is printed twice, with its old and its new values. Each line shows the kind of change, the
+    version, and the offset of the entry in the log; --json adds the time. Compactions, indices and settings
+    change no rows.
     """
     from lakefold_reader.as_json import plain_rows
     from lakefold_reader.feed.feed import changes
@@ -108,7 +111,7 @@ def command(  # noqa: PLR0913 - each is one option of the verb
 
 
 def _line(row: dict[str, Any]) -> str:
-    """A row as people read it: what became of it, then its values."""
+    """Returns a row as text: the kind of change, then the values."""
     kind, version, _, offset = (row[name] for name in ADDED)
     head = f"version {version:,}  {kind:<16}" + ("" if offset is None else f"  @{offset}")
     values = [f"{name}={_cell(value)}" for name, value in row.items() if name not in ADDED]

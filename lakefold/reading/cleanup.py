@@ -1,4 +1,4 @@
-"""`lakefold cleanup`: old versions go, those excepted that somebody still needs."""
+"""`lakefold cleanup`: removes old versions, except those that a consumer, tag or branch still needs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _AGE: Final = re.compile(r"(\d{1,6})([dhms])")
 
 
 class Age(click.ParamType):  # type: ignore[type-arg]
-    """A time as people write it: 14d, 12h, 30m, 0s."""
+    """The type of a duration such as 14d, 12h, 30m or 0s."""
 
     name = "age"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Give the time, or say how one is written."""
-        found = _AGE.fullmatch(str(value))
-        if found is None:
-            self.fail(f"{value!r} is no age: write 14d, 12h, 30m or 0s", param, ctx)
-        return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+        """Returns the duration. Raises `click.BadParameter` if `value` is not one."""
+        match = _AGE.fullmatch(str(value))
+        if match is None:
+            self.fail(f"{value!r} is not an age; write it as 14d, 12h, 30m or 0s", param, ctx)
+        return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
 
 @click.command(
@@ -42,9 +42,15 @@ class Age(click.ParamType):  # type: ignore[type-arg]
 )
 @click.argument("table")
 @settings_options(*STORE)
-@click.option("--branch", metavar="NAME", help="The branch to clean up.  [default: the line that TABLE is]")
 @click.option(
-    "--older-than", type=Age(), default="14d", show_default=True, help="How old a version is to go."
+    "--branch", metavar="NAME", help="The branch to clean up.  [default: main, or the branch at TABLE]"
+)
+@click.option(
+    "--older-than",
+    type=Age(),
+    default="14d",
+    show_default=True,
+    help="The age above which versions are removed.",
 )
 @click.option(
     "--keep",
@@ -52,9 +58,9 @@ class Age(click.ParamType):  # type: ignore[type-arg]
     default=1,
     show_default=True,
     metavar="N",
-    help="So many of the newest versions stay, however old.",
+    help="Keep at least this many of the newest versions.",
 )
-@click.option("--dry-run", is_flag=True, help="Only tell what would go.")
+@click.option("--dry-run", is_flag=True, help="Remove nothing; print what would be removed.")
 @json_option
 def command(
     settings: Settings,
@@ -68,9 +74,9 @@ def command(
 ) -> None:
     """Remove old versions of TABLE and the files that only they need.
 
-    What a named consumer hasn't read stays, and what a tag names or a branch is made from. Files of proposals
-    that wait in the log belong to no version yet; they are left alone for seven days. A proposal that was
-    built on a version that is gone is refused and has to be built again.
+    A version is kept if a named consumer hasn't read it, if a tag names it, or if a branch was made from it.
+    Files that no version names are kept for seven days, because they may belong to proposals that wait in the
+    log. A proposal that was built on a removed version is refused and must be built again.
     """
     from lakefold_reader.consumers.expire_versions import clean_up, plan
     from lakefold_reader.opening import open_branch
@@ -89,7 +95,7 @@ def _plain(planned: Plan, removed: Cleaned) -> dict[str, object]:
         "removed_versions": removed.versions,
         "removed_data_files": removed.data_files,
         "removed_bytes": removed.bytes,
-        "held_by": [one.name for one in planned.held_by],
+        "held_by": [consumer.name for consumer in planned.held_by],
     }
 
 
@@ -97,6 +103,6 @@ def _print(planned: Plan, removed: Cleaned, *, dry_run: bool) -> None:
     would = "would be removed" if dry_run else "removed"
     files = f"{removed.data_files:,} data files, {removed.bytes:,} bytes"
     print_line(f"{removed.versions:,} versions {would}, with {files}")
-    for one in planned.held_by:
-        what = "nothing yet" if one.at is None else f"up to version {one.version:,}"
-        print_line(f"versions are kept for the consumer {one.name}, which has read {what}")
+    for consumer in planned.held_by:
+        read = "nothing yet" if consumer.at is None else f"up to version {consumer.version:,}"
+        print_line(f"versions are kept for the consumer {consumer.name}, which has read {read}")

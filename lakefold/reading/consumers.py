@@ -1,4 +1,4 @@
-"""`lakefold consumers`: the named readers of a table, and where each of them stands."""
+"""`lakefold consumers`: the named readers of a table, and the version that each has read last."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ if TYPE_CHECKING:
 @click.argument("table")
 @settings_options(*STORE)
 @click.option(
-    "--branch", metavar="NAME", help="The branch that --set is about.  [default: the line TABLE is]"
+    "--branch", metavar="NAME", help="The branch for --set.  [default: main, or the branch at TABLE]"
 )
 @click.option(
     "--set",
     "moved",
     nargs=2,
     metavar="NAME VERSION",
-    help="Let a consumer go on after this version: a number, a cursor, earliest or latest. Made if new.",
+    help="Let a consumer continue after this version: a number, a cursor, earliest or latest. A new consumer "
+    "is created.",
 )
 @click.option(
-    "--drop", "dropped", metavar="NAME", help="Forget a consumer; clean-ups take no notice of it then."
+    "--drop", "dropped", metavar="NAME", help="Remove a consumer; clean-ups no longer keep versions for it."
 )
 @json_option
 def command(
@@ -50,15 +51,15 @@ def command(
 ) -> None:
     """List the named consumers of TABLE: the version each has read last, and how many it hasn't read.
 
-    A program reads under a name by lakefold.tail(TABLE, consumer=NAME) or lakefold tail --consumer NAME. What
-    a consumer hasn't read is kept by lakefold cleanup and by the clean-ups of other Lance clients, so drop
-    those that nobody runs any more.
+    A program becomes one by lakefold.tail(TABLE, consumer=NAME) or lakefold tail --consumer NAME. Versions
+    that a consumer hasn't read are kept by lakefold cleanup and by the clean-ups of other Lance clients, so
+    drop the consumers that are no longer used.
     """
     from lakefold_reader.consumers.consumers import Consumers, lags
     from lakefold_reader.opening import open_branch
 
     if moved and dropped:
-        raise click.UsageError("--set and --drop are two commands")
+        raise click.UsageError("--set and --drop can't be used together; run the verb twice")
     source = open_branch(table, branch, settings.storage_options)
     if dropped:
         Consumers(source).drop(dropped)
@@ -75,18 +76,18 @@ def _set(source: Source, consumers: Consumers, name: str, at: str) -> None:
     consumers.set(name, None if at == EARLIEST else begun.cursor)
 
 
-def _print(found: list[Lag], *, as_json: bool) -> None:
+def _print(consumers: list[Lag], *, as_json: bool) -> None:
     from lakefold_reader.as_json import plain_consumer
 
     if as_json:
-        print_json([plain_consumer(one) for one in found])
+        print_json([plain_consumer(lag) for lag in consumers])
         return
-    for lag in found:
-        one = lag.consumer
-        line = f" on {one.branch}" if one.branch else ""
-        behind = "its branch is gone" if lag.versions is None else f"{lag.versions:,} behind"
-        at = "has read nothing yet" if one.at is None else f"version {one.version:,}"
-        when = f"{one.updated_at:%Y-%m-%d %H:%M:%S}"
-        print_line(f"{one.name}{line}  {at}  {behind}  {when}  {one.by}")
-    if not found:
+    for lag in consumers:
+        consumer = lag.consumer
+        branch = f" on {consumer.branch}" if consumer.branch else ""
+        behind = "its branch is deleted" if lag.versions is None else f"{lag.versions:,} behind"
+        at = "has read nothing yet" if consumer.at is None else f"version {consumer.version:,}"
+        when = f"{consumer.updated_at:%Y-%m-%d %H:%M:%S}"
+        print_line(f"{consumer.name}{branch}  {at}  {behind}  {when}  {consumer.by}")
+    if not consumers:
         print_line("no consumers")

@@ -37,7 +37,7 @@ HEADER = (
 )
 SHORTENED = ("operation", "positions", "app/batches")
 PAGE = 50
-"""Rows whose widths are settled together, so that a long history begins to print at once."""
+"""Column widths are computed for this many rows at a time, so that a long history begins to print at once."""
 
 
 @click.command(
@@ -51,11 +51,11 @@ PAGE = 50
 )
 @click.argument("table")
 @settings_options(*STORE)
-@click.option("--branch", metavar="NAME", help="The branch to look at.  [default: the line that TABLE is]")
+@click.option("--branch", metavar="NAME", help="The branch to read.  [default: main, or the branch at TABLE]")
 @click.option("--from", "first", type=click.IntRange(min=1), help="The oldest version to list.")
 @click.option("--to", "last", type=click.IntRange(min=1), help="The newest version to list.")
-@click.option("--tag", help="List no newer version than the one that a tag names, on whichever branch.")
-@point_options("List no newer version than the one that")
+@click.option("--tag", help="List versions up to the one that this tag names, on its branch.")
+@point_options("List versions up to the one that")
 @json_option
 def command(
     settings: Settings,
@@ -68,17 +68,19 @@ def command(
     point: Point,
     as_json: bool,
 ) -> None:
-    """List the versions of TABLE, newest first, both ends included.
+    """List the versions of TABLE, newest first; --from and --to are included.
 
-    For each: what made it, the log positions folded into it, the batches of each app, rows and files that
-    came (+) and went (-), and the seconds from the log time of its last entry until it could be seen. At a
-    terminal, names and positions are shortened until a line fits; --json and a pipe have them whole. A row
-    that an update wrote anew went and came; one that a compaction moved did neither. A version that no
-    committer made has no positions; what can't be told because the version before is gone is a dash.
+    Each line shows the operation, the positions in the log that were folded into the version, the batches of
+    each app, the rows and files that were added (+) and removed (-), and the seconds from the log time of the
+    last entry until the version was visible. A row that an update replaced counts as removed and added, a row
+    that a compaction moved as neither. A version of another client has no positions. A dash is shown if a
+    number can't be computed because the version before was removed. A terminal that is too narrow gets
+    shortened names and positions; --json and a pipe get them complete.
 
-    "append x12, delete x3" is a version of entries of several kinds, to other clients one update. An insert
-    is an update that only inserted. "adopted", "rebound", "detached" and "restored" are versions that those
-    verbs made; "new log accepted" and "loss accepted" say that the committer was told so.
+    "append x12, delete x3" is a version that was made from several kinds of entries; other clients see one
+    update. An insert is an update that only inserted rows. "adopted", "rebound", "detached" and "restored"
+    are versions that those verbs made; "new log accepted" and "loss accepted" are versions of a committer
+    that ran with --accept-new-log.
     """
     check_one_of(point, to=last, tag=tag)
     from lakefold_reader.as_json import plain_history
@@ -110,31 +112,31 @@ def _pages(rows: Iterator[HistoryRow]) -> Iterator[list[HistoryRow]]:
 
 def _cells(row: HistoryRow) -> tuple[object, ...]:
     apps = ", ".join(
-        f"{one.app_id}:{one.first}" if one.first == one.last else f"{one.app_id}:{one.first}-{one.last}"
-        for one in row.apps
+        f"{app.app_id}:{app.first}" if app.first == app.last else f"{app.app_id}:{app.first}-{app.last}"
+        for app in row.apps
     )
     return (
         row.version,
         f"{row.timestamp:%Y-%m-%d %H:%M:%S.%f}",
-        _did(row),
+        _operation(row),
         str(row.positions) if row.positions else None,
         row.entries,
         apps or None,
-        _both(row.rows_in, row.rows_out),
-        _both(row.files_in, row.files_out),
+        _added_and_removed(row.rows_in, row.rows_out),
+        _added_and_removed(row.files_in, row.files_out),
         None if row.seconds_to_visible is None else f"{row.seconds_to_visible:.3f} s",
     )
 
 
-def _did(row: HistoryRow) -> str:
-    """What the version did: of one that a verb made, what the verb was for."""
+def _operation(row: HistoryRow) -> str:
+    """Returns the operation of the version; if a verb made it, such as `adopt`, the reason for that."""
     if row.move is not None and row.move.why.by_verb:
         return str(row.move.why)
-    told = operations_text(row.operation, row.operations)
-    return told if row.move is None else f"{told}, {row.move.why}"
+    text = operations_text(row.operation, row.operations)
+    return text if row.move is None else f"{text}, {row.move.why}"
 
 
-def _both(came: int | None, went: int | None) -> str | None:
-    if came is None and went is None:
+def _added_and_removed(added: int | None, removed: int | None) -> str | None:
+    if added is None and removed is None:
         return None
-    return f"+{came or 0:,}" + (f" -{went:,}" if went else "")
+    return f"+{added or 0:,}" + (f" -{removed:,}" if removed else "")

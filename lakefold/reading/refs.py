@@ -1,4 +1,4 @@
-"""`lakefold refs`: the names that a table's versions have, its tags and branches."""
+"""`lakefold refs`: a table's tags and branches."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 @settings_options(*STORE)
 @json_option
 def command(settings: Settings, table: str, *, as_json: bool) -> None:
-    """List the tags of TABLE with the versions that they name, and its branches.
+    """List the branches of TABLE, and its tags with the versions that they name.
 
-    A tag named lakefold-consumer-NAME keeps what that consumer hasn't read; `lakefold consumers` moves it.
-    Tags and branches are made by any Lance client: ds.tags.create("release-3", 12) of pylance.
+    A tag named lakefold-consumer-NAME keeps the versions that this consumer hasn't read; `lakefold consumers`
+    moves it. Any Lance client can create tags and branches, as pylance by ds.tags.create("release-3", 12).
     """
     from lakefold_reader.opening import open_branch
     from lakefold_reader.versions.branches import main_and_branch
@@ -40,16 +40,16 @@ def command(settings: Settings, table: str, *, as_json: bool) -> None:
 
     main, _ = main_and_branch(open_branch(table, None, settings.storage_options))
     refs = Refs(main.storage)
-    told = {
+    document = {
         "table": main.uri,
         "version": newest_of(main),
         "tags": [_tag(name, tag) for name, tag in refs.tags().items()],
         "branches": [_branch(main, name, branch) for name, branch in refs.branches().items()],
     }
     if as_json:
-        print_json(told)
+        print_json(document)
     else:
-        _print(told)
+        _print(document)
 
 
 def _tag(name: str, tag: Tag) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _tag(name: str, tag: Tag) -> dict[str, Any]:
 
 
 def _branch(main: Source, name: str, branch: Branch) -> dict[str, Any]:
-    """What is written of a branch, and its newest version: None where it has none any more."""
+    """Returns what is recorded of a branch, and its newest version, None if the branch has no versions."""
     return {
         "name": name,
         "version": _newest(main, name),
@@ -88,7 +88,7 @@ def _newest(main: Source, name: str) -> int | None:
 
 
 def _time(nanoseconds: int | None) -> str | None:
-    """ISO 8601 in UTC; None where none is told, or one that no calendar has."""
+    """Returns a time as ISO 8601 in UTC. Returns None if it is unknown or outside the calendar's range."""
     from lakefold_reader.as_json import iso
     from lakefold_table.lance.refs.files import EPOCH
 
@@ -101,17 +101,17 @@ def _time(nanoseconds: int | None) -> str | None:
     return iso(moment)
 
 
-def _print(told: dict[str, Any]) -> None:
-    lines: list[tuple[str, int | None, str | None, str | None]] = [("main", told["version"], None, None)]
-    for one in told["branches"]:
-        parent = f"{one['parent_branch'] or 'main'}, version {one['parent_version']:,}"
-        lines.append((one["name"], one["version"], parent, one["created_at"]))
-    print_columns(("branch", "newest", "made from", "made at"), lines)
+def _print(refs: dict[str, Any]) -> None:
+    rows: list[tuple[str, int | None, str | None, str | None]] = [("main", refs["version"], None, None)]
+    for branch in refs["branches"]:
+        parent = f"{branch['parent_branch'] or 'main'}, version {branch['parent_version']:,}"
+        rows.append((branch["name"], branch["version"], parent, branch["created_at"]))
+    print_columns(("branch", "newest", "created from", "created at"), rows)
     click.echo()
-    if not told["tags"]:
+    if not refs["tags"]:
         click.echo("no tags")
         return
     print_columns(
-        ("tag", "version", "of", "moved at"),
-        [(one["name"], one["version"], one["branch"] or "main", one["updated_at"]) for one in told["tags"]],
+        ("tag", "version", "branch", "moved at"),
+        [(tag["name"], tag["version"], tag["branch"] or "main", tag["updated_at"]) for tag in refs["tags"]],
     )

@@ -1,4 +1,4 @@
-"""`lakefold show`: one version of a table, as its manifest tells it."""
+"""`lakefold show`: what the manifest of one version of a table contains."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 @click.option(
     "--version", "number", type=click.IntRange(min=1), help="The version to show.  [default: the newest]"
 )
-@click.option("--branch", metavar="NAME", help="The branch to look at.  [default: the line that TABLE is]")
-@click.option("--tag", help="The version that a tag names, on whichever branch.")
+@click.option("--branch", metavar="NAME", help="The branch to read.  [default: main, or the branch at TABLE]")
+@click.option("--tag", help="The version that this tag names, on its branch.")
 @point_options("The version that")
 @json_option
 def command(
@@ -51,12 +51,12 @@ def command(
 ) -> None:
     """Show one version of TABLE: time, fragments, rows, schema, indices, configuration, feature flags, marks.
 
-    The marks are what the version remembers of the log: the last position folded, and the batches of each
-    app. Reads one manifest and no data.
+    The marks are the committer's record of the log: the last position that was folded, and the batches of
+    each app. Only the manifest is read, no data files.
     """
     check_one_of(point, version=number, tag=tag)
     if tag is not None and branch is not None:
-        raise click.UsageError("a tag names its branch itself; leave --branch out")
+        raise click.UsageError("a tag belongs to one branch already; leave --branch out")
     from lakefold_reader.as_json import plain_table
     from lakefold_reader.snapshot.snapshot import open_table
 
@@ -69,45 +69,47 @@ def command(
         at_position=point.at_position,
         storage_options=settings.storage_options,
     )
-    told = plain_table(opened)
+    document = plain_table(opened)
     if as_json:
-        print_json(told)
+        print_json(document)
     else:
-        _print(told)
+        _print(document)
 
 
-def _print(told: dict[str, Any]) -> None:
-    """For people: facts one a line, then the tables."""
+def _print(version: dict[str, Any]) -> None:
+    """Prints a version as text: single facts, one per line, then lists as tables."""
     facts = {
-        "table": told["table"],
-        **({"branch": told["branch"]} if told["branch"] else {}),
-        "version": f"{told['version']:,}",
-        "timestamp": told["timestamp"],
-        "fragments": f"{told['fragments']:,}",
-        "rows": f"{told['rows']:,}",
-        "deleted rows": f"{told['deleted_rows']:,}",
-        "data files": f"version {told['storage_version']}" if told["storage_version"] else "version not told",
+        "table": version["table"],
+        **({"branch": version["branch"]} if version["branch"] else {}),
+        "version": f"{version['version']:,}",
+        "timestamp": version["timestamp"],
+        "fragments": f"{version['fragments']:,}",
+        "rows": f"{version['rows']:,}",
+        "deleted rows": f"{version['deleted_rows']:,}",
+        "data files": f"version {version['storage_version']}"
+        if version["storage_version"]
+        else "version unknown",
     }
     for name, value in facts.items():
         print_line(f"{name:<14}{value}")
-    _section("schema", ("column", "type", "null"), [_column(one) for one in told["schema"]])
+    _section("schema", ("column", "type", "null"), [_column(field) for field in version["schema"]])
     _section(
         "indices",
         ("index", "columns", "type", "covers"),
-        [_index(one, told["fragments"]) for one in told["indices"]],
+        [_index(index, version["fragments"]) for index in version["indices"]],
     )
     _section(
         "other roots",
         ("root", "name", "path"),
-        [(one["id"], one["name"], one["path"]) for one in told["roots"]],
+        [(root["id"], root["name"], root["path"]) for root in version["roots"]],
     )
-    _section("config", ("key", "value"), sorted(told["config"].items()))
-    _section("metadata", ("key", "value"), sorted(told["metadata"].items()))
-    _section("feature flags", ("flag", "for", "meaning"), [_feature(one) for one in told["features"]])
-    if told["marks"] is None:
-        click.echo("\nmarks: none, no committer has written this table")
+    _section("config", ("key", "value"), sorted(version["config"].items()))
+    _section("metadata", ("key", "value"), sorted(version["metadata"].items()))
+    _section("feature flags", ("flag", "for", "meaning"), [_feature(flag) for flag in version["features"]])
+    if version["marks"] is None:
+        click.echo("\nmarks: none; no committer has written this table")
     else:
-        _print_marks(told["marks"])
+        _print_marks(version["marks"])
 
 
 def _print_marks(marks: dict[str, Any]) -> None:
@@ -118,8 +120,8 @@ def _print_marks(marks: dict[str, Any]) -> None:
     )
     if marks["position"] is not None:
         at = marks["position"]
-        place = f"{at['topic']}/{at['partition']}"
-        reached = f"{place}@{at['offset']}" if at["offset"] >= 0 else f"the start of {place}"
+        partition = f"{at['topic']}/{at['partition']}"
+        reached = f"{partition}@{at['offset']}" if at["offset"] >= 0 else f"the start of {partition}"
         print_line(f"  folded to   {reached} (topic id {at['topic_id']})")
     for move in marks["moves"]:
         print_line(f"  {move['why']}: {move['text']}, {move['time']}")
@@ -138,16 +140,16 @@ def _section(title: str, header: tuple[str, ...], rows: list[Any]) -> None:
         print_columns(header, rows)
 
 
-def _column(one: dict[str, Any]) -> tuple[str, str, str]:
-    return one["name"], one["type"], "yes" if one["nullable"] else "no"
+def _column(field: dict[str, Any]) -> tuple[str, str, str]:
+    return field["name"], field["type"], "yes" if field["nullable"] else "no"
 
 
-def _index(one: dict[str, Any], fragments: int) -> tuple[str, str, str, str]:
-    covered = one["covered_fragments"]
-    covers = "not told" if covered is None else f"{covered:,} of {fragments:,} fragments"
-    return one["name"], ", ".join(one["columns"]), one["type"], covers
+def _index(index: dict[str, Any], fragments: int) -> tuple[str, str, str, str]:
+    covered = index["covered_fragments"]
+    covers = "unknown" if covered is None else f"{covered:,} of {fragments:,} fragments"
+    return index["name"], ", ".join(index["columns"]), index["type"], covers
 
 
-def _feature(one: dict[str, Any]) -> tuple[int, str, str]:
-    who = [name for name in ("readers", "writers") if one[name]]
-    return one["flag"], " and ".join(who), one["meaning"]
+def _feature(feature: dict[str, Any]) -> tuple[int, str, str]:
+    who = [name for name in ("readers", "writers") if feature[name]]
+    return feature["flag"], " and ".join(who), feature["meaning"]

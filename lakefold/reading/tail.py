@@ -1,4 +1,4 @@
-"""`lakefold tail`: new versions as they come, and their rows."""
+"""`lakefold tail`: prints new versions of a table when they are published, and their rows."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from lakefold_reader.versions.cursor import Cursor
 
 NEWEST = 10
-"""How many versions are shown where nothing says where to start."""
+"""How many versions are shown if no option gives a start."""
 AT_ONCE = 100
-"""After so many versions a consumer is moved, and before each wait."""
+"""A consumer is moved after this many versions, and before each wait."""
 
 
 @click.command(
@@ -52,23 +52,26 @@ AT_ONCE = 100
 )
 @click.argument("table")
 @settings_options(*STORE, *KAFKA, "transactions_topic", "outcomes_topic")
-@click.option("--branch", metavar="NAME", help="The branch to look at.  [default: the line that TABLE is]")
+@click.option("--branch", metavar="NAME", help="The branch to read.  [default: main, or the branch at TABLE]")
 @click.option(
     "--from",
     "start",
     metavar="N",
-    help="The version seen last (what follows is shown), a cursor, earliest or latest.  "
-    "[default: latest with --follow, else the last ten versions]",
+    help="Show the versions after this one: a number, a cursor, earliest or latest.  "
+    "[default: latest with --follow, else the last ten versions are shown]",
 )
-@point_options("Show what follows the version that")
+@point_options("Show the versions after the one that")
 @click.option("--follow", "-f", is_flag=True, help="Wait for new versions until Ctrl-C.")
 @click.option(
     "--consumer",
     metavar="NAME",
-    help="Go on where this consumer stands, and move it as versions are printed; a new one begins at --from.",
+    help="Continue after the version that this consumer has read last, and move it with each version that is "
+    "printed. A new consumer begins at --from.",
 )
-@click.option("--max-versions", type=click.IntRange(min=1), metavar="N", help="End after so many versions.")
-@click.option("--rows", "with_rows", is_flag=True, help="Print the rows that each version inserted, too.")
+@click.option(
+    "--max-versions", type=click.IntRange(min=1), metavar="N", help="Exit after this many versions."
+)
+@click.option("--rows", "with_rows", is_flag=True, help="Print the rows that each version inserted as well.")
 @json_option
 def command(  # noqa: PLR0913 - each is one option of the verb
     settings: Settings,
@@ -85,11 +88,13 @@ def command(  # noqa: PLR0913 - each is one option of the verb
 ) -> None:
     """Print the versions of TABLE after --from, one line each, oldest first.
 
-    With --rows each line is followed by the rows that the version inserted. The cursor in the JSON form is
-    what a program keeps to go on from there. Where a version changed or removed rows, the line says so.
-    With --follow and brokers it is woken by the outcomes of the table, and asks for versions seldom. It ends
-    with exit code 2 if the table is removed and doesn't come back within 10 seconds; that is looked for every
-    second on a local disk, and once a minute elsewhere.
+    With --rows each line is followed by the rows that the version inserted. If a version changed or removed
+    rows, its line says so; `lakefold changes` prints those. A program stores the cursor in the JSON form and
+    passes it to --from to continue after that version.
+
+    If --follow and --bootstrap-servers are given, the outcomes topic announces new versions, and the store is
+    read less often. If the table is removed and not created again within 10 seconds, the exit code is 2; this
+    is checked every second on a local disk, and once a minute in a bucket.
     """
     check_one_of(point, **{"from": start})
     from lakefold_reader.snapshot.snapshot import find_version
@@ -103,15 +108,15 @@ def command(  # noqa: PLR0913 - each is one option of the verb
             at_position=point.at_position,
             storage_options=settings.storage_options,
         )
-        begun = tail_of(
+        tail = tail_of(
             source,
             _start(source, start if version is None else str(version), follow=follow),
             follow=follow,
             consumer=consumer,
         )
         if follow and settings.bootstrap_servers:
-            begun.wake_by(_outcomes(settings))
-        for change in _each(begun, max_versions, follow=follow, committing=consumer is not None):
+            tail.wake_by(_outcomes(settings))
+        for change in _each(tail, max_versions, follow=follow, committing=consumer is not None):
             _print(change, as_json=as_json)
             if with_rows:
                 _print_rows(change, as_json=as_json)
@@ -119,14 +124,17 @@ def command(  # noqa: PLR0913 - each is one option of the verb
         return
 
 
-def _each(begun: Tail, most: int | None, *, follow: bool, committing: bool) -> Iterator[Change]:
-    """So many changes at most. A consumer is moved behind those that were printed, step by step."""
-    left = sys.maxsize if most is None else most
-    while left and (changes := begun.step(min(left, AT_ONCE), timeout=None if follow else 0.0)):
+def _each(tail: Tail, most: int | None, *, follow: bool, committing: bool) -> Iterator[Change]:
+    """Yields at most `most` changes.
+
+    If `committing`, the consumer is moved after the changes of each step.
+    """
+    remaining = sys.maxsize if most is None else most
+    while remaining and (changes := tail.step(min(remaining, AT_ONCE), timeout=None if follow else 0.0)):
         yield from changes
-        left -= len(changes)
+        remaining -= len(changes)
         if committing:
-            begun.commit()
+            tail.commit()
 
 
 def _outcomes(settings: Settings) -> OutcomesTopic:
@@ -154,7 +162,7 @@ def _print(change: Change, *, as_json: bool) -> None:
     if as_json:
         print_json(plain_change(change))
         return
-    rows = "rows not told" if change.rows is None else f"+{change.rows:,} rows"
+    rows = "rows unknown" if change.rows is None else f"+{change.rows:,} rows"
     more = "" if change.only_inserts else " (and changed or removed others)"
     at = "" if change.position is None else f"  {change.position}"
     when = f"{change.timestamp:%Y-%m-%d %H:%M:%S.%f}"
@@ -163,7 +171,7 @@ def _print(change: Change, *, as_json: bool) -> None:
 
 
 def _print_rows(change: Change, *, as_json: bool) -> None:
-    """The rows, one a line. Where not all inserted rows can be told, that is said."""
+    """Prints the inserted rows, one per line, and a message on stderr if not all of them are known."""
     from lakefold_reader.as_json import plain_rows
 
     for batch in _batches(change):
@@ -175,7 +183,7 @@ def _print_rows(change: Change, *, as_json: bool) -> None:
 
 
 def _batches(change: Change) -> Iterable[pa.RecordBatch]:
-    """The inserted rows, or those of them that can be told."""
+    """Returns the inserted rows. If not all of them are known, prints that and returns the appended ones."""
     from lakefold_reader.format.changes import UntoldChangeError
 
     batches: Iterable[pa.RecordBatch] = ()

@@ -1,1 +1,1 @@
-"""The verbs that set up a machine: start and stop a local broker, and show what runs and lies there."""
+"""The verbs `up`, `down` and `status`: start and stop a local broker, show brokers, topics and tables."""

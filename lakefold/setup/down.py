@@ -1,4 +1,4 @@
-"""`lakefold down`: ends what `lakefold up` began. The files stay, so that `up` goes on where it stopped."""
+"""`lakefold down`: stops the broker that `lakefold up` started. Its files stay for the next `lakefold up`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lakefold.local.home import default_folder, forget, known_broker
     "--dir",
     "chosen",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder that keeps its files.  [default: the one that `up` started here]",
+    help="The folder with the broker's files.  [default: that of the broker `up` started]",
 )
 @json_option
 def command(chosen: Path | None, *, as_json: bool) -> None:
-    """Stop the local Kafka broker of this folder. What it has stored stays on disk.
+    """Stop the local Kafka broker of this folder. Its topics stay on disk.
 
-    Where none runs, nothing happens.
+    Does nothing if no broker runs.
     """
     known = known_broker()
     broker = Broker(chosen) if chosen else known or Broker(default_folder())
@@ -34,4 +34,4 @@ def command(chosen: Path | None, *, as_json: bool) -> None:
     if as_json:
         print_json({"stopped": stopped, "bootstrap_servers": address or None})
     else:
-        click.echo(f"The broker at {address} is stopped." if stopped else "No broker runs here.")
+        click.echo(f"The broker at {address} was stopped." if stopped else "No broker runs in this folder.")

@@ -1,4 +1,4 @@
-"""`lakefold status`: one look at the brokers, the topics, how far the committer has come, and the tables."""
+"""`lakefold status`: shows the brokers, the topics, the committer's lag, the tables and which are parked."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     type=click.FloatRange(0.1, 600),
     default=5.0,
     show_default=True,
-    help="How many seconds each question to the brokers may take.",
+    help="Seconds that each request to the brokers may take.",
 )
 @json_option
 def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
-    """Show the brokers, the topics with their offsets, the committer's lag, the tables, and what is parked.
+    """Show the brokers, the topics with their offsets, the committer's lag, the tables and what is parked.
 
-    Tables are those in local folders below the roots, and those that the newest proposals name. Which tables
-    are parked, and why, is asked of the committer at --http-host and --http-port. Exit code 5 if no broker
-    answers, 2 if a topic that is named is not there.
+    The tables are those in local folders below the roots, and those that the newest proposals name. Which
+    tables are parked (not worked on for a while), and why, is requested from the committer at --http-host and
+    --http-port. The exit code is 5 if no broker answers, and 2 if the transactions topic does not exist.
     """
     from lakefold_log.client.admin import Admin, KafkaConfig
     from lakefold_log.client.overview import overview
@@ -53,23 +53,23 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
 
     Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
     admin = Admin(KafkaConfig(settings.brokers(), settings.kafka), timeout_s=timeout)
-    seen = overview(admin, settings.group)
-    _check_topic(admin, settings, {view.topic for view in seen.partitions})
-    waiting = [view for view in seen.partitions if view.topic == settings.transactions_topic]
+    cluster = overview(admin, settings.group)
+    _check_topic(admin, settings, {view.topic for view in cluster.partitions})
+    waiting = [view for view in cluster.partitions if view.topic == settings.transactions_topic]
     tables = [_looked_up(uri, settings) for uri in sorted(set(_tables(admin, waiting, settings)))]
     parked = parked_tables(settings.http_host, settings.http_port, timeout)
     if as_json:
-        print_json({**_document(settings, seen, waiting, tables), "parked": parked})
+        print_json({**_document(settings, cluster, waiting, tables), "parked": parked})
     else:
-        _show(settings, seen, waiting, tables)
+        _show(settings, cluster, waiting, tables)
         _show_parked(settings, parked)
 
 
 def _check_topic(admin: Admin, settings: Settings, topics: set[str]) -> None:
-    """Raises `InvalidError` if the transactions topic is missing for another reason than that it is new.
+    """Raises `InvalidError` if the transactions topic is missing, unless no committer has created topics yet.
 
-    A committer makes all topics at once, so one that is missing beside another of them has a wrong name; and
-    so has one that was named on purpose. One that this user may not describe isn't listed either.
+    A committer creates all topics together. So the name is wrong if one of the other topics exists, or if it
+    is not the default name. A topic that this user may not describe isn't listed either.
     """
     from lakefold_log.client.topics import MissingTopicError, describe
 
@@ -84,13 +84,15 @@ def _check_topic(admin: Admin, settings: Settings, topics: set[str]) -> None:
         return
     near = difflib.get_close_matches(name, topics, n=1)
     hint = (
-        f"did you mean {near[0]}?" if near else "check the name; a committer makes its topics when it starts"
+        f"did you mean {near[0]}?"
+        if near
+        else "check the name; a committer creates its topics when it starts"
     )
-    raise InvalidError("there is no such topic", where=name, hint=hint)
+    raise InvalidError("this topic does not exist", where=name, hint=hint)
 
 
 def parked_tables(host: str, port: int, timeout: float) -> list[dict[str, Any]] | None:
-    """The tables that the committer at this address has parked. Returns None if none answers there."""
+    """Returns the tables that the committer at this address has parked, None if no committer answers."""
     if not port:
         return None
     connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=timeout)  # noqa: S104 - compared, not bound
@@ -109,14 +111,15 @@ def _show_parked(settings: Settings, parked: list[dict[str, Any]] | None) -> Non
     print_line("")
     if parked is None:
         where = f"{settings.http_host}:{settings.http_port}"
-        print_line(f"no committer answers at {where}: which tables are parked is not known (--http-port)")
-    for one in parked or ():
-        name = f"{one['table']} {one['branch']}".rstrip()
-        where = f"partition {one['partition']}, offset {one['offset']}"
-        print_line(f"parked for {one['seconds']:,.0f} s: {name} ({where}; {one['entries']:,} entries wait)")
-        print_line(f"  {one['reason']}")
-        if one["hint"]:
-            print_line(f"  {one['hint']}")
+        print_line(f"no committer answers at {where}, so the parked tables are not known (--http-port)")
+    for table in parked or ():
+        name = f"{table['table']} {table['branch']}".rstrip()
+        where = f"partition {table['partition']}, offset {table['offset']}"
+        entries = f"{table['entries']:,} entries wait"
+        print_line(f"parked for {table['seconds']:,.0f} s: {name} ({where}; {entries})")
+        print_line(f"  {table['reason']}")
+        if table["hint"]:
+            print_line(f"  {table['hint']}")
 
 
 def _tables(admin: Admin, waiting: list[PartitionView], settings: Settings) -> Iterator[str]:
@@ -128,7 +131,7 @@ def _tables(admin: Admin, waiting: list[PartitionView], settings: Settings) -> I
 
 
 def _names_a_table(key: str, roots: Iterable[str]) -> bool:
-    """Whether a message's key is a table below the roots; a poisoned message may have any key."""
+    """Returns whether a message's key is a table below the roots. A malicious message may have any key."""
     try:
         return canonical(key) == key and is_under(key, roots)
     except InvalidError:
@@ -136,7 +139,7 @@ def _names_a_table(key: str, roots: Iterable[str]) -> bool:
 
 
 def _looked_up(uri: str, settings: Settings) -> dict[str, Any]:
-    """What is known of a table: its newest version (0: there is none yet), or why that can't be told."""
+    """Returns a table's newest version, 0 if it has none yet, or the error if it can't be read."""
     from lakefold.setup.tables import newest_version
 
     try:
@@ -146,18 +149,18 @@ def _looked_up(uri: str, settings: Settings) -> dict[str, Any]:
 
 
 def _document(
-    settings: Settings, seen: Overview, waiting: list[PartitionView], tables: list[dict[str, Any]]
+    settings: Settings, cluster: Overview, waiting: list[PartitionView], tables: list[dict[str, Any]]
 ) -> dict[str, Any]:
     topics: dict[str, list[dict[str, Any]]] = {}
-    for view in seen.partitions:
-        place = {"partition": view.partition, "low": view.low, "high": view.high}
-        topics.setdefault(view.topic, []).append(place)
+    for view in cluster.partitions:
+        offsets = {"partition": view.partition, "low": view.low, "high": view.high}
+        topics.setdefault(view.topic, []).append(offsets)
     lag = [{"partition": view.partition, "committed": view.committed, "lag": view.lag} for view in waiting]
     return {
         "bootstrap_servers": settings.brokers(),
-        "cluster_id": seen.cluster_id,
-        "brokers": [{"id": node, "address": address} for node, address in seen.brokers.items()],
-        "topics": [{"topic": name, "partitions": places} for name, places in topics.items()],
+        "cluster_id": cluster.cluster_id,
+        "brokers": [{"id": node, "address": address} for node, address in cluster.brokers.items()],
+        "topics": [{"topic": name, "partitions": partitions} for name, partitions in topics.items()],
         "lag": {
             "topic": settings.transactions_topic,
             "group": settings.group,
@@ -169,15 +172,15 @@ def _document(
 
 
 def _show(
-    settings: Settings, seen: Overview, waiting: list[PartitionView], tables: list[dict[str, Any]]
+    settings: Settings, cluster: Overview, waiting: list[PartitionView], tables: list[dict[str, Any]]
 ) -> None:
-    brokers = ", ".join(f"{address} (node {node})" for node, address in seen.brokers.items())
-    print_line(f"cluster {seen.cluster_id}: {brokers}")
+    brokers = ", ".join(f"{address} (node {node})" for node, address in cluster.brokers.items())
+    print_line(f"cluster {cluster.cluster_id}: {brokers}")
     click.echo()
-    if seen.partitions:
+    if cluster.partitions:
         print_columns(
             ("topic", "partition", "low", "high"),
-            [(view.topic, str(view.partition), view.low, view.high) for view in seen.partitions],
+            [(view.topic, str(view.partition), view.low, view.high) for view in cluster.partitions],
         )
     else:
         click.echo("no topics yet: the committer creates them")

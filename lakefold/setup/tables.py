@@ -1,4 +1,4 @@
-"""Finds the tables that lie on this machine, cheaply, for people who ask what there is."""
+"""Finds the tables in local folders, in a bounded time, for `lakefold status` and for hints."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from lakefold_table.uri import canonical, local_path
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-# How deep below a root tables are looked for, and in how many folders: a glance must not walk a whole disk.
+# The depth and the number of folders that are searched below a root, so that a whole disk is never walked.
 _DEPTH: Final = 3
 _FOLDERS: Final = 2_000
 
 
 def local_tables(roots: Iterable[str]) -> Iterator[str]:
-    """Give the URIs of the tables that lie in folders of this machine below `roots` (canonical URIs).
+    """Yields the URIs of the tables in local folders below `roots` (canonical URIs).
 
-    A table is a folder that holds a folder of versions. Hidden folders and tables are not looked into.
+    A table is a folder that contains a folder of versions. Hidden folders are skipped, and tables inside
+    other tables are not searched for.
     """
     folders = {one.folder for one in BUILT_IN}
     for root in roots:
@@ -39,8 +40,8 @@ def local_tables(roots: Iterable[str]) -> Iterator[str]:
 
 
 def newest_version(uri: str, storage_options: Mapping[str, str]) -> int:
-    """Give the newest version of a table, 0 where there is no table (yet).
+    """Returns the newest version of a table, 0 if the table does not exist (yet).
 
-    Raises what the store raises: `RetryError`, `InvalidError`.
+    Raises `RetryError` or `InvalidError` if the store can't be read.
     """
     return versions_of(canonical(uri), "", storage_options).latest()

@@ -1,4 +1,4 @@
-"""`lakefold up`: a real broker for this folder, so that everything can be tried before there is a cluster."""
+"""`lakefold up`: starts a real Kafka broker for this folder, to try Lakefold without a cluster."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from lakefold.local.home import default_folder, known_broker, remember
     "--port",
     type=click.IntRange(0, 65_535),
     default=0,
-    help="Where it listens on loopback; 0 is the port it had before, else a free one.",
+    help="The port on 127.0.0.1; 0 is the port it had before, or a free one.",
 )
 @click.option(
     "--dir",
     "chosen",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder that keeps its files.  [default: .lakefold/broker]",
+    help="The folder for the broker's files.  [default: .lakefold/broker]",
 )
 @json_option
 def command(port: int, chosen: Path | None, *, as_json: bool) -> None:
     """Start a local Kafka broker for this folder and print its address.
 
-    It runs on until `lakefold down`. A broker that runs already is left alone. Nothing but the broker is
-    made: the committer creates the topics. Needs Java 17; the first start fetches Kafka's jars.
+    The broker runs until `lakefold down`. If it runs already, only its address is printed. The committer
+    creates the topics. Java 17 or newer is needed; the first start downloads Kafka's jars.
     """
     broker = _broker(port, chosen)
     ran = broker.running
     address = broker.start()
     if ran and port and address.rpartition(":")[2] != str(port):
         message = f"the broker of this folder runs already, at {address}"
-        raise SetupError(message, where="--port", hint="`lakefold down` stops it")
+        raise SetupError(message, where="--port", hint="stop it first with `lakefold down`")
     remember(broker)
     if as_json:
         print_json({"bootstrap_servers": address})
@@ -54,11 +54,14 @@ def command(port: int, chosen: Path | None, *, as_json: bool) -> None:
 
 
 def _broker(port: int, chosen: Path | None) -> Broker:
-    """Give the broker that was asked for; a folder has one at a time."""
+    """Returns the broker to start.
+
+    Raises `SetupError` if the folder's broker runs with its files elsewhere.
+    """
     known = known_broker()
     if known is None or not known.running:
         return Broker(chosen or default_folder(), port)
     if chosen is not None and chosen.absolute() != known.directory:
         message = f"another broker of this folder runs, in {known.directory}"
-        raise SetupError(message, where="--dir", hint="`lakefold down` stops it")
+        raise SetupError(message, where="--dir", hint="stop it first with `lakefold down`")
     return known

@@ -59,7 +59,10 @@ def test_a_table_on_s3_with_others_inside(s3: S3Server, capsys: pytest.CaptureFi
     for other in others:
         lance.write_dataset(rows([1]), other, storage_options=options)
     assert drop(uri, options) == 3
-    assert "other tables lie inside its folder: _versions/x, data/inner, tree/x" in capsys.readouterr().err
+    assert (
+        "other tables are stored inside its folder: _versions/x, data/inner, tree/x"
+        in capsys.readouterr().err
+    )
     for other in others:
         assert lance.dataset(other, storage_options=options).count_rows() == 1
         assert drop(other, options) == 0

@@ -105,7 +105,7 @@ def test_jars_are_fetched_once_with_the_login_of_the_mirror(
     assert all(path.is_relative_to(tmp_path / "cache") for path in paths)
     told = capsys.readouterr()
     assert told.out == ""
-    assert f"fetching 4 jars (spark) from {mirror.url}" in told.err
+    assert f"downloading 4 jars (spark) from {mirror.url}" in told.err
     before = mirror.served.total()
     assert fetch_jars("spark") == paths
     assert mirror.served.total() == before

@@ -143,7 +143,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(SetupError, match=f"port {port} is taken"):
+        with pytest.raises(SetupError, match=f"port {port} is in use"):
             Broker(tmp_path, port).start()
 
 

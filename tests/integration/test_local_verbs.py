@@ -65,7 +65,7 @@ def test_up_and_down_are_safe_to_repeat(lakefold: Run, tmp_path: Path) -> None:
     assert answer(lakefold("down", "--json")) == {"stopped": True, "bootstrap_servers": address}
     assert is_free(int(address.rpartition(":")[2]))
     nothing = lakefold("down")
-    assert (nothing.returncode, nothing.stdout) == (0, "No broker runs here.\n")
+    assert (nothing.returncode, nothing.stdout) == (0, "No broker runs in this folder.\n")
     without = lakefold("status")
     assert without.returncode == 2
     assert "lakefold up" in without.stderr

@@ -86,7 +86,7 @@ def test_a_log_that_is_gone_is_said(stage: Stage, verbs: Verbs) -> None:
     before = stage.log
     stage.make_again()
     (error,) = verbs("explain", "app:9", fails=2)
-    assert f"{before}: the brokers hold another log" in error["error"]["hint"]
+    assert f"{before}: the brokers have another log" in error["error"]["hint"]
     assert explained(verbs, "app:1", "committed")["committed_in"] == 2
 
 

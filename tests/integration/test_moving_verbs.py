@@ -98,7 +98,7 @@ def test_a_table_is_detached_adopted_and_dropped(stage: Stage, verbs: Verbs) -> 
     assert ids_in(stage.uri) == [1, 2]
     late = stage.batch(3)
     verbs("detach")
-    assert "it follows none already" in verbs.refused("detach")
+    assert "the table is bound to no log" in verbs.refused("detach")
     (told,) = verbs("drop", "--yes")
     assert told["version"] == 7
     assert not stage.path.exists()
@@ -161,12 +161,12 @@ def test_a_table_that_was_deleted_by_hand_counts_as_dropped_once_that_is_said(
 
 
 def test_a_name_that_never_was_a_table_can_not_be_dropped(stage: Stage, verbs: Verbs) -> None:
-    assert "nothing was ever reported of one" in verbs.refused("drop", "--yes", fails=2)
+    assert "the outcomes report none" in verbs.refused("drop", "--yes", fails=2)
     stray = append("f1")
     stray.table = stage.uri
     stage.send(stray)
     assert stage.fold() == {"invalid": 1}
-    assert "nothing was ever reported of one" in verbs.refused("drop", "--yes", fails=2)
+    assert "the outcomes report none" in verbs.refused("drop", "--yes", fails=2)
     assert not (stage.root / ".lakefold-dropped").exists()
 
 
@@ -205,14 +205,14 @@ def test_a_table_from_a_backup_goes_on_where_that_is_said(stage: Stage, verbs: V
     stage.send(stage.batch(2))
     stage.fold()
     for healthy in ([], ["--fold-again"]):
-        assert "there is nothing to accept" in verbs.refused("rebind", "--restored", *healthy)
+        assert "it was not restored to an earlier copy" in verbs.refused("rebind", "--restored", *healthy)
     assert stage.marks.version == 3
     data = sorted((stage.path / "data").iterdir())
     shutil.rmtree(stage.path / "_versions")
     shutil.copytree(backup / "_versions", stage.path / "_versions")
     assert len(data) == 2
     verbs("rebind", "--restored", *(["--fold-again"] if again else []))
-    assert "there is nothing to accept" in verbs.refused("rebind", "--restored")
+    assert "it was not restored to an earlier copy" in verbs.refused("rebind", "--restored")
     stage.send(stage.batch(3))
     group = "another" if again else ""
     told = stage.fold(group=group)
@@ -270,7 +270,7 @@ def test_only_the_lines_that_were_set_back_are_accepted(stage: Stage, verbs: Ver
     newest.unlink()
     (told,) = verbs("rebind", "--restored")
     assert (told["branch"], told["why"]) == ("b", "restored")
-    assert "there is nothing to accept" in verbs.refused("rebind", "--restored")
+    assert "it was not restored to an earlier copy" in verbs.refused("rebind", "--restored")
 
 
 def test_a_running_committer_goes_by_what_verbs_say(stage: Stage, verbs: Verbs) -> None:

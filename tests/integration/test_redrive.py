@@ -191,7 +191,7 @@ def test_a_waiting_one_tells_how_many_stand_before_it(
         assert (told["proposal"]["read_version"], told["position"]["offset"]) == (1, 3)
     assert cli.run(["explain", uri, "app:2", *flags]) == 0
     screen = capsys.readouterr().out
-    assert "it waits: 2 stand before it, the committer has 3 to go" in screen
+    assert "it waits; 2 of the 3 waiting proposals are before it" in screen
     assert "`parked`" in screen
     fold_to_the_end(bootstrap, topic_names, tmp_path)
     (told,) = documents(capsys, "explain", uri, made[2].lance.uuid, *flags)

@@ -67,7 +67,7 @@ def test_by_position(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     words = text(capsys, table, "2")
     assert "committed in version 2: 7 rows added" in words
     assert "lakefold.transactions/0@2" in words
-    assert "not looked at" in words
+    assert "not searched" in words
 
 
 def test_by_key(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,8 +152,8 @@ def test_what_nobody_knows_names_the_places_asked(
     error = explained(capsys, table, what, code=2)["error"]
     assert what in error["message"]
     assert "the marks in version 3" in error["hint"]
-    assert "no brokers are named" in error["hint"]
-    assert ("taken for a transaction's uuid" in error["hint"]) is bool(sought_of(what).uuid)
+    assert "no brokers are set" in error["hint"]
+    assert ("read as the uuid of a transaction" in error["hint"]) is bool(sought_of(what).uuid)
 
 
 def test_a_broker_that_does_not_answer_is_said(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,17 +84,17 @@ def test_a_delete_is_joined_with_another_where_its_rows_are_told(
     ("text", "message"),
     [
         ("[", "no JSON"),
-        ("[1]", "no JSON object"),
-        ('{"a": [1]}', "'a' is no fragment id"),
-        ('{"01": [1]}', "'01' is no fragment id"),
-        ('{"4294967296": [1]}', "is no fragment id"),
-        ('{"-1": [1]}', "is no fragment id"),
+        ("[1]", "not a JSON object"),
+        ('{"a": [1]}', "'a' is not a fragment id"),
+        ('{"01": [1]}', "'01' is not a fragment id"),
+        ('{"4294967296": [1]}', "is not a fragment id"),
+        ('{"-1": [1]}', "is not a fragment id"),
         ('{"0": 3}', "fragment 0 has no list"),
         ('{"0": [1.5]}', "fragment 0 has no list"),
         ('{"0": [true]}', "fragment 0 has no list"),
         ('{"0": [-1]}', "fragment 0 has no list"),
         ('{"0": [4294967296]}', "fragment 0 has no list"),
-        ('{"0": [1], "0": [2]}', "'0' is there twice"),
+        ('{"0": [1], "0": [2]}', "'0' is repeated"),
     ],
 )
 def test_rows_that_are_told_wrongly(
@@ -233,4 +233,4 @@ def test_where_the_file_log_can_not_grow_it_stays_whole(
     assert answer["error"]["where"] == str(log)
     assert log.read_bytes() == before
     (answer,) = told(capsys, *by_hand, tmp_path / "none" / "log.bin", code=2)
-    assert "no such folder" in answer["error"]["message"]
+    assert "the folder does not exist" in answer["error"]["message"]

@@ -231,7 +231,7 @@ def test_tail_says_where_rows_cannot_be_told(tmp_path: Path, capsys: pytest.Capt
     lance.dataset(uri).update({"text": "'x'"}, where="id = 3")
     assert cli.run(["tail", uri, "--from", "1", "--rows"]) == 0
     captured = capsys.readouterr()
-    assert "update  rows not told (and changed or removed others)" in captured.out
+    assert "update  rows unknown (and changed or removed others)" in captured.out
     assert "can't be told" in captured.err
 
 

@@ -200,7 +200,7 @@ def test_settings_reach_the_verb_from_its_flags(
     assert told["group_max_wait"] == 0.5
     assert told["group"] == "variable"
     assert cli.run(["try", "--partitions", "x"]) == 2
-    assert "--partitions: partitions: 'x' is neither" in capsys.readouterr().err
+    assert "--partitions: partitions: 'x' is not a partition" in capsys.readouterr().err
 
 
 def test_logs_go_to_stderr_as_json_where_that_is_no_terminal() -> None:

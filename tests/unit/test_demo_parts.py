@@ -67,7 +67,7 @@ def test_the_table_of_an_earlier_release_is_replaced_too(tmp_path: Path, *, is_t
 
 def test_a_folder_of_other_things_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "flights").mkdir()
-    with pytest.raises(SetupError, match="other files than an earlier demo's"), claim(tmp_path):
+    with pytest.raises(SetupError, match="files that are not of an earlier demo"), claim(tmp_path):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["flights"]
     (tmp_path / "file").touch()
@@ -107,7 +107,7 @@ def test_the_plain_line_tells_rows_in_versions_lag_and_speed() -> None:
     state.saw(30_000)
     PlainLines(stream, state, clock=iter([0.0, 9.0, 9.0]).__next__).refresh(state)
     line = stream.getvalue()
-    for part in ("90,000 of 100,000 events", "version 5", "30,000 rows seen", "lag 60,000 rows", "rows/s"):
+    for part in ("90,000 of 100,000 events", "version 5", "30,000 rows read", "lag 60,000 rows", "rows/s"):
         assert part in line
 
 
@@ -119,7 +119,7 @@ def test_the_picture_fits_and_tells_the_same(width: int) -> None:
     Console(file=stream, width=width).print(drawn(state))
     shown = stream.getvalue()
     assert max(map(len, shown.splitlines())) <= width
-    for part in ("90,000 of 100,000", "version 5", "30,000 rows seen", "60,000 rows", "pid 77, folding"):
+    for part in ("90,000 of 100,000", "version 5", "30,000 rows read", "60,000 rows", "pid 77, folding"):
         assert part in shown
 
 
@@ -198,7 +198,7 @@ def test_a_failed_child_is_told_with_its_last_words(tmp_path: Path) -> None:
         failure = child.failure()
         child.end()
     assert isinstance(failure, SetupError)
-    assert "the committer ended with exit code 2" in failure.message
+    assert "the committer exited with code 2" in failure.message
     assert "no-such-verb" in failure.message
     assert str(log) in failure.hint
 

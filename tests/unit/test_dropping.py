@@ -18,7 +18,7 @@ import pytest
 
 from lakefold.binding import drop_table as dropping
 from lakefold.binding.drop_table import condemn
-from lakefold.binding.rebinding import Consent, There, move_lines
+from lakefold.binding.rebinding import Consent, Target, rebind_branches
 from lakefold.cli import run
 from lakefold_committer.tables.branches import open_line
 from lakefold_table.entry import Committed, Invalid
@@ -265,8 +265,8 @@ def append_of(uri: str) -> Envelope:
 
 def bound(uri: str, *, keep: bool = False) -> str:
     """Binds the table to the log, as `lakefold adopt` does."""
-    there = There(Position(LOG, 40, "transactions"), "0@0")
-    assert list(move_lines(uri, {}, RebindReason.ADOPTED, there, None, consent=Consent(dropped=keep)))
+    target = Target(Position(LOG, 40, "transactions"), "0@0")
+    assert list(rebind_branches(uri, {}, RebindReason.ADOPTED, target, None, consent=Consent(dropped=keep)))
     return uri
 
 
@@ -340,8 +340,8 @@ def test_a_table_with_another_one_inside_stays(store: MemoryStorage, inside: str
     begun_inside(uri)
     before = {*store.everything()}
     code, output = drop("drop", "--yes")
-    assert (code, f"other tables lie inside its folder: {inside}" in output) == (3, True), output
-    assert "drop them, or move them elsewhere" in output
+    assert (code, f"other tables are stored inside its folder: {inside}" in output) == (3, True), output
+    assert "drop them or move them elsewhere" in output
     assert {*store.everything()} == before, "not even a version that says that it is dropped"
     assert read_dropped(HERE) is None
 
@@ -356,7 +356,7 @@ def test_a_folder_with_another_table_inside_stays(tmp_path: Path, inside: str) -
     err = io.StringIO()
     with redirect_stderr(err):
         assert run(["drop", str(path), "--yes"]) == 3
-    assert f"other tables lie inside its folder: {inside}\n" in err.getvalue()
+    assert f"other tables are stored inside its folder: {inside}\n" in err.getvalue()
     assert {*path.rglob("*")} == before
     assert read_dropped(uri) is None
     assert run(["drop", nested, "--yes"]) == 0
@@ -420,7 +420,7 @@ def test_a_table_made_inside_once_the_drop_is_decided_puts_the_folder_back(
     with redirect_stderr(err):
         assert run(["drop", str(path), "--yes"]) == 3
     monkeypatch.undo()
-    assert "other tables lie inside its folder: data/inner" in err.getvalue()
+    assert "other tables are stored inside its folder: data/inner" in err.getvalue()
     assert lance.dataset(str(path / "data" / "inner")).count_rows() == 1
     dropped = read_dropped(uri)
     assert dropped is None or not (dropped.removing or dropped.aside)
@@ -446,7 +446,7 @@ def test_a_table_made_inside_while_objects_are_removed_stays(
 
     monkeypatch.setattr(dropping, point, late)
     code, output = drop("drop", "--yes")
-    assert (code, "other tables lie inside its folder: data/inner" in output) == (3, True), output
+    assert (code, "other tables are stored inside its folder: data/inner" in output) == (3, True), output
     monkeypatch.undo()
     assert made
     assert {*made} <= {*store.everything()}
@@ -507,5 +507,5 @@ def test_where_nothing_is_and_no_broker_is_named(tmp_path: Path, monkeypatch: py
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(out):
         assert run(["drop", str(tmp_path / "none"), "--yes"]) == 2
-    assert "there is no table here" in out.getvalue()
+    assert "no table exists here" in out.getvalue()
     assert "name the brokers" in out.getvalue()

@@ -89,7 +89,7 @@ def test_proxies_of_the_environment_reach_java(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_missing_or_old_java_is_named_with_what_to_do(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(SetupError, match="there is no java") as missing:
+    with pytest.raises(SetupError, match="java was not found") as missing:
         find_java()
     assert "install Java 17" in missing.value.hint
     java = home / "bin" / "java"

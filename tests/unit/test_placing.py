@@ -39,18 +39,20 @@ def test_an_ordinal_that_is_said_goes_before_the_hosts_name(monkeypatch: pytest.
 
 @pytest.mark.parametrize("hostname", ["lakefold", "lakefold2", "lakefold-7d9-x4z1k", "3"])
 def test_a_host_without_an_ordinal_is_told_how_to_get_one(hostname: str) -> None:
-    with pytest.raises(SettingError, match=f"host's name {hostname} ends in none.*LAKEFOLD_ORDINAL"):
+    with pytest.raises(SettingError, match=f"host's name {hostname} ends in no number.*LAKEFOLD_ORDINAL"):
         fixed(read_settings({"partitions": "ordinal/3"}), hostname)
 
 
 def test_an_ordinal_that_nobody_counted_is_refused() -> None:
-    with pytest.raises(SettingError, match="ordinal 3 has no part: partitions ordinal/3 counts 3, from 0"):
+    with pytest.raises(
+        SettingError, match="ordinal 3 is too high for partitions ordinal/3: the highest is 2"
+    ):
         fixed(read_settings({"partitions": "ordinal/3"}), "lakefold-3")
 
 
 @pytest.mark.parametrize("said", ["ordinal/0", "ordinal", "ordinal/x", "share", "0,shared"])
 def test_what_is_neither_is_named(said: str) -> None:
-    with pytest.raises(SettingError, match=r"neither a partition nor a range .*ordinal/N or shared"):
+    with pytest.raises(SettingError, match=r"not a partition, nor a range .*nor ordinal/N, nor shared"):
         read_settings({"partitions": said})
 
 
@@ -65,8 +67,8 @@ def test_each_partition_is_the_turn_of_one(partitions: int, replicas: int) -> No
 @pytest.mark.parametrize(
     ("said", "complaint"),
     [
-        (["--partitions", "shared", "--until-caught-up"], "what is shared has no end"),
-        (["--partitions", "ordinal/2", "--ordinal", "2"], "ordinal 2 has no part"),
+        (["--partitions", "shared", "--until-caught-up"], "can't be used with --partitions shared"),
+        (["--partitions", "ordinal/2", "--ordinal", "2"], "ordinal 2 is too high"),
         (["--partitions", "shared", "--kafka", "group.protocol=consumer"], "group.protocol is fixed"),
     ],
 )

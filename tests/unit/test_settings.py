@@ -53,7 +53,7 @@ def test_a_flag_wins_over_a_variable_over_the_file_over_the_default(
 def test_a_settings_file_is_a_file_of_a_bounded_size(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (Path("/dev/zero"), tmp_path / "pipe"):
-        with pytest.raises(SettingError, match="no regular file") as caught:
+        with pytest.raises(SettingError, match="not a regular file") as caught:
             read_settings({}, path)
         assert caught.value.where == str(path)
         assert caught.value.hint
@@ -115,13 +115,17 @@ def test_roots_are_made_canonical() -> None:
         ("http_port", "99999", "http_port: .*65535, not '99999'"),
         ("http_port", "web", "http_port: .*integer.*, not 'web'"),
         ("group_max_entries", "0", "group_max_entries: .*greater than or equal to 1"),
-        ("transactions_topic", "no spaces", "transactions_topic: a topic's name has .*, not 'no spaces'"),
-        ("bootstrap_servers", "a:1,b:99999", "bootstrap_servers: 'b:99999' has a port that is none"),
+        (
+            "transactions_topic",
+            "no spaces",
+            "transactions_topic: a topic's name consists of .*, not 'no spaces'",
+        ),
+        ("bootstrap_servers", "a:1,b:99999", "bootstrap_servers: 'b:99999' has no port between 1 and 65535"),
         ("partitions", "3-1", "partitions: '3-1' ends before it begins"),
         ("partitions", "0-99999999999", "partitions: '0-99999999999' has more than 100,000 partitions"),
-        ("partitions", "1-x", "partitions: '1-x' is neither a partition nor a range"),
+        ("partitions", "1-x", "partitions: '1-x' is not a partition, nor a range"),
         ("roots", "s3://lake/../x", "roots: "),
-        ("roots", '["s3://lake/x", ', "roots: it begins as a JSON list and is none"),
+        ("roots", '["s3://lake/x", ', r"roots: it begins with \[ and is not a JSON list"),
     ],
 )
 def test_a_wrong_value_is_named_with_where_it_was_said(
