@@ -1,7 +1,6 @@
-"""Writes the pages of the documents that say what the code says, from the code: they can't say anything else.
+"""Writes the pages of the documentation that are generated from the code.
 
-`python docs/generate.py` writes them; with `--check` it writes nothing and fails where a page differs from
-what would be written.
+`python docs/generate.py` writes them. With `--check` it writes nothing, and fails if a page is out of date.
 """
 
 from __future__ import annotations
@@ -27,66 +26,73 @@ MADE_FROM = "<!-- Written by docs/generate.py; edit {source} instead. -->\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Returns a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
 
 
 def page(title: str, source: str, text: str, body: str) -> str:
-    """A whole page: where it comes from, what it shows, and the table."""
+    """Returns a whole page: the file it is generated from, the text, and the body."""
     return f"{MADE_FROM.format(source=source)}\n# {title}\n\n{text}\n\n{body}"
 
 
 VERDICTS = [
-    ["`·`", "compatible", "It is committed as it is, with the ids that the table gives it now.", "Nothing."],
-    ["`m`", "rebase", "It is fitted to what came first, then committed.", "Nothing."],
-    ["`r` `R`", "retryable", "Rejected. Built on what is there now it may pass.", ADVICE[Severity.RETRYABLE]],
+    ["`·`", "compatible", "It is committed unchanged, with ids that the table assigns now.", "Nothing."],
+    ["`m`", "rebase", "It is adapted to the versions in between, then committed.", "Nothing."],
+    [
+        "`r` `R`",
+        "retryable",
+        "Rejected. Built on the newest version it may pass.",
+        ADVICE[Severity.RETRYABLE],
+    ],
     ["`x` `X`", "incompatible", "Rejected. What it was built on is gone.", ADVICE[Severity.INCOMPATIBLE]],
 ]
 
 
 BESIDE = """\
-## Beside the matrix
+## Other conflicts
 
-These are Rejected too, whatever the operation that came in between:
+These proposals are Rejected as well, whatever the operation in between was:
 
-- **Rows that both took.** Told rows are joined with those that are deleted already. Where a proposal deletes
-  or moves a row that is gone by now, it is retryable, and the outcome names the row (`row_addresses`).
-- **Field ids that mean another column now.** A dropped column's id can be given again. A proposal that uses
-  such an id is retryable, with the schema of the newest version. Data files of an Append or Update may hold
-  columns that were dropped and whose ids nobody has been given; a fragment that holds no others is retryable.
-- **A read version too old.** More than 10,000 versions behind, or with a version after it that is gone:
+- **Both removed the same row.** Affected rows of a proposal are merged with the rows that are deleted
+  already. If it deletes or moves a row that was deleted meanwhile, it is retryable, and the outcome names
+  the row (`row_addresses`).
+- **A field id belongs to another column now.** The id of a dropped column can be used again. A proposal
+  that uses such an id is retryable, with the schema of the newest version. Data files of an Append or
+  Update may contain dropped columns whose ids were not used again; a fragment that contains only such
+  columns is retryable.
+- **The read version is too old.** It is more than 10,000 versions old, or a version after it was removed:
   retryable.
-- **A table that is there.** An envelope with `create` is retryable, as an append; a Clone is incompatible, as
-  it can only begin a table.
+- **The table exists already.** An envelope with `create` is retryable, as an append; a Clone is incompatible,
+  because it can only create a table.
 """
 
 
 def conflicts() -> str:
-    """Which operation can't stand beside which, why, and what the writer should do."""
+    """Returns the page of conflicts: which operations conflict, why, and what the writer should do."""
     verdicts = [[sign, name, meaning, _sentence(to_do)] for sign, name, meaning, to_do in VERDICTS]
     proposed = [kind for kind in Kind if kind is not Kind.UNKNOWN]
     matrix = [[f"`{ours}`", *(_signs(ours, theirs) for theirs in Kind)] for ours in proposed]
     head = ["proposed", *(f"`{kind}`" for kind in proposed), "none"]
     reasons = "\n".join(f"### `{ours}`\n\n{_reasons(ours)}" for ours in proposed)
     return page(
-        "Which operations can stand beside which",
+        "Which operations conflict with which",
         "table/lakefold_table/lance/conflicts/matrix.py",
-        "A proposal built on version R and folded on version V is held against everything in (R, V]. Where\n"
-        "several rules apply, incompatible goes before retryable, and the newest version is named. The\n"
-        "outcome carries the evidence: the other version and its operation, the fragments, rows, fields and\n"
-        "keys.\n\n"
+        "A proposal that was built on version R and is folded on version V is compared with all versions in\n"
+        "(R, V]. If several rules apply, incompatible wins over retryable, and the newest version is named.\n"
+        "The outcome contains the evidence: the other version and its operation, fragments, rows, fields\n"
+        "and keys.\n\n"
         "The rules are those of pylance 14, since its users share the tables.\n"
         "[Lance fact 5.2](format/lance.md#fact-5.2) says where they differ from the specification, decision\n"
         "[0009](decisions/0009-the-rules-are-those-of-pylance.md) where ours differ from pylance's.",
-        f"{table(['sign', 'verdict', 'what becomes of it', 'what its writer does'], verdicts)}\n"
+        f"{table(['sign', 'verdict', 'outcome', 'what its writer does'], verdicts)}\n"
         "## The matrix\n\n"
-        "A row is the operation proposed, a column what came in between (`none`: a version without a\n"
-        "transaction, of which nobody can tell what it did; outcomes call it `unknown`). A capital holds\n"
-        "for any two of their kinds, a small letter under the conditions below.\n\n"
+        "A row is the operation that is proposed, a column the operation in between (`none`: a version\n"
+        "without a transaction, whose operation is unknown; outcomes call it `unknown`). A capital letter\n"
+        "holds for any two of these operations, a small letter under the conditions below.\n\n"
         f"{table(head, matrix)}\n"
         "## The conditions\n\n"
-        '"It" is the operation that came in between.\n\n'
+        '"It" is the operation in between.\n\n'
         f"{reasons}\n"
         f"{BESIDE}",
     )
@@ -100,19 +106,19 @@ def _signs(ours: Kind, theirs: Kind) -> str:
 
 
 def _reasons(ours: Kind) -> str:
-    """The rules of one row, those with the same reason in one line."""
-    found: dict[tuple[Severity, str, str], list[str]] = {}
+    """Returns the rules of one row of the matrix; those with the same reason share a line."""
+    reasons: dict[tuple[Severity, str, str], list[str]] = {}
     for theirs, rules in RULES[ours].items():
         for rule in rules:
             if theirs is not Kind.UNKNOWN:
-                found.setdefault((rule.severity, rule.when, rule.to_do), []).append(f"`{theirs}`")
-    if not found:
-        return "Nothing stands against it.\n"
+                reasons.setdefault((rule.severity, rule.when, rule.to_do), []).append(f"`{theirs}`")
+    if not reasons:
+        return "It conflicts with nothing.\n"
     rows = [
         [", ".join(names), severity.name.lower(), _sentence(when), _sentence(to_do)]
-        for (severity, when, to_do), names in sorted(found.items(), key=lambda one: -one[0][0])
+        for (severity, when, to_do), names in sorted(reasons.items(), key=lambda item: -item[0][0])
     ]
-    return table(["after", "verdict", "where", "what its writer does"], rows)
+    return table(["after", "verdict", "if", "what its writer does"], rows)
 
 
 def _sentence(words: str) -> str:
@@ -120,7 +126,7 @@ def _sentence(words: str) -> str:
 
 
 def settings() -> str:
-    """Each setting with its meaning, default and environment variable."""
+    """Returns the page of settings, each with its meaning, default and environment variable."""
     rows = [
         [
             f"`{name}`",
@@ -135,20 +141,20 @@ def settings() -> str:
         "lakefold/console/settings.py",
         "A setting comes from a flag (`--group-max-wait`), else from its environment variable, else from\n"
         "the TOML file that `--config` names, else it has its default. `lakefold committer --print-config`\n"
-        "shows what is in force.\n"
+        "prints the effective settings.\n"
         "\n"
-        "In the environment, several roots are parted by commas (`LAKEFOLD_ROOTS=file:///a,file:///b`), or\n"
-        "are a JSON list. `kafka` and `storage_options` hold options: one a variable, its dots as\n"
-        "underscores (`LAKEFOLD_KAFKA__SASL_PASSWORD` for `sasl.password`,\n"
-        "`LAKEFOLD_STORAGE_OPTIONS__AWS_REGION`), or\n"
-        'all as a JSON object (`LAKEFOLD_KAFKA=\'{"sasl.password": "…"}\'`). In the file they are TOML\n'
-        'tables with quoted names: `[kafka]`, then `"sasl.password" = "…"`; roots are a list.',
+        "In the environment, several roots are separated by commas (`LAKEFOLD_ROOTS=file:///a,file:///b`),\n"
+        "or are a JSON list. `kafka` and `storage_options` are tables of options. There is one variable for\n"
+        "each option, with its dots as underscores (`LAKEFOLD_KAFKA__SASL_PASSWORD` for `sasl.password`,\n"
+        "`LAKEFOLD_STORAGE_OPTIONS__AWS_REGION`), or one variable with a JSON object of all of them\n"
+        '(`LAKEFOLD_KAFKA=\'{"sasl.password": "…"}\'`). In the file they are TOML tables with quoted names:\n'
+        '`[kafka]`, then `"sasl.password" = "…"`; roots are a list.',
         table(["setting", "meaning", "default", "in the environment"], rows),
     )
 
 
 def metrics() -> str:
-    """Each metric of the committer with its type and meaning."""
+    """Returns the page of the committer's metrics, each with its type and meaning."""
     rows = [
         [f"`{_exposed(family.name, family.type)}`", family.type, family.documentation]
         for family in Metrics().registry.collect()
@@ -162,13 +168,13 @@ def metrics() -> str:
 
 
 def verbs() -> str:
-    """Each verb of the command line with what it does."""
+    """Returns the page of verbs, each with what it does, and of exit codes."""
     rows = [[f"`lakefold {name}`", verb.summary] for name, verb in VERBS.items()]
     return page(
         "Verbs of the command line",
         "lakefold/cli.py",
-        "Each has `--help`; each prints one JSON document (streams: a line each) with `--json`, and logs to\n"
-        "stderr.",
+        "Each verb has `--help`. With `--json` it prints one JSON document, or one line for each item of a\n"
+        "stream. Logs go to stderr.",
         table(["verb", "what it does"], rows)
         + "\n"
         + table(["exit code", "meaning"], [[str(code), text] for code, text in EXIT_CODES.items()]),
@@ -179,57 +185,56 @@ SPARK = """\
 ```python
 from lakefold.spark import register
 
-register(spark)  # once for each session; the executors need lakefold[ingest], too
+register(spark)  # once for each session; the executors need lakefold[ingest] as well
 spark.read.format("lakefold").option("versionAsOf", 12).load("s3://lake/flights.lance")
 spark.readStream.format("lakefold").option("maxVersionsPerTrigger", 100).load("s3://lake/flights.lance")
 ```
 
-In SQL a table gets a name by `CREATE TEMPORARY VIEW flights USING lakefold OPTIONS (path 's3://lake/flights.lance')`.
-`CREATE TABLE` is refused: Spark hands a Python source no options when it reads a table of its catalog.
+In SQL, name a table by `CREATE TEMPORARY VIEW flights USING lakefold OPTIONS (path
+'s3://lake/flights.lance')`. `CREATE TABLE` is refused, because Spark passes no options to a Python source
+when it reads a table of its catalog.
 
-A name that isn't below is refused, as is one that has no meaning for the read; case doesn't matter. Options
-that begin with `storage.` or `storageOptions.` go to the store without that, as `storage.aws_region`, and
-are the `storage_options` of `lakefold.open`; Spark makes their names lower-case.
-"""
+An option that isn't listed below is refused, as is one that has no meaning for this read. Case doesn't
+matter. Options that begin with `storage.` or `storageOptions.`, as `storage.aws_region`, are passed to the
+store without this prefix, like `storage_options` of `lakefold.open`. Spark makes their names lower-case."""
 
 SPARK_NOTES = """\
-## What a read gives
+## What a batch query reads
 
-- **The version** is decided once, when `load` is called, and every task reads that one. A frame shows the
+- **The version** is chosen once, when `load` is called, and every task reads that version. A frame has the
   same rows whenever it is used.
-- **Filters** are answered by Lance where its answer is Spark's for every value; the rest by Spark.
-  `explain()` shows those that are left. `register` lets Spark ask
-  (`spark.sql.python.filterPushdown.enabled`); Spark 4.0 doesn't.
-- **Columns**: no release of Spark tells a Python source which columns a query needs. Name them by
-  `columns`, or by a schema (`.schema("id long, text string")`), and the others aren't read.
-- **Types**: unsigned numbers become the next wider ones (64 bits: `decimal(20,0)`), lists of fixed size
-  arrays, dictionaries their values, extension types what they are stored as. Every column may be null.
-  Times finer than a microsecond, decimals of more than 38 digits, blobs and bfloat16 are refused by the
-  column's name.
-- **Partitions** hold neighbouring fragments up to `maxPartitionBytes`.
+- **Filters** are applied by Lance if its result is the same as Spark's for every value; Spark applies the
+  others, which `explain()` shows. `register` enables this (`spark.sql.python.filterPushdown.enabled`); Spark
+  4.0 doesn't have it.
+- **Columns**: Spark doesn't pass the columns of a query to a Python source. Name them by `columns`, or by a
+  schema (`.schema("id long, text string")`); then the others aren't read.
+- **Types**: unsigned integers become the next wider type (64 bits: `decimal(20,0)`), lists of fixed size
+  become arrays, dictionaries their values, extension types their storage types. Every column may be null.
+  Times finer than a microsecond, decimals of more than 38 digits, blobs and bfloat16 are refused; the error
+  names the column.
+- **Partitions** contain consecutive fragments up to `maxPartitionBytes`.
 
-## What a stream gives
+## What a stream reads
 
-- **Without `startingVersion`** the content at the time of `load` comes first, then each version's rows.
-  Where it stands is the text of a cursor in Spark's checkpoint: a batch that is run again reads the same
-  rows, and a query on a table or a branch that was made anew ends with an error.
+- **Without `startingVersion`** the content at the time of `load` is read first, then the rows of each new
+  version. Spark's checkpoint contains a cursor: a batch that is run again reads the same rows, and if the
+  table or branch was removed and created again, the query ends with an error.
 - **A version is never split** over batches; the content at the start is, by fragments.
-- **Versions that delete or change rows** end a query that reads inserts, with what to set. Many proposals
-  share a version here: with `skipChangeCommits` and `ignoreDeletes` the rows appended beside a delete or an
-  update are still read.
-- **Changed columns** end a query; started again, it goes on with the table's columns as they are then. A
-  row older than a column has null in it. Where a value doesn't fit the column's type as it is then, the query
-  ends with an error that names version and column; with `misfits` it goes on.
-- `startingVersion`, `endingVersion` and the two times are included, as Delta's are. (`lakefold.changes(uri,
-  7, 12)` begins behind version 7.)
-- **Triggers**: `availableNow` ends at the version that is the newest at its start; `once` ignores limits.
-  Before Spark 4.2 a source isn't told where a batch begins: there the first batch after a restart ignores
-  limits, and `availableNow` is one batch.
-"""
+- **Versions that delete or change rows** end a query that reads inserts, with an error that names the option
+  to set. With `skipChangeCommits` and `ignoreDeletes` the appended rows of such a version are still read, as
+  many proposals share a version.
+- **Changed columns** end a query. If it is started again, it continues with the new columns. A row that is
+  older than a column has null in it. If a value doesn't fit the new type of its column, the query ends with
+  an error that names version and column; with `misfits` it continues.
+- `startingVersion`, `endingVersion` and the two times are included, as in Delta. (`lakefold.changes(uri, 7,
+  12)` begins after version 7.)
+- **Triggers**: `availableNow` ends at the newest version at its start; `once` ignores limits. Before Spark
+  4.2 a source doesn't know where a batch begins, so the first batch after a restart ignores limits, and
+  `availableNow` is one batch."""
 
 
 def spark() -> str:
-    """Each option of the source for Spark, where it counts, its meaning and its default."""
+    """Returns the page of Spark's options: which reads each is for, its meaning and its default."""
     marks = {Use.ROWS: "rows", Use.CHANGES: "changes", Use.STREAM: "stream"}
     rows = [
         [
@@ -259,15 +264,15 @@ PAGES = {
 
 
 def main() -> int:
-    """Write the pages, or with `--check` compare them. Returns the process's exit code."""
+    """Writes the pages, or compares them if `--check` is given. Returns the process's exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page differs")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page differs")
     check = parser.parse_args().check
     pages = {name: write() for name, write in PAGES.items()}
-    stale = [name for name, text in pages.items() if _found(name) != text]
+    stale = [name for name, text in pages.items() if _stored(name) != text]
     if check:
         for name in stale:
-            print(f"docs/{name} is not what the code says: run `make generate`", file=sys.stderr)
+            print(f"docs/{name} is out of date: run `make generate`", file=sys.stderr)
         return 1 if stale else 0
     for name in stale:
         (DOCS / name).parent.mkdir(exist_ok=True)
@@ -275,7 +280,7 @@ def main() -> int:
     return 0
 
 
-def _found(name: str) -> str:
+def _stored(name: str) -> str:
     path = DOCS / name
     return path.read_text(encoding="utf-8") if path.exists() else ""
 

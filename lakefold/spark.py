@@ -68,8 +68,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     committer folds it into the table. A batch that Spark runs again after a crash is recognised by its key
     and not added twice. If the table does not exist, it is created with the schema of the first batch, as
     nullable as in Spark; a committer must run for that, which creates the topics too. Columns are matched by
-    name, case-sensitively; a batch may lack nullable ones. If a batch doesn't fit, it fails before it is
-    sent.
+    name, case-sensitively; a batch may lack nullable ones. One that doesn't fit fails before it is sent.
 
     `table` is a URI or path, on a local disk or in a bucket. `bootstrap_servers`, `transactions_topic`,
     `outcomes_topic`, `kafka` (librdkafka's options) and `storage_options` (pylance's): if one isn't given, it
@@ -77,19 +76,18 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     broker that `lakefold up` started in this folder.
 
     `app_id` names the application that numbers the batches; the default is the streaming query's id in its
-    checkpoint. Two sinks into one table within one `foreachBatch` need different ones.
-
-    `wait`: "commit" returns when the batch is in the table, "log" when the brokers have stored it (acks=all).
-    With "log" a refusal is logged as a warning with a later batch, if this user may read the outcomes, so
-    watch the dead letters. `timeout`: seconds that each of the two may take. A batch that timed out and is
-    run again is folded once. The first batch of a new table always waits for its outcome.
+    checkpoint. Two sinks into one table within one `foreachBatch` need different ones. `wait`: "commit"
+    returns when the batch is in the table, "log" when the brokers have stored it (acks=all). With "log" a
+    refusal is logged with a later batch, if this user may read the outcomes, so watch the dead letters.
+    `timeout`: seconds for each. A batch that timed out and is run again is folded once. The first batch of a
+    new table always waits for its outcome.
 
     `stable_row_ids`, `data_storage_version`: used if the table is created; an existing table keeps its own.
     `max_rows_per_file`, `max_bytes_per_file` (in memory): a task begins another file after so much.
 
-    `on_rolled_back`: what to do with a batch that was folded before and whose rows a Restore has removed
-    since. "raise" fails the batch: send corrected batches with another `app_id`. "skip" continues without its
-    rows. With `wait="log"` this is noticed only if the newest version shows it before the batch is sent.
+    `on_rolled_back`: what to do with a batch that was folded before and whose rows a Restore removed since.
+    "raise" fails it: use another `app_id`. "skip" leaves its rows out. `wait="log"` may not notice it in
+    time.
 
     The function returns the outcome, `Committed` or `Duplicate` with its version, and logs it with the logger
     `lakefold`. The version is None if it isn't known: a batch without rows, or `wait="log"`. A Duplicate

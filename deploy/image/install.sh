@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs the committer from this source tree into a new virtual environment: install.sh TREE TARGET
 #
-# The Dockerfile runs it, and so does tests/integration/test_image.py, in an empty environment: what the image is
-# made of is tried wherever the tests run, although no image is built there.
+# The Dockerfile runs it, and so does tests/integration/test_image.py in an empty environment. So the content of the
+# image is tested wherever the tests run, although no image is built there.
 set -eu
 tree=$1 target=$2
 python=${PYTHON:-python3}

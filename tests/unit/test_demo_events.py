@@ -139,7 +139,7 @@ def test_a_doubled_and_a_lost_row_are_noticed(few: pa.Table, summer: Summer) -> 
 
 
 def test_another_schema_is_named(few: pa.Table, summer: Summer) -> None:
-    with pytest.raises(DamagedError, match=r"the columns of somebody .* flight is missing, not int32"):
+    with pytest.raises(DamagedError, match=r"the columns of somebody .* flight is missing instead of int32"):
         summer.of(few.drop_columns(["flight"]), "somebody")
 
 
