@@ -86,8 +86,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     `max_rows_per_file`, `max_bytes_per_file` (in memory): a task begins another file after so much.
 
     `on_rolled_back`: what to do with a batch that was folded before and whose rows a Restore removed since.
-    "raise" fails it: use another `app_id`. "skip" leaves its rows out. `wait="log"` may not notice it in
-    time.
+    "raise" fails it: use another `app_id`. "skip" leaves its rows out. `wait="log"` may notice it late.
 
     The function returns the outcome, `Committed` or `Duplicate` with its version, and logs it with the logger
     `lakefold`. The version is None if it isn't known: a batch without rows, or `wait="log"`. A Duplicate

@@ -83,7 +83,7 @@ def test_a_delete_is_joined_with_another_where_its_rows_are_told(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[", "no JSON"),
+        ("[", "not JSON"),
         ("[1]", "not a JSON object"),
         ('{"a": [1]}', "'a' is not a fragment id"),
         ('{"01": [1]}', "'01' is not a fragment id"),
