@@ -40,7 +40,7 @@ EXTRAS: Final = {"confluent_kafka": "kafka", "prometheus_client": "committer", "
 """The optional libraries, and the extra of the package that installs each."""
 
 EXIT_CODES: Final = {
-    0: "done; also tail --follow after Ctrl-C, a committer after Ctrl-C or SIGTERM",
+    0: "done; also if Ctrl-C or SIGTERM ended a committer or tail --follow",
     1: "stdout was closed by its reader (| head), or a fault in Lakefold",
     2: "wrong usage",
     3: "refused: a conflict or an invalid proposal",
@@ -124,7 +124,7 @@ class VerbGroup(click.Group):
         """
         name = args[0]
         if name not in VERBS and not name.startswith("-"):
-            near = difflib.get_close_matches(name, VERBS, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(name, VERBS, n=1)
             hint = f"did you mean {near[0]}?" if near else "`lakefold --help` lists the verbs"
             ctx.fail(f"there is no verb {name!r}: {hint}")
         return super().resolve_command(ctx, args)

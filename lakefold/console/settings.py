@@ -116,8 +116,8 @@ class Settings(BaseModel):
     claim_memory: int = Field(
         536_870_912,
         ge=0,
-        description="bytes of memory that folding one proposal may take that is too large for a message; if "
-        "it would take more, it is answered Invalid before it is decoded",
+        description="bytes of memory for folding one proposal that is too large for a message; if it needs "
+        "more, it is answered Invalid before it is decoded",
     )
 
     transaction_files: bool = Field(
