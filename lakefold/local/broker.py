@@ -207,7 +207,7 @@ class Broker:
         if self._chosen_port:
             ports["port"] = self._chosen_port
             if not is_free(self._chosen_port):
-                message = f"port {self._ask_port} is in use"
+                message = f"port {self._chosen_port} is in use"
                 raise SetupError(message, where="port", hint="choose another port, or 0 for a free one")
         for name in ("port", "controller_port"):
             if name not in ports or not is_free(ports[name]):
