@@ -16,8 +16,6 @@ from lakefold.console.settings import read_settings
 from lakefold_ingest.batch import OnRolledBack, Settings, Wait
 from lakefold_ingest.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
 from lakefold_ingest.sink import Sink
-from lakefold_log.client.admin import KafkaConfig
-from lakefold_log.client.topic_names import Topics
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
@@ -100,8 +98,8 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     settings = _settings(config, **given, **topics)
     sink_settings = Settings(
         table=_writable(canonical(table), settings.storage_options),
-        kafka=KafkaConfig(settings.brokers(), settings.kafka),
-        topics=Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic),
+        kafka=settings.kafka_config(),
+        topics=settings.topics(),
         wait=wait,
         timeout_s=timeout,
         storage_options=settings.storage_options,

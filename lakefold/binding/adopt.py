@@ -72,11 +72,8 @@ def command(
 def cluster_of(settings: Settings) -> Cluster:
     """Returns the brokers, topics and consumer group that the settings name."""
     from lakefold.binding.rebinding import Cluster
-    from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.client.topic_names import Topics
 
-    topics = Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
-    return Cluster(KafkaConfig(settings.brokers(), settings.kafka), topics, settings.group)
+    return Cluster(settings.kafka_config(), settings.topics(), settings.group)
 
 
 def print_moved(uri: str, moves: Iterable[tuple[str, Moved]], *, as_json: bool) -> None:

@@ -29,6 +29,9 @@ from lakefold_table.uri import canonical
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topic_names import Topics
+
 PREFIX: Final = "LAKEFOLD_"
 """The prefix of the names of all environment variables."""
 
@@ -188,6 +191,18 @@ class Settings(BaseModel):
         message = "no brokers are set, and `lakefold up` has started none in this folder"
         hint = f"run `lakefold up`, or set --bootstrap-servers or {PREFIX}BOOTSTRAP_SERVERS"
         raise SettingError(message, where="bootstrap_servers", hint=hint)
+
+    def kafka_config(self) -> KafkaConfig:
+        """Returns the brokers and librdkafka's options. Raises `SettingError` if no brokers are set."""
+        from lakefold_log.client.admin import KafkaConfig
+
+        return KafkaConfig(self.brokers(), self.kafka)
+
+    def topics(self) -> Topics:
+        """Returns the names of the three topics. Raises `InvalidError` if two of them are the same."""
+        from lakefold_log.client.topic_names import Topics
+
+        return Topics(self.transactions_topic, self.outcomes_topic, self.dead_letters_topic)
 
     def in_force(self) -> Settings:
         """Returns these settings with the brokers that are used if no setting names any."""

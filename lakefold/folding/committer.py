@@ -146,12 +146,10 @@ def command(
 def _options(settings: Settings) -> Options:
     """Returns the committer's options according to the settings."""
     from lakefold_committer.process.daemon import Options
-    from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.client.topic_names import Topics
 
     return Options(
-        kafka=KafkaConfig(settings.brokers(), settings.kafka),
-        topics=Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic),
+        kafka=settings.kafka_config(),
+        topics=settings.topics(),
         roots=settings.roots,
         partitions=fixed(settings, socket.gethostname()),
         share=shares(settings),

@@ -115,10 +115,9 @@ def _entries(
     from lakefold_log.read.file_log import read_file_log
 
     def opened(topic: str, log: LogId, offset: int) -> Reader:
-        from lakefold_log.client.admin import KafkaConfig
         from lakefold_log.read.consumer import PartitionReader
 
-        reader = PartitionReader(KafkaConfig(settings.brokers(), settings.kafka), topic, log, offset)
+        reader = PartitionReader(settings.kafka_config(), topic, log, offset)
         context.call_on_close(reader.close)
         return reader
 

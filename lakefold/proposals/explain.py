@@ -94,16 +94,12 @@ def _brokers(settings: Settings, timeout: float) -> Brokers | None:
     from lakefold.proposals.explanation import Brokers
 
     try:
-        servers = settings.brokers()
+        settings.brokers()
     except SettingError:
         return None
     if find_spec("confluent_kafka") is None and not settings.bootstrap_servers:
         return None
-    from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.client.topic_names import Topics
-
-    topics = Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
-    return Brokers(KafkaConfig(servers, settings.kafka), topics, settings.group, timeout)
+    return Brokers(settings.kafka_config(), settings.topics(), settings.group, timeout)
 
 
 def _document(explanation: Explanation) -> dict[str, Any]:

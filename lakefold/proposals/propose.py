@@ -107,15 +107,12 @@ def command(
         else:
             print_line(f"written to {into} at offset {offset}")
         return
-    from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.client.topic_names import Topics
     from lakefold_log.read.outcomes import OutcomeWaiter
     from lakefold_log.write.producer import Proposer
     from lakefold_log.write.tracing import headers_from
 
     partition = bound_partition(envelope.table, settings.storage_options)
-    config = KafkaConfig(settings.brokers(), settings.kafka)
-    topics = Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
+    config, topics = settings.kafka_config(), settings.topics()
     with Proposer(config, topics) as proposer:
         send = partial(
             proposer.send_wait,

@@ -85,12 +85,9 @@ def command(
     if chosen and every:
         raise click.UsageError("give --offset or --all, not both")
     from lakefold.proposals.resend import checked, pick, send_again
-    from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.client.topic_names import Topics
     from lakefold_log.read.dead_letters import read_letters
 
-    config = KafkaConfig(settings.brokers(), settings.kafka)
-    topics = Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
+    config, topics = settings.kafka_config(), settings.topics()
     letters = read_letters(config, topics.dead_letters, timeout_s=PATIENCE_S)
     if table is not None:
         uri = canonical(table)

@@ -47,12 +47,12 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
     tables are parked (not worked on for a while), and why, is requested from the committer at --http-host and
     --http-port. The exit code is 5 if no broker answers, and 2 if the transactions topic does not exist.
     """
-    from lakefold_log.client.admin import Admin, KafkaConfig
+    from lakefold_log.client.admin import Admin
     from lakefold_log.client.overview import overview
-    from lakefold_log.client.topic_names import Topics
 
-    Topics(settings.transactions_topic, settings.outcomes_topic, settings.dead_letters_topic)
-    admin = Admin(KafkaConfig(settings.brokers(), settings.kafka), timeout_s=timeout)
+    # Two topics with one name are an error before any broker is connected.
+    settings.topics()
+    admin = Admin(settings.kafka_config(), timeout_s=timeout)
     cluster = overview(admin, settings.group)
     _check_topic(admin, settings, {view.topic for view in cluster.partitions})
     waiting = [view for view in cluster.partitions if view.topic == settings.transactions_topic]
