@@ -1,4 +1,4 @@
-"""The rows of a change feed applied, one by one, to the rows that it begins with."""
+"""Applies the rows of a change feed, in their order, to the rows that the feed begins with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMES = frozenset({"insert", "update_postimage"})
 
 
 def values_of(row: Row) -> Row:
-    """A row without what the feed says of it."""
+    """A row without the columns that the feed adds."""
     return {name: value for name, value in row.items() if name not in SAID}
 
 
@@ -26,7 +26,7 @@ def rows_by_key(uri: str, version: int | None, key: str) -> dict[Any, Row]:
 
 
 def applied(found: Iterable[Row], key: str) -> dict[Any, Row]:
-    """The rows after these changes of none; each must begin where the one before it ended."""
+    """The rows after these changes of an empty table; each change must begin with the row that exists."""
     there: dict[Any, Row] = {}
     for row in found:
         if row["_change_type"] in COMES:

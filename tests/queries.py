@@ -1,4 +1,4 @@
-"""Streaming queries without Spark: what it calls of a source is called in its order, in one process."""
+"""Streaming queries without Spark: calls the methods of a source in Spark's order, in one process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Query:
         self.start()
 
     def start(self) -> None:
-        """Begin, or go on with what the checkpoint says, in a new process."""
+        """Begins, or continues from the checkpoint, in a new process."""
         source = LakefoldSource(self.options)
         schema = source.schema()
         source = pickle.loads(pickle.dumps(source))  # noqa: S301 - as Spark hands it on
@@ -32,7 +32,7 @@ class Query:
         self.task = pickle.dumps(source.streamReader(schema))
 
     def batch(self) -> list[dict[str, Any]] | None:
-        """The rows of the next batch, None where there is none."""
+        """The rows of the next batch. Returns None if there is no next batch."""
         if not self.offsets:
             self.offsets.append(json.loads(json.dumps(self.reader.initialOffset())))
         end = self.reader.latestOffset(self.offsets[-1], self.reader.getDefaultReadLimit())
@@ -42,17 +42,17 @@ class Query:
         return self.last()
 
     def last(self) -> list[dict[str, Any]]:
-        """The rows of the last batch, planned and read (again)."""
+        """The rows of the last batch, planned and read again."""
         planned = self.reader.partitions(*self.offsets[-2:])
         tasks = [pickle.loads(pickle.dumps(one)) for one in planned]  # noqa: S301 - as Spark hands them on
         reader = pickle.loads(self.task)  # noqa: S301 - as above
         return [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
 
     def batches(self) -> Iterator[list[dict[str, Any]]]:
-        """All batches there are."""
+        """All batches that there are now."""
         while (rows := self.batch()) is not None:
             yield rows
 
     def ids(self) -> list[list[int]]:
-        """The ids in each batch there is."""
+        """The ids in each batch."""
         return [sorted(row["id"] for row in rows) for rows in self.batches()]

@@ -1,6 +1,6 @@
-"""What a reader tells, as plain values: what `--json` prints, and what a script may rely on.
+"""What a reader returns, as plain values: what `--json` prints, and what a script may rely on.
 
-Numbers are numbers, times are ISO 8601 in UTC, bytes are base64. What JSON has no form for is text:
+Numbers are numbers, times are ISO 8601 in UTC, bytes are base64. Values that JSON has no form for are text:
 decimals, and the floats NaN, Infinity and -Infinity (as protobuf's JSON mapping writes them).
 """
 
@@ -52,31 +52,31 @@ def plain_table(table: Table) -> Plain:
         ],
         "indices": [
             {
-                "name": one.name,
-                "columns": list(one.columns),
-                "type": one.type,
-                "segments": one.segments,
-                "covered_fragments": one.covered,
+                "name": item.name,
+                "columns": list(item.columns),
+                "type": item.type,
+                "segments": item.segments,
+                "covered_fragments": item.covered,
             }
-            for one in table.indices
+            for item in table.indices
         ],
         "roots": [
-            {"id": one.id, "name": one.name, "path": one.path, "is_table": one.is_table}
-            for one in table.roots
+            {"id": item.id, "name": item.name, "path": item.path, "is_table": item.is_table}
+            for item in table.roots
         ],
         "storage_version": table.storage_version,
         "config": table.config,
         "metadata": table.metadata,
         "features": [
-            {"flag": one.flag, "meaning": one.meaning, "readers": one.readers, "writers": one.writers}
-            for one in table.features
+            {"flag": item.flag, "meaning": item.meaning, "readers": item.readers, "writers": item.writers}
+            for item in table.features
         ],
         "marks": None if marks is None else plain_marks(marks),
     }
 
 
 def plain_marks(marks: Marks) -> Plain:
-    """What a version remembers of the log."""
+    """What a version records of the log."""
     return {
         "table_id": marks.table_id,
         "version": marks.version,
@@ -92,21 +92,21 @@ def plain_marks(marks: Marks) -> Plain:
 
 def plain_consumer(lag: Lag) -> Plain:
     """A named consumer and how far behind it is, as `lakefold consumers` prints it."""
-    one = lag.consumer
+    consumer = lag.consumer
     return {
-        "name": one.name,
-        "branch": one.branch,
-        "version": one.version,
-        "cursor": None if one.at is None else str(one.at),
+        "name": consumer.name,
+        "branch": consumer.branch,
+        "version": consumer.version,
+        "cursor": None if consumer.at is None else str(consumer.at),
         "unread_versions": lag.versions,
-        "created_at": iso(one.created_at),
-        "updated_at": iso(one.updated_at),
-        "by": one.by,
+        "created_at": iso(consumer.created_at),
+        "updated_at": iso(consumer.updated_at),
+        "by": consumer.by,
     }
 
 
 def plain_move(move: Rebinding) -> Plain:
-    """How a table came from one position to another."""
+    """How a table was bound to another position."""
     return {
         "why": str(move.why),
         "text": str(move),
@@ -148,7 +148,7 @@ def plain_history(row: HistoryRow) -> Plain:
         "entries": row.entries,
         "operations": dict(row.operations),
         "refused": row.refused,
-        "apps": [_plain_batches(one) for one in row.apps],
+        "apps": [_plain_batches(batches) for batches in row.apps],
         "rows_in": row.rows_in,
         "rows_out": row.rows_out,
         "files_in": row.files_in,
@@ -246,8 +246,8 @@ def _plain_nested(column: pa.Array) -> list[Any]:
         columns = [_plain_column(column.field(number)) for number in range(len(names))]
         valid = column.is_valid().to_pylist()
         return [
-            {name: values[row] for name, values in zip(names, columns, strict=True)} if there else None
-            for row, there in enumerate(valid)
+            {name: values[row] for name, values in zip(names, columns, strict=True)} if is_valid else None
+            for row, is_valid in enumerate(valid)
         ]
     rows: list[Any] = []
     for scalar in column:

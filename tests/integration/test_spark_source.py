@@ -239,7 +239,7 @@ def test_who_writes_by_the_format_is_led_to_the_sink(
 
 
 def test_no_table_is_told(reading: Reading, tmp_path: Path) -> None:
-    assert "there is nothing at this place" in reading.refused(tmp_path / "nowhere")
+    assert "there is nothing at this location" in reading.refused(tmp_path / "nowhere")
 
 
 def _damage(path: Path) -> None:

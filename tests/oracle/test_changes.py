@@ -1,4 +1,4 @@
-"""What a tail says of each version is what pylance shows of it, whoever made it and by what operation."""
+"""A tail reports for each version what pylance shows of it, for every client and every operation."""
 
 from __future__ import annotations
 
@@ -121,8 +121,7 @@ def test_properties_copied_from_a_version_of_our_own_prove_nothing(tmp_path: Pat
     assert change.timestamp > lakefold.open(uri, 2).timestamp + timedelta(days=1)
 
 
-# What is done to a table of the ids 0 to 19; then the operation, the ids inserted, and
-# whether nothing else happened.
+# An act on a table of the ids 0 to 19; the operation, the inserted ids, and whether it only inserts.
 DONE: list[tuple[Callable[[lance.LanceDataset], object], str, list[int], bool]] = [
     (lambda table: more(table.uri, 20, 3), "append", [20, 21, 22], True),
     (lambda table: table.delete("id < 3"), "delete", [], False),

@@ -1,4 +1,4 @@
-"""Clean-ups, ours and pylance's, leave what a consumer hasn't read, and what they leave is sound."""
+"""Clean-ups, ours and pylance's, keep what a consumer hasn't read, and what they keep is sound."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def files(uri: str) -> int:
 
 
 def read(uri: str, name: str) -> list[int]:
-    """What a consumer hasn't read, read."""
+    """Reads what a consumer hasn't read."""
     begun = tail(uri, consumer=name)
     for change in begun:
         change.inserted()
@@ -295,5 +295,5 @@ def test_a_branch_that_no_file_tells_of_keeps_what_it_was_made_from(uri: str, na
     lance.write_dataset(rows([9]), branch.uri, mode="append")
     on_branch = open_source(branch.uri)
     on_branch.storage.delete(on_branch.versions.path(3))
-    with pytest.raises(InvalidError, match=f"what the branch {name} was made from can't be told"):
+    with pytest.raises(InvalidError, match=f"not known what the branch {name} was made from"):
         plan(source, NONE)

@@ -1,4 +1,4 @@
-"""Clones and branches: the first version we fold is the one that pylance makes, and it goes on from ours."""
+"""Clones and branches: the first version we fold is pylance's, and pylance continues from ours."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def made_by(table: Path) -> Transaction:
 
 
 def branching(source: Path, name: str) -> Transaction:
-    """What makes a branch of the newest version of the main line."""
+    """The transaction that makes a branch of the newest version of the main branch."""
     transaction = Transaction(uuid=f"branch {name}", read_version=6)
     clone = transaction.clone
     clone.is_shallow, clone.ref_version, clone.ref_path, clone.branch_name = True, 6, str(source), name
@@ -74,7 +74,7 @@ def branching(source: Path, name: str) -> Transaction:
 
 
 def folded(target: Path, transaction: Transaction, change: Change | None = None) -> Result:
-    """What we answer to a clone that would begin a table at `target`."""
+    """Our outcome for a clone that would begin a table at `target`."""
     envelope = Envelope(table=canonical(target))
     envelope.lance.CopyFrom(transaction)
     if change is not None:
@@ -241,7 +241,7 @@ def test_a_clone_onto_a_table_is_refused(source: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", [False], indirect=True)
 def test_a_source_of_features_that_we_cannot_write_is_refused(source: Path, tmp_path: Path) -> None:
-    """Else the clone would begin without the flag that tells of them."""
+    """The clone would begin without the flag that names them."""
     path = manifest_files(source)[-1]
     data = path.read_bytes()
     start = int.from_bytes(data[-16:-8], "little")
@@ -284,7 +284,7 @@ def test_a_branch_may_be_named_by_the_table_and_its_name(source: Path) -> None:
 
 @pytest.mark.parametrize("source", [False], indirect=True)
 def test_a_branch_may_lie_above_another(source: Path) -> None:
-    """As `side` above `side/one`: below its root there is something before its first version."""
+    """As `side` above `side/one`: a folder below its root exists before its first version."""
     envelope = Envelope(table=canonical(source), branch="side")
     envelope.lance.CopyFrom(branching(source, "side"))
     line = open_line(envelope.table, envelope.branch, None)
@@ -298,7 +298,7 @@ def test_a_branch_may_lie_above_another(source: Path) -> None:
 
 @pytest.mark.parametrize("source", [False], indirect=True)
 def test_a_branch_is_opened_at_a_position_of_its_own(source: Path) -> None:
-    """The main line and each branch count for themselves, whoever made the branch."""
+    """The main branch and each other branch have positions of their own, whoever made the branch."""
     lance.dataset(str(source)).create_branch("theirs", 6)
     made = [(name, branching(source, name)) for name in ("ours",)]
     folds: dict[int, tuple[str, int]] = {}

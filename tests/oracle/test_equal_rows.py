@@ -1,4 +1,4 @@
-"""Whatever happened to a table, each of its versions reads as pylance reads it: schema, rows, counts, ids.
+"""After any history of a table, each version reads as pylance reads it: schema, rows, counts, ids.
 
 Tables of random columns go through random changes by pylance: every version of data files, with and without
 row ids for life, with columns added, dropped, renamed and cast, deletions as arrays and bitmaps, updates,
@@ -34,14 +34,14 @@ ID = pa.field("id", pa.int64(), nullable=False)
 FileVersion = Literal["legacy", "2.0", "2.1", "2.2", "2.3"]
 VERSIONS: list[FileVersion] = ["legacy", "2.0", "2.1", "2.2", "2.3"]
 RICH = {"2.2", "2.3"}
-"""These hold every kind of column."""
+"""Versions of data files that can hold every kind of column."""
 MANY = 6000
 """Enough deleted rows of a fragment for a bitmap."""
 
 
 @dataclass
 class History:
-    """A table under change. `line`: where its newest line of versions lies."""
+    """A table under change. `line`: the location of the branch or clone that is changed."""
 
     uri: str
     line: str
@@ -50,7 +50,7 @@ class History:
 
     @property
     def dataset(self) -> Any:  # noqa: ANN401 - pylance is published without types
-        """The newest version of the line."""
+        """The newest version."""
         return lance.dataset(self.line)
 
     def more(self, count: int) -> pa.Table:
@@ -58,7 +58,7 @@ class History:
         return rows(self.schema, count, self.random.randrange(100))
 
     def named(self) -> str:
-        """A column other than the id, where there is one."""
+        """A column other than the id, if there is one."""
         names: list[str] = self.dataset.schema.names
         return self.random.choice(names[1:] or ["none"])
 
@@ -129,7 +129,7 @@ def describe(history: History) -> None:
 
 
 def clone(history: History) -> None:
-    """Goes on in a clone, whose files lie under another root."""
+    """Continues in a clone, whose files are under another root."""
     place = f"{history.uri}-clone{history.random.randrange(10**9)}"
     history.dataset.shallow_clone(place, history.dataset.version)
     history.line = place
@@ -159,7 +159,7 @@ ACTS = [
 
 
 def same(ours: Table, theirs: Any, random: Random) -> None:  # noqa: ANN401 - as above
-    """Everything that can be asked of a version is as pylance answers it, or refused as it refuses."""
+    """Each request for a version has pylance's answer, or is refused if pylance refuses it."""
     assert ours.schema.equals(theirs.schema, check_metadata=True)
     assert ours.count_rows() == theirs.count_rows()
     assert ours.fragment_count == len(theirs.get_fragments())
@@ -183,7 +183,7 @@ def same(ours: Table, theirs: Any, random: Random) -> None:  # noqa: ANN401 - as
 
 
 def alike(ours: Callable[[], pa.Table], theirs: Callable[[], pa.Table]) -> None:
-    """Both give the same rows, or neither gives any."""
+    """Both return the same rows, or neither returns any."""
     try:
         expected = theirs()
     except (OSError, ValueError, NotImplementedError):

@@ -1,6 +1,7 @@
-"""Reading a version while somebody cleans it up: it is gone, and never damaged.
+"""A version that is read while another process cleans it up is reported as gone, and never as damaged.
 
-The clean-up is stopped after each file that it removes. It removes what versions name first, and them last.
+The clean-up is stopped after each file that it removes. It removes what versions name first, and the versions
+last.
 
 Promise: expired-not-damaged (docs/operations.md).
 """
@@ -31,7 +32,7 @@ READ = 4
 
 
 def written(path: Path) -> str:
-    """Version 5 has no file in common with those before."""
+    """Version 5 has no file in common with earlier versions."""
     uri = str(path)
     lance.write_dataset(rows(range(8)), uri, enable_stable_row_ids=True)
     lance.write_dataset(rows(range(8, 16)), uri, mode="append")

@@ -1,4 +1,4 @@
-"""What the change feed says of single operations: beside pylance, value by value, and what it refuses."""
+"""What the change feed shows of single operations, compared with pylance's values, and what it refuses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def foreign(folder: Path, *, stable: bool = False, count: int = 20) -> str:
 
 
 def told(uri: str, after: int, to: int | None = None, key: str = "id", **more: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - arguments of `changes`
-    """What became of which row, in the feed's order."""
+    """What became of each row, in the feed's order."""
     found = lakefold.changes(uri, after, to, **more).read_all()
     return list(zip(found["_change_type"].to_pylist(), found[key].to_pylist(), strict=True))
 
@@ -70,7 +70,7 @@ def test_updates_are_pairs_where_rows_keep_their_ids(tmp_path: Path, *, stable: 
     assert {row["_log_offset"] for row in found} == {None}
     versions: dict[int, Any] = {one["version"]: one["timestamp"] for one in lance.dataset(uri).versions()}
     (time,) = {row["_commit_timestamp"] for row in found}
-    # pylance makes a time of a float, and may miss by a microsecond.
+    # pylance makes a time of a float, and may be wrong by a microsecond.
     assert abs(time.replace(tzinfo=None) - versions[2].replace(tzinfo=None)) <= timedelta(microseconds=1)
 
 
@@ -131,7 +131,7 @@ def test_appends_of_a_committer_are_told_by_their_first_bytes(tmp_path: Path) ->
     parts = plan_changes(source, 1, shown=shown)
     recording.calls.clear()
     planned = list(parts)
-    # Versions 2 and 3, the one that the feed begins behind, and a look behind the last one.
+    # Versions 2 and 3, the version before the feed, and the version after the last.
     assert recording.calls == ["get_range"] * 4
     assert [(part.version, part.log_offset, part.rows, part.offsets) for part in planned] == [
         (2, 6, 2, None),
@@ -189,7 +189,7 @@ def test_content_that_was_rewritten(
     lance.write_dataset(rows([50]), uri, mode="append")
     assert told(uri, newest - 1) == [*found, (INSERT, 50)]
     assert told(uri, newest - 1, rewritten="skip") == [(INSERT, 50)]
-    with pytest.raises(RewrittenError, match=f"version {newest} put other content") as caught:
+    with pytest.raises(RewrittenError, match=f"version {newest} replaced the") as caught:
         told(uri, newest - 1, rewritten="fail")
     assert caught.value.version == newest
     assert told(uri, newest, rewritten="fail") == [(INSERT, 50)]
@@ -226,7 +226,7 @@ def columns_updated(uri: str, number: int, *, told: bool) -> None:
 
 @STABLE
 def test_values_written_in_place(tmp_path: Path, *, stable: bool) -> None:
-    """Updates of the rows that are told; where none is told it may be any of the fragment."""
+    """Updates of the rows that the update lists; without such a list it may be any row of the fragment."""
     uri = foreign(tmp_path, stable=stable)
     columns_updated(uri, 1, told=False)
     columns_updated(uri, 2, told=True)
@@ -239,7 +239,7 @@ def test_values_written_in_place(tmp_path: Path, *, stable: bool) -> None:
 
 @STABLE
 def test_a_restore_brings_back_a_column(tmp_path: Path, *, stable: bool) -> None:
-    """Its values lay in the same files all the time."""
+    """Its values were in the same files all the time."""
     uri = foreign(tmp_path, stable=stable, count=3)
     lance.dataset(uri).drop_columns(["text"])
     lance.dataset(uri, version=1).restore()
@@ -293,7 +293,7 @@ def test_versions_that_are_gone_or_not_there_yet(tmp_path: Path) -> None:
         with pytest.raises(InvalidError, match="there is no version after"):
             lakefold.changes(uri, after, to)
     for wrong in (Cursor("", "", 2), "lf1:::2", 2.5):
-        with pytest.raises(InvalidError, match="is no version's number"):
+        with pytest.raises(InvalidError, match="is not the number of a version"):
             lakefold.changes(uri, wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidError, match="is one text"):
         lakefold.changes(uri, 2, columns="id")
@@ -304,9 +304,11 @@ def test_versions_that_are_gone_or_not_there_yet(tmp_path: Path) -> None:
     with pytest.raises(VersionExpiredError, match="version 3 is gone") as caught:
         begun.read_all()
     assert caught.value.oldest == 4
-    with pytest.raises(VersionExpiredError, match=r"version 2 is gone.* one left is 4: read it whole"):
+    with pytest.raises(
+        VersionExpiredError, match=r"version 2 is gone.* one left is 4: read that version whole"
+    ):
         lakefold.changes(uri, 1)
-    with pytest.raises(VersionExpiredError, match="version 4 changed shows only beside version 3") as caught:
+    with pytest.raises(VersionExpiredError, match="it is not known what version 4 changed") as caught:
         lakefold.changes(uri, 3).read_all()
     assert caught.value.oldest == 4
     assert told(uri, 4) == [(INSERT, 50)]
@@ -328,7 +330,7 @@ def test_files_that_are_gone(tmp_path: Path) -> None:
 
 
 def test_rows_are_read_when_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And from the files that hold them, without opening the table."""
+    """They are read from the files that hold them, without opening the table."""
     uri = foreign(tmp_path, count=40)
     lance.dataset(uri).update({"text": "'new'"}, where="id % 9 = 0")
     lance.write_dataset(rows([50]), uri, mode="append")

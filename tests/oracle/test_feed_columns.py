@@ -1,4 +1,4 @@
-"""The columns of a change feed: every kind of them, and what becomes of those that came, went or changed."""
+"""The columns of a change feed: every kind of them, and columns that were added, dropped or changed."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_columns_with_the_feed_s_own_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["legacy", "2.0", "2.3"])
 def test_every_version_of_data_files(version: Version, tmp_path: Path) -> None:
-    """Of few rows of a fragment, of many, and of none of its columns."""
+    """For few rows of a fragment, for many, and for none of its columns."""
     uri = str(tmp_path / "t")
     lance.write_dataset(rows(range(2000)), uri, data_storage_version=version)
     gone: list[int] = []

@@ -1,4 +1,4 @@
-"""Columns that go and come back within one range of a change feed keep their values in the rows before.
+"""Columns that are dropped and restored within the range of a change feed keep their values in earlier rows.
 
 Promise: feeds-add-up (docs/operations.md).
 """
@@ -30,7 +30,7 @@ def feed(uri: str, after: int, to: int | None = None) -> list[Row]:
 @STABLE
 @pytest.mark.parametrize("after", range(5))
 def test_two_restores_take_a_column_and_bring_it_back(tmp_path: Path, after: int, *, stable: bool) -> None:
-    """Wherever the range begins, also behind the versions that were restored."""
+    """For every beginning of the range, also after the versions that were restored."""
     uri = str(tmp_path / "t")
     lance.write_dataset(pa.table({"id": [1]}), uri, enable_stable_row_ids=stable)
     lance.dataset(uri).add_columns({"b": "id * 10"})
@@ -142,7 +142,7 @@ class History:
 def test_a_restore_shows_what_came_before_it_as_the_version_that_it_goes_back_to(
     tmp_path: Path, seed: int
 ) -> None:
-    """Both have the same columns, so a feed that ends with either shows the older rows alike."""
+    """Both have the same columns, so feeds that end with either show the older rows in the same way."""
     history = History(str(tmp_path / "t"), seed)
     acts = [history.append, history.delete, history.update, history.add, history.drop, history.rename]
     acts += [history.compact, history.overwrite]

@@ -1,4 +1,4 @@
-"""The history of a table tells for each version what pylance shows to have come and gone."""
+"""The history of a table says for each version what pylance shows to have been added and removed."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_range_of_versions(tmp_path: Path) -> None:
     assert [row.version for row in history_of(source)] == [6, 5, 4, 3, 2, 1]
     assert [row.version for row in history_of(source, 3, 4)] == [4, 3]
     assert [row.version for row in lakefold.open(uri, 3).history(2)] == [3, 2]
-    with pytest.raises(InvalidError, match="no version lies between 4 and 3"):
+    with pytest.raises(InvalidError, match="there is no version between 4 and 3"):
         history_of(source, 4, 3)
     with pytest.raises(VersionExpiredError, match="not there yet"):
         history_of(source, 8, 9)

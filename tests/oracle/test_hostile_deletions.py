@@ -1,8 +1,8 @@
-"""Damaged deletion files: pylance may end the whole process over one, so none gets there that we can't read.
+"""Damaged deletion files: pylance may end the whole process over one, so it only gets those that we can read.
 
-All damage of one sort is met in a process of its own, which says before each read what was damaged: so one
-that ends the process is named. With the step 1 it is every byte with every value, which takes minutes:
-`python -m tests.oracle.test_hostile_deletions SORT 1`.
+All damage of one sort is tried in a process of its own, which prints before each read what was damaged: so
+the damage that ends the process is known. With the step 1 it is every byte with every value, which takes
+minutes: `python -m tests.oracle.test_hostile_deletions SORT 1`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROWS = 12_000
 SORTS = {"array": "id in (1, 7, 300)", "packed": "id % 100 = 1", "bitmap": "id % 2 = 1"}
 VALUES = (0x7F,)
 SIZES = (2**40,)
-"""Numbers that stand in place of a length; no machine has that much memory."""
+"""Numbers that replace a length; no machine has that much memory."""
 
 
 def spark_rows(uri: str) -> None:
@@ -67,7 +67,7 @@ def made(folder: Path, sort: str) -> tuple[str, Path]:
 
 
 def damaged(data: bytes, step: int) -> Iterator[tuple[str, bytes]]:
-    """The content with one thing wrong: a byte, a length, its end. `step` 1: all that there is."""
+    """The content with one thing wrong: a byte, a length, its end. `step` 1: all possible ones."""
     places = [*range(min(len(data), 700)), *range(700, len(data), 97)]
     for place in places[:: min(step, 3)]:
         for value in range(256) if step == 1 else VALUES:
@@ -84,7 +84,7 @@ def damaged(data: bytes, step: int) -> Iterator[tuple[str, bytes]]:
 
 
 def play(sort: str, step: int) -> dict[str, int]:
-    """Meets every damage of a sort; how many of them were told, and how many read as pylance reads them."""
+    """Tries every damage of a sort. Returns how many were reported, and how many read as by pylance."""
     counts = {"told": 0, "read": 0}
     with tempfile.TemporaryDirectory() as folder:
         uri, file = made(Path(folder), sort)
@@ -103,7 +103,7 @@ def play(sort: str, step: int) -> dict[str, int]:
 
 
 def read(uri: str) -> pa.Table | DamagedError:
-    """The rows, or what is said instead."""
+    """The rows, or the text of the error."""
     try:
         return lakefold.open(uri).to_arrow(["id"])
     except DamagedError as error:
@@ -132,7 +132,7 @@ def test_every_way_of_reading_is_told(tmp_path: Path, way: str) -> None:
 
 
 def test_what_only_lance_finds_names_the_file_too(tmp_path: Path) -> None:
-    """Arrow leaves a buffer of nulls alone where it is told that there are none; Lance unpacks it."""
+    """Arrow ignores a buffer of nulls if the number of nulls is 0; Lance unpacks it."""
     uri, file = made(tmp_path, "packed")
     data = file.read_bytes()
     nulls = _batch(_Flat(data, "")).body

@@ -1,4 +1,4 @@
-"""A table or a branch that was removed and made anew under its name: who stood in the old one is told so.
+"""A table or a branch that was removed and created again under its name: readers of the old one get an error.
 
 Promise: made-anew (docs/operations.md).
 """
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = 4
-"""Versions that a table has beside its first one."""
+"""How many versions a table has after its first one."""
 
 
 def write(uri: str, first: int, count: int = ROWS) -> None:
-    """A table of no marks, with a row in each version."""
+    """A table without marks, with a row in each version."""
     lance.write_dataset(pa.table({"id": [first]}), uri)
     append(uri, first + 1, count)
 
@@ -40,7 +40,7 @@ def append(uri: str, first: int, count: int = 1) -> None:
 
 
 def remade(uri: str, count: int = ROWS) -> None:
-    """Another table in the place of this one, with as many versions."""
+    """Another table under the same name, with as many versions."""
     shutil.rmtree(uri)
     write(uri, 100, count)
 
@@ -71,7 +71,7 @@ def uri(tmp_path: Path) -> str:
 
 
 def cursor_at(uri: str, version: int, **more: str) -> str:
-    """As a reader keeps it who has seen this version."""
+    """The cursor of a reader that has seen this version."""
     (change, *_) = lakefold.tail(uri, version - 1, **more)  # type: ignore[arg-type]
     assert change.version == version
     return str(change.cursor)
@@ -79,7 +79,7 @@ def cursor_at(uri: str, version: int, **more: str) -> str:
 
 @pytest.mark.parametrize("version", range(2, 2 + ROWS))
 def test_a_cursor_of_a_branch_that_was_made_anew(uri: str, version: int) -> None:
-    """Whether the new one has the version that was read, or none of its number."""
+    """Both if the new one has the version that was read, and if it has none of its number."""
     branch(uri, 50)
     cursor = cursor_at(uri, version, branch="side")
     branched_anew(uri)
@@ -116,7 +116,7 @@ def test_a_cursor_of_an_older_release_goes_on(uri: str) -> None:
 
 @pytest.mark.parametrize("seen", range(1, 1 + ROWS))
 def test_a_tail_that_runs_while_its_table_is_made_anew(uri: str, seen: int) -> None:
-    """It has the version seen and waits, or looks for the next one later."""
+    """It has the version seen and waits, or polls for the next one later."""
     with lakefold.tail(uri, seen - 1) as tail:
         assert next(tail).version == seen
         tail.close()
@@ -169,7 +169,7 @@ def test_a_checkpoint_of_a_table_without_marks(
     batches: int,
     restarted: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    """In the midst of the content, at its end, and behind the changes after it."""
+    """Within the content, at its end, and after the changes that follow."""
     query = Query(uri, maxRowsPerTrigger=3)
     for _ in range(batches):
         assert query.batch()

@@ -1,4 +1,4 @@
-"""Values that the last version's type has no room for: a feed names them, or goes on and says how many.
+"""Values that don't fit the last version's type: a feed names them, or continues and reports how many.
 
 Promise: misfits-are-told (docs/operations.md).
 """
@@ -25,7 +25,7 @@ DELETE, INSERT = "delete", "insert"
 
 
 def narrowed(uri: str) -> None:
-    """Version 4 makes a column of 64 bits one of 32, once the large number in it is deleted."""
+    """Version 4 makes a column of 64 bits one of 32, after the large number in it was deleted."""
     lance.write_dataset(pa.table({"id": [1, 2, 3], "v": [10, LARGE, 30]}), uri)
     lance.write_dataset(pa.table({"id": [4], "v": [40]}), uri, mode="append")
     lance.dataset(uri).delete(f"v = {LARGE}")
@@ -33,7 +33,7 @@ def narrowed(uri: str) -> None:
 
 
 def retyped(uri: str) -> None:
-    """Version 4 is another content, with numbers where there was text."""
+    """Version 4 has other content, with numbers in a column of text."""
     lance.write_dataset(pa.table({"id": [1, 2, 3], "v": ["10", "x", "30"]}), uri)
     lance.write_dataset(pa.table({"id": [4], "v": ["40"]}), uri, mode="append")
     lance.dataset(uri).delete("v = 'x'")
@@ -41,7 +41,7 @@ def retyped(uri: str) -> None:
 
 
 def unlike(uri: str) -> None:
-    """Version 4 has a list where there was a number: no value fits."""
+    """Version 4 has a list in a column of numbers: no value fits."""
     lance.write_dataset(pa.table({"id": [1, 2, 3], "v": [10, 20, 30]}), uri)
     lance.write_dataset(pa.table({"id": [4], "v": [40]}), uri, mode="append")
     lance.dataset(uri).delete("id = 2")
@@ -94,7 +94,7 @@ def test_many_values_of_which_few_do_not_fit(tmp_path: Path) -> None:
 
 
 def test_a_query_gets_over_a_version_whose_values_do_not_fit(tmp_path: Path) -> None:
-    """Started again it would meet the same values each time."""
+    """A query that is started again would read the same values each time."""
     uri = str(tmp_path / "t")
     lance.write_dataset(pa.table({"id": [0], "v": [0]}), uri)
     options: dict[str, str | int] = {"readChangeFeed": "true", "maxVersionsPerTrigger": 1}

@@ -1,4 +1,4 @@
-"""Versions that Appends, Deletes and Updates share: what readers are told of them, and their replay."""
+"""Versions that Appends, Deletes and Updates share: what readers get of them, and their replay."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ STABLE = pytest.mark.parametrize("stable", [False, True], ids=["addresses", "sta
 
 
 def appended(table: Path, *ids: int) -> Envelope:
-    """What a writer sends who adds these rows."""
+    """The proposal of a writer that adds these rows."""
     made = written(table, rows_of(ids))
     return proposal(table, made, lance.dataset(str(table)).version, f"append {ids}")
 
 
 def changed(table: Path, act: Act) -> Envelope:
-    """What a writer sends who does this."""
+    """The proposal of a writer that does this."""
     name = f"built-{len(list(table.parent.glob(f'{table.name}-built-*')))}"
     (envelope,) = send(table, built(table, act, name))
     return envelope
 
 
 def folded(table: Path, envelopes: Sequence[Envelope], first: int = 0) -> Change:
-    """The version that these share, as a tail sees it."""
+    """The version that these proposals share, as a tail sees it."""
     outcomes = owned(table).fold(entries(envelopes, first)).outcomes
     assert len({one.result.version for one in outcomes if isinstance(one.result, Committed)}) == 1
     assert all(isinstance(one.result, Committed) for one in outcomes)
@@ -81,7 +81,7 @@ def test_appends_beside_deletes_are_told(tmp_path: Path, *, stable: bool) -> Non
 
 @STABLE
 def test_appends_beside_updates_are_told(tmp_path: Path, *, stable: bool) -> None:
-    """Which rows of an update are new shows where rows have ids for life, and nowhere else."""
+    """The new rows of an update are known if rows have ids for life, and only then."""
     table = table_of(tmp_path / "t", stable=stable)
     sent = [appended(table, 200, 201), changed(table, merge(2, 100)), appended(table, 300)]
     sent += [changed(table, delete("a in (1, 11)")), changed(table, merge(400, 401))]
@@ -196,7 +196,7 @@ def test_a_query_of_spark_takes_what_was_appended_beside_other_deeds(tmp_path: P
 
 
 def streamed(table: Path, said: str) -> list[int]:
-    """What a query gets that begins with version 2 and says this of changes."""
+    """The rows of a query that begins with version 2 and has these options."""
     source = LakefoldSource({"path": str(table), "startingVersion": "2", said: "true"})
     reader = source.streamReader(source.schema())
     start = reader.initialOffset()

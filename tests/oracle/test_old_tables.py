@@ -1,6 +1,6 @@
-"""Tables that old releases of pylance made: opened, tailed, folded into, or refused with what helps.
+"""Tables that old releases of pylance made: opened, tailed, folded into, or refused with a hint that helps.
 
-What each release left is compared with what pylance 14 makes of it when it commits the same Append.
+What each release left is compared with the result of pylance 14 for the same Append.
 
 Promise: old-tables (docs/operations.md).
 """
@@ -77,16 +77,16 @@ def test_they_are_tailed(release: str, tmp_path: Path) -> None:
 
 
 def test_what_a_version_without_a_transaction_did_is_not_guessed(tmp_path: Path) -> None:
-    """0.3.19 wrote no transactions: the tail says so and names the way on."""
+    """0.3.19 wrote no transactions: the error of the tail says so, with a hint."""
     changes = tail(str(old("0.3.19", tmp_path)), "earliest").step()
     assert changes[0].inserted().num_rows == 10
-    with pytest.raises(UntoldChangeError, match="can't be told") as raised:
+    with pytest.raises(UntoldChangeError, match="does not record which rows") as raised:
         changes[1].inserted()
     assert "open the version" in raised.value.hint
 
 
 def check_folded(table: Path, ids: set[int]) -> None:
-    """An Append is folded into it, and pylance goes on writing after that."""
+    """An Append is folded into it, and pylance can write after that."""
     read = lance.dataset(str(table)).version
     (result,) = fold(owned(table), [proposal(table, written(table, new_rows(table)), read)], 0)
     assert isinstance(result, Committed)
@@ -136,7 +136,7 @@ def test_the_manifest_is_as_pylance_makes_it(release: str, tmp_path: Path) -> No
 
 
 def shown(table: Path) -> Manifest:
-    """The newest version's manifest without what differs by who made it, when, and by what it leaves out."""
+    """The newest version's manifest without what depends on who made it and when, and what it leaves out."""
     newest = state(table)
     manifest = Manifest()
     manifest.CopyFrom(newest.head)
@@ -158,7 +158,7 @@ def shown(table: Path) -> Manifest:
 
 @pytest.mark.parametrize("number", [(0, 0), (0, 1), (0, 2), (0, 3), (0, 9), (1, 0), (2, 3), (9, 0)])
 def test_the_numbers_of_the_footer_decide_nothing(number: tuple[int, int], tmp_path: Path) -> None:
-    """What a client must know to read a version stands in its feature flags."""
+    """The feature flags contain what a client must know to read a version."""
     table = tmp_path / "t"
     lance.write_dataset(pa.table({"id": [1]}), str(table))
     (path,) = manifest_files(table)

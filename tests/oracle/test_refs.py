@@ -1,4 +1,4 @@
-"""Tags, branches and detached versions: what pylance made we open, what we made it opens."""
+"""Tags, branches and detached versions: we open pylance's, and pylance opens ours."""
 
 from __future__ import annotations
 

@@ -10,9 +10,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lakefold_reader.lance.scan.batches import side_by_side
 from lakefold_reader.lance.scan.columns import schema_of
-from lakefold_reader.lance.scan.scan import Dataset, rows_of_files, rows_of_fragments
+from lakefold_reader.lance.scan.scan import Dataset, rows_of_files, rows_of_fragments, side_by_side
 from lakefold_reader.lance.versions import read_state
 from lakefold_reader.opening import open_source
 from lakefold_table.errors import DamagedError

@@ -227,12 +227,12 @@ def test_a_time_is_exact_and_in_utc_where_it_has_no_zone() -> None:
 
 
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(NotATableError, match="nothing at this place"):
+    with pytest.raises(NotATableError, match="nothing at this location"):
         lakefold.open(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").write_text("x")
-    with pytest.raises(NotATableError, match="no version of a table at this place"):
+    with pytest.raises(NotATableError, match="no version of a table at this location"):
         lakefold.open(tmp_path / "other")
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["file"]
     uri = written(tmp_path)

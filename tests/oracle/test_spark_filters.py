@@ -1,7 +1,7 @@
-"""A condition that is pushed down picks the rows that it picks by Spark's rules; pylance answers.
+"""A condition that is pushed down picks the rows that it picks by Spark's rules, in pylance's scan.
 
-Spark's rules, as its SQL reference has them: a comparison with null is null, NaN equals itself and is larger
-than any number, zeros are equal, text and bytes are ordered by their bytes.
+Spark's rules, from its SQL reference: a comparison with null is null, NaN equals itself and is larger than
+any number, zeros are equal, text and bytes are ordered by their bytes.
 
 Promise: spark-filters (docs/operations.md).
 """
@@ -51,7 +51,7 @@ ZONED = [
 ]
 MOMENTS = [moment.replace(tzinfo=None) for moment in ZONED]
 MINUS_NAN = math.copysign(math.nan, -1.0)
-"""What 0.0/0.0 gives on x86: the sign bit is set."""
+"""The result of 0.0/0.0 on x86: the sign bit is set."""
 FLOATS = [0.0, -0.0, 1.0, -1.5, 0.1, 1e300, -1e300, 5e-324, math.nan, MINUS_NAN, math.inf, -math.inf]
 FLOAT_TYPES = (pa.float64(), pa.float32())
 HALVES = [0.0, -0.0, 1.0, -1.5, math.nan, MINUS_NAN, math.inf, -math.inf]
@@ -95,7 +95,7 @@ ON_TEXT = (StringStartsWith, StringEndsWith, StringContains)
 
 @st.composite
 def filters(draw: Any) -> Filter:  # noqa: ANN401 - hypothesis' own
-    """Any filter that Spark may hand on, on any column."""
+    """Any filter that Spark may pass, on any column."""
     name = draw(st.sampled_from(sorted(COLUMNS)))
     value = st.sampled_from(LITERALS[name])
     kinds: list[Any] = [st.builds(kind, st.just((name,)), value) for kind in COMPARISONS]
@@ -150,7 +150,7 @@ def test_lance_answers_a_pushed_filter_as_spark_does(dataset: lance.LanceDataset
 
 WIDE = np.array([0x7FF8 << 48, 0xFFF8 << 48, (0x7FF0 << 48) + 1, (0xFFF0 << 48) + 1, 2**64 - 1], np.uint64)
 NARROW = np.array([0x7FC0 << 16, 0xFFC0 << 16, (0x7F80 << 16) + 1, (0xFF80 << 16) + 1, 2**32 - 1], np.uint32)
-"""What is no number, quiet and signalling, of either sign, with any payload."""
+"""NaN, quiet and signalling, of either sign, with any payload."""
 
 
 @pytest.fixture(
@@ -241,7 +241,7 @@ def _column_of(one: Any) -> str:  # noqa: ANN401 - its attributes differ
 
 
 def check_picked(dataset: lance.LanceDataset, one: Any) -> None:  # noqa: ANN401 - its attributes differ
-    """Demands of a filter that is pushed that it picks Spark's rows."""
+    """Checks that a filter, if it is pushed, picks Spark's rows."""
     text = condition(one, dataset.schema)
     if text is None:
         return
@@ -282,7 +282,7 @@ def holds(one: Any, value: Any) -> bool | None:  # noqa: ANN401 - what Spark's f
 
 
 def ordered(value: Any) -> Any:  # noqa: ANN401 - any value of any type
-    """What Spark compares instead of a value."""
+    """The value that Spark compares instead."""
     if isinstance(value, float):
         return (math.isnan(value), 0.0 if math.isnan(value) else value)
     if isinstance(value, dt.datetime):

@@ -56,7 +56,7 @@ def test_a_query_goes_on_over_a_gap_that_a_tag_stands_in(table: Folded) -> None:
 
 
 def without(table: Folded, kept: int) -> list[int]:
-    """Removes old versions but one that a tag keeps; the versions that are left."""
+    """Removes old versions except one that a tag keeps. Returns the versions that are left."""
     dataset = lance.dataset(table.uri)
     dataset.tags.create("kept", kept)
     dataset.cleanup_old_versions(dt.timedelta(0), error_if_tagged_old_versions=False)
@@ -96,7 +96,7 @@ def test_a_query_that_stands_at_what_a_tag_kept_goes_on_over_the_gap_behind_it(t
 
 
 def test_one_batch_over_a_gap(table: Folded) -> None:
-    """It was planned before the versions in its middle went, and is run again after that."""
+    """It was planned before the versions in its middle were removed, and is run again after that."""
     query = read_up_to(table, 2, maxVersionsPerTrigger="1")
     query.options["maxVersionsPerTrigger"] = "9"
     query.start()
@@ -121,7 +121,7 @@ def test_a_run_that_ends_ends_behind_a_gap_where_it_was_to(table: Folded) -> Non
 
 
 def test_what_nothing_tells_any_more_is_gone_over(table: Folded) -> None:
-    """What version 6 deleted shows only beside version 5."""
+    """What version 6 deleted version 5 is gone, so it is not known."""
     query = read_up_to(table, 5, readChangeFeed="true", maxVersionsPerTrigger="1")
     query.options["maxVersionsPerTrigger"] = "9"
     lance.dataset(table.uri).delete("id = 10")
@@ -132,7 +132,7 @@ def test_what_nothing_tells_any_more_is_gone_over(table: Folded) -> None:
     assert query.ids() == [[60]]
     query.options["failOnDataLoss"] = "true"
     query.start()
-    with pytest.raises(VersionExpiredError, match="shows only beside version 5"):
+    with pytest.raises(VersionExpiredError, match="version 5 is gone, so it is not known"):
         query.last()
 
 

@@ -1,6 +1,6 @@
-"""A streaming query takes each row once, whatever its limits, when it is killed, and whoever writes.
+"""A streaming query takes each row once, with any limits, after it is killed, and for versions of any client.
 
-What Spark calls is called here in Spark's order, in one process; the rows are held against pylance's.
+The methods are called in Spark's order, in one process; the rows are compared with pylance's.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ def test_a_query_that_may_lose_data_goes_on_behind_the_oldest_version(table: Fol
 
 
 def test_a_batch_costs_what_changed(table: Folded) -> None:
-    """One read of each version and one for the next that isn't there; no listing."""
+    """One read of each version and one for the next that doesn't exist; no listing."""
     given = read_options({"path": table.uri, "startingVersion": "latest"})
     stream = Stream(given, pin(given), ["id", "text"], Cut())
     start = stream.initial()

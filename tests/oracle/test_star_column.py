@@ -1,4 +1,4 @@
-"""A column may be named `*`, which pylance takes for all columns where it is asked for a list of names."""
+"""A column may be named `*`, which pylance takes for all columns in a list of names."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_a_stream_has_the_schema_with_its_metadata(tmp_path: Path) -> None:
 
 @dataclass
 class Endless:
-    """Rows without end, in place of a version's; it counts the batches that were asked for."""
+    """Rows without end, as a version's rows; it counts the batches that were requested."""
 
     schema: pa.Schema
     batches: int = 0

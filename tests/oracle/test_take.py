@@ -1,4 +1,4 @@
-"""Rows taken by their ids are those that pylance takes, after whatever happened to the table."""
+"""Rows taken by their ids are those that pylance takes, after any history of the table."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def live_ids(uri: str, version: int | None = None) -> list[int]:
 
 
 def decoded(table: pa.Table) -> pa.Table:
-    """With the values of dictionaries, whose order is of no account."""
+    """With the values of dictionaries, whose order doesn't matter."""
     columns = [
         one.cast(one.type.value_type) if pa.types.is_dictionary(one.type) else one for one in table.columns
     ]
@@ -226,7 +226,7 @@ def test_blobs_are_files(tmp_path: Path, version: Literal["2.0", "2.1", "2.2"], 
 
 @pytest.mark.parametrize("stable", [True, False])
 def test_blobs_of_the_second_kind(tmp_path: Path, *, stable: bool) -> None:
-    """Some lie in the data file, some packed beside it, some in a file of their own."""
+    """Some are in the data file, some packed beside it, some in a file of their own."""
     uri = str(tmp_path / "t")
     values = [b"a" * 10, None, b"", b"x" * 100_000, b"y" * 5_000_000]
     schema = pa.schema([pa.field("id", pa.int64()), lance.blob_field("blob")])

@@ -1,8 +1,8 @@
 """Random histories: the changes of a feed, applied in their order, lead from any version to any later one.
 
-The table of `world` is changed by pylance and by our fold; what its rows must be is known of every version.
-Then the same is asked of a copy whose versions have lost their transactions: what the fragments alone tell
-must come to the same.
+The table of `world` is changed by pylance and by our fold; the expected rows of every version are known. The
+same is checked for a copy whose versions have lost their transactions: the fragments alone must give the same
+result.
 
 Promise: feeds-add-up (docs/operations.md).
 """
@@ -61,7 +61,7 @@ def check(world: World, copy: Path) -> None:
 
 
 def check_step(world: World, version: int, found: Sequence[Row]) -> None:
-    """What one version did, beside what pylance says of it."""
+    """The change of one version, compared with pylance's rows."""
     effects = world.effects.get(version, [])
     if version > 1 and all(one.kind in WITHOUT_ROWS for one in effects):
         assert found == []

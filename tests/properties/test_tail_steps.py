@@ -1,4 +1,4 @@
-"""However a tail is asked, each version is handed out once and in order, and steps keep to their limits."""
+"""For every order of calls a tail returns each version once and in order, and steps keep to their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a store where each read waits, versions are read beforehand: in order, once each, and not too many."""
+"""On a store where each read waits, versions are read ahead: in order, once each, and not too many."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MANY = 200
 
 
 class Far:
-    """A store that is no local disk: it counts its reads, and `before` each of them something may happen."""
+    """A store that is no local disk: it counts its reads, and calls `before` each of them."""
 
     cheap_size = False
 
@@ -93,7 +93,7 @@ def test_versions_come_in_order_and_each_is_read_once(long_table: Folded) -> Non
 
     store.before = out_of_order
     assert [change.version for change in tail_of(source_on(store), 1)] == [*range(2, MANY + 2)]
-    # Only the version behind the newest is asked for twice: before that one is handed out, and after.
+    # Only the version after the newest is requested twice: before that one is returned, and after.
     twice = [path for path in {*store.reads} if store.reads.count(path) > 1]
     assert twice == [long_table.versions.path(MANY + 2)]
     assert len(store.reads) == MANY + 2
@@ -223,7 +223,7 @@ def test_groups_larger_than_the_first_read_cost_one_read_each() -> None:
         table.fold(*(fragments_only(table.uri, 20) for _ in range(50)))
     store = far(table)
     assert sum(change.rows or 0 for change in tail_of(source_on(store), 1)) == 30_000
-    # The few that were under way before the first one's size was known were cut off.
+    # The few requests that began before the first one's size was known were too short.
     assert len(store.reads) <= 30 + 1 + 4
 
 

@@ -1,4 +1,4 @@
-"""A column is taken from a file only where the file holds it whole and in the table's own shape."""
+"""A column is taken from a file only if the file holds all of it and in the table's own shape."""
 
 from __future__ import annotations
 

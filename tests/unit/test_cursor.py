@@ -1,4 +1,4 @@
-"""A cursor's text gives the cursor back, whatever a branch is called.
+"""A cursor's text can be parsed to the same cursor, for any name of a branch.
 
 Promise: made-anew (docs/operations.md).
 """

@@ -1,4 +1,4 @@
-"""What two versions don't share, told from fragments made by hand."""
+"""What two versions don't share, found from fragments made by hand."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def fragment(
 
 
 def changed(one: DataFragment, *versions: int) -> DataFragment:
-    """The fragment whose rows were changed last by these versions."""
+    """The fragment whose rows were last changed by these versions."""
     one.inline_last_updated_at_versions = encode_versions(np.array(versions, np.uint64))
     return one
 
 
 def side(*fragments: DataFragment, fields: frozenset[int] = FIELDS) -> Side:
-    """A version of these; a deletion file of id n marks row n."""
+    """A version of these fragments; a deletion file of id n deletes row n."""
     return Side({one.id: one for one in fragments}, fields, lambda one: Bitmap([one.deletion_file.id]))
 
 

@@ -47,7 +47,7 @@ def test_lists_of_any_slice() -> None:
 
 def test_what_has_another_form_is_not_told() -> None:
     shape = Shape.of(fields(0, 1, 2), [Field(id=0, name="s", parent_id=-1)], {0: 0})
-    with pytest.raises(pa.ArrowNotImplementedError, match="can't be told"):
+    with pytest.raises(pa.ArrowNotImplementedError, match="can't be shown"):
         shaped(pa.array([1]), PAIR, 0, 0, shape)
 
 

@@ -1,4 +1,4 @@
-"""A log position names a version: the oldest one that counts it as folded, whatever others did in between."""
+"""A log position names the oldest version that counts it as folded, with versions of others in between."""
 
 import json
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def to(uri: str, envelope: Envelope) -> Envelope:
 
 
 def fold(table: TableWriter, *offsets: int, log: LogId = LOG) -> list[Outcome]:
-    """One version of appends at neighbouring offsets; the first of all creates the table."""
+    """One version of appends at consecutive offsets; the first of all creates the table."""
     made = [
         creation() if table.table.state is None and number == 0 else append(f"f{next(NUMBERS)}", read=1)
         for number in range(len(offsets))
@@ -238,7 +238,7 @@ def test_offsets_that_were_given_out_twice(uri: str) -> None:
             at(uri, offset)
     fold(opened(uri), 8, 9)
     assert at(uri, 9) == 6
-    with pytest.raises(NotFoldedYetError, match="stands at transactions/0@9"):
+    with pytest.raises(NotFoldedYetError, match="is at transactions/0@9"):
         at(uri, 10)
 
 
@@ -265,7 +265,7 @@ def test_heads_are_read_by_halving_and_nothing_else(uri: str) -> None:
         assert version_at_position(source_on(storage), offset) == (offset + 1) // 2 + 1
         reads = [call for call in storage.calls if call not in ("uri", "size")]
         assert reads.count("list") == 1
-        # The newest is read for its head and whole, for its marks.
+        # The newest is read for its head, and whole for its marks.
         assert len(reads) <= 1 + 2 + 9
 
 
@@ -279,7 +279,7 @@ class History:
     log: LogId = LOG
 
     def expected(self, log: LogId, offset: int, left: list[int]) -> int | None:
-        """The version wanted, by looking at each in turn; None where it was cleaned up."""
+        """The expected version, found by reading each in turn. Returns None if it was cleaned up."""
         seen: dict[LogId, int] = {}
         for version, (of, first, last) in sorted(self.own.items()):
             before, seen[of] = seen.get(of, -1), last

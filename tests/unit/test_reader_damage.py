@@ -1,4 +1,4 @@
-"""What a reader says of versions that make no sense: an error of ours, never a traceback or wrong rows."""
+"""Versions with impossible content give an error of ours, never a traceback or wrong rows."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_columns_that_are_their_own_parents(source: Source, parent: int) -> None
 
 @pytest.mark.parametrize("files", [0, 1])
 def test_an_append_that_its_version_does_not_hold(source: Source, files: int) -> None:
-    """Its own files are named otherwise in the list of fragments, or none are."""
+    """The list of fragments names other files, or none."""
     state = decode_file(source.versions.read(2))
     assert state.transaction is not None
     fragments = list(state.fragments)

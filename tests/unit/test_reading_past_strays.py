@@ -1,6 +1,6 @@
-"""The file of a version that arrived late, in a place that others had freed: no reader hands out its rows.
+"""A stray file, written too late under a name that others had freed: no reader returns its rows.
 
-The tables here are real ones on a local disk. A committer's version is put once its place is free again.
+The tables here are real ones on a local disk. A committer's version is published once its name is free again.
 
 Promise: late-files-unread (docs/operations.md).
 """
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from lakefold_table.format import Publication
 
 PACE = replace(Pace(), clock=count().__next__)
-"""A second goes by between any two looks."""
-GONE = "the file in its place arrived late, and is no version of the table"
+"""A second passes between any two reads."""
+GONE = "the file of that number is a stray file, written too late"
 
 
 class Late:
-    """A table whose versions 1 and 2 a committer made; version 3 was put late, and lies before version 4."""
+    """A table whose versions 1 and 2 a committer made; the file of version 3 was written too late."""
 
     def __init__(self, path: Path, *, own_behind: bool = False, tagged: int = 0) -> None:
         self.path = str(path)
@@ -81,7 +81,7 @@ class Late:
         return publication
 
     def tailed(self, start: str | int) -> list[int]:
-        """The rows that a tail hands out."""
+        """The rows that a tail returns."""
         with lakefold.tail(self.uri, start, pace=PACE) as tail:
             return [one for change in tail for one in change.inserted()["id"].to_pylist()]
 

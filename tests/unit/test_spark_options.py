@@ -1,4 +1,4 @@
-"""What users say to `format("lakefold")` is understood, or refused with what could be said."""
+"""The options of `format("lakefold")` are understood, or refused with a hint that names the right ones."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_flag_that_is_off_stands_beside_others() -> None:
 
 
 def test_a_range_may_not_be_turned_round() -> None:
-    with pytest.raises(InvalidError, match="lies after"):
+    with pytest.raises(InvalidError, match="is after"):
         read_options(PATH | {"startingVersion": "8", "endingVersion": "7"})
 
 

@@ -1,4 +1,4 @@
-"""A tail hands out each version once, in order, and says what it can't know."""
+"""A tail returns each version once, in order, and says what it can't know."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COUNTER = itertools.count()
 
 
 class Clock:
-    """A clock that only waiting moves; `then` happens when somebody waits."""
+    """A clock that only waiting moves; `then` is called at each wait."""
 
     def __init__(self, then: Callable[[], object] = lambda: None) -> None:
         self.now = 0.0
@@ -136,7 +136,7 @@ def test_a_group_larger_than_the_first_read(storage: MemoryStorage, source: Sour
     begun = tail_of(source_on(recording), 1)
     recording.calls.clear()
     assert next(begun).rows == 2000
-    # The second read brings the rest, the third looks for a version behind it.
+    # The second read fetches the rest, the third reads the version after it.
     assert recording.calls == ["get_range"] * 3
 
 
@@ -274,7 +274,7 @@ def test_a_table_that_is_removed_while_it_is_followed_ends_the_tail(
     with pytest.raises(NotATableError, match="version 3 was the last one seen, now there is none") as caught:
         next(begun)
     assert str(begun.cursor) in caught.value.hint
-    # It was noticed at the first look, and waited for.
+    # It was noticed at the first check, and waited for.
     assert 10 < clock.now - (60 if is_distant else 1) < 12
 
 
@@ -371,7 +371,7 @@ def test_another_table_in_its_place_has_reached_the_next_version(
 
 
 def test_starts_that_mean_nothing(storage: MemoryStorage, source: Source) -> None:
-    with pytest.raises(NotATableError, match="nothing at this place"):
+    with pytest.raises(NotATableError, match="nothing at this location"):
         tail_of(source)
     table_of_three(storage)
     with pytest.raises(InvalidError, match="no cursor"):
@@ -397,7 +397,7 @@ def test_after_a_store_was_away_the_tail_can_be_asked_again(storage: MemoryStora
     begun: Tail = tail_of(source_on(away), 1)
     assert next(begun).version == 2
     away.broken = True
-    # It was read already, to tell whether version 2 is one.
+    # It was read already, to find out whether version 2 is a stray file.
     assert next(begun).version == 3
     with pytest.raises(RetryError):
         next(begun)

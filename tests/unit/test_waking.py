@@ -1,4 +1,4 @@
-"""What wakes a tail: news of a version, listening that began or ended; and polling where nobody answers."""
+"""What wakes a tail: a reported version, the begin or end of listening; and polling if no broker answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENCE_S = 30.0
 
 
 class Told:
-    """News that a test tells."""
+    """Reports of versions that a test makes."""
 
     def __init__(self) -> None:
         self.connected = True
@@ -61,14 +61,14 @@ def waker(told: Told) -> Iterator[Waker]:
 
 
 def waits(waker: Waker, beyond: int) -> threading.Thread:
-    """Somebody who waits for a version after this one."""
+    """A tail that waits for a version after this one."""
     thread = threading.Thread(target=waker.wait, args=(beyond, PATIENCE_S))
     thread.start()
     return thread
 
 
 def listening(waker: Waker) -> None:
-    """Until it listens, and the word of it was heard."""
+    """Returns when it listens and the waiting thread has been woken for that."""
     until(lambda: waker.listening, "the listener")
     waker.wait(0, 0.0)
 

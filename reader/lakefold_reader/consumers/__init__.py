@@ -1,1 +1,1 @@
-"""Readers known by a name, what is kept for them, and the versions that nobody needs any more."""
+"""Readers known by a name, what is kept for them, and the old versions that nothing needs any more."""

@@ -1,9 +1,9 @@
-"""Readers known by a name: where each of them stands is kept beside the table, and what they need stays.
+"""Consumers: readers known by a name. The table stores how far each has read, and keeps what it hasn't read.
 
-A consumer is a small object, `_lakefold/consumers/NAME.json` below the root of the main line, and a Lance tag
-on the version it has read last. The object says where to go on. The tag keeps that version's files, and makes
-the clean-up of every Lance client stop with an error that names the consumer, rather than remove what it
-hasn't read (decision 0024).
+A consumer is a small object, `_lakefold/consumers/NAME.json` below the root of the main branch, and a Lance
+tag on the version it has read last. The object says where it continues. The tag keeps that version's files,
+and makes the clean-up of every Lance client stop with an error that names the consumer, rather than remove
+what it hasn't read (decision 0024).
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.|$)){0,99}")
 
 
 class UnknownConsumerError(InvalidError):
-    """There is no consumer of this name."""
+    """No consumer has this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A reader by its name, and where it stands.
+    """A named reader, and how far it has read.
 
-    `at`: its cursor, None where it hasn't committed yet and begins with the whole content. `branch` is the
-    line it follows, empty for the main line. `by`: who moved it last, as host and process, for people. Times
-    in UTC.
+    `at`: its cursor, None if it hasn't committed yet and begins with the whole content. `branch` is the
+    branch it follows, empty for the main branch. `by`: the host and process that moved it last, for people.
+    Times are in UTC.
     """
 
     name: str
@@ -68,12 +68,12 @@ class Consumer:
 
     @property
     def version(self) -> int:
-        """The version it has read last, 0 where none."""
+        """The version it has read last, 0 if it has read none."""
         return 0 if self.at is None else self.at.version
 
 
 class Consumers:
-    """The consumers of the table that `line` is a line of. `now` gives the time for what they are told."""
+    """The consumers of a table. `line`: the table, or a branch of it. `now` gives the time of changes."""
 
     def __init__(self, line: Source, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._line = line
@@ -84,13 +84,13 @@ class Consumers:
         self._by = f"{socket.gethostname()}/{os.getpid()}"
 
     def all(self) -> list[Consumer]:
-        """All of them, of all lines, by name. Raises `DamagedError` where one can't be read."""
+        """The consumers of all branches, by name. Raises `DamagedError` if one can't be read."""
         names = (name.removesuffix(SUFFIX) for name in self._storage.names(FOLDER) if name.endswith(SUFFIX))
-        found = (self.find(name) for name in sorted(names) if _is_name(name))
-        return [one for one in found if one is not None]
+        consumers = (self.find(name) for name in sorted(names) if _is_name(name))
+        return [consumer for consumer in consumers if consumer is not None]
 
     def find(self, name: str) -> Consumer | None:
-        """The consumer of this name, None where there is none. Raises `InvalidError`, `DamagedError`."""
+        """Returns None if no consumer has this name. Raises `InvalidError`, `DamagedError`."""
         path = _path(name)
         try:
             data = self._storage.get_range(path, 0, MOST_BYTES + 1)
@@ -98,31 +98,31 @@ class Consumers:
             return None
         return self._decoded(name, data)
 
-    def _marked(self, name: str) -> tuple[Consumer | None, str]:
-        """As `find`, with the mark of the object as it is now; empty where there is none to have."""
+    def _find_with_etag(self, name: str) -> tuple[Consumer | None, str]:
+        """As `find`, with the etag of the object as it is now; empty if the store gives none."""
         if not isinstance(self._storage, ReplacesKnown):
             return self.find(name), ""
         path = _path(name)
         try:
-            data, mark = self._storage.get_marked(path)
+            data, etag = self._storage.get_marked(path)
         except FileNotFoundError:
             return None, ""
-        return self._decoded(name, data), mark
+        return self._decoded(name, data), etag
 
     def _decoded(self, name: str, data: bytes) -> Consumer:
         where = f"{self._root.uri}/{_path(name)}"
         return _decoded(name, data, where, self._root.format.check_branch_name)
 
     def get(self, name: str) -> Consumer:
-        """The consumer of this name. Raises `UnknownConsumerError` where there is none."""
-        found = self.find(name)
-        if found is None:
+        """The consumer of this name. Raises `UnknownConsumerError` if it does not exist."""
+        consumer = self.find(name)
+        if consumer is None:
             hint = "list the table's consumers: lakefold consumers TABLE"
             raise UnknownConsumerError(f"there is no consumer {name}", where=self._root.uri, hint=hint)
-        return found
+        return consumer
 
     def tagged(self) -> frozenset[int]:
-        """The versions of this line that tags name, other than those of consumers."""
+        """The versions of this branch that tags name, other than those of consumers."""
         return frozenset(
             tag.version
             for name, tag in self._refs.tags().items()
@@ -130,42 +130,43 @@ class Consumers:
         )
 
     def forked(self) -> dict[int, str]:
-        """The versions of this line that branches were made from, each with the name of one of them.
+        """The versions of this branch that branches were made from, each with the name of one of them.
 
-        A branch that was made from another one needs files of the main line, too. Raises `InvalidError` where
-        a branch has no file and its first version doesn't tell what it was made from.
+        A branch that was made from another one needs files of the main branch, too. Raises `InvalidError` if
+        a branch has no file and its first version doesn't record what it was made from.
         """
-        found: dict[int, str] = {}
+        forks: dict[int, str] = {}
         for name, branch in {**self._refs.unrecorded(), **self._refs.branches()}.items():
             if branch is None:
                 raise InvalidError(
-                    f"what the branch {name} was made from can't be told: it has no file, nor its beginning",
+                    f"not known what the branch {name} was made from: its file and first version are gone",
                     where=self._root.uri,
                     hint="remove the folder of the branch, or clean up by pylance's cleanup_old_versions",
                 )
             if (branch.parent or MAIN) == (self.branch or MAIN):
-                found[branch.parent_version] = name
+                forks[branch.parent_version] = name
             elif branch.lineage and not self.branch:
-                found[branch.lineage[0][0]] = name
-        return found
+                forks[branch.lineage[0][0]] = name
+        return forks
 
     def begin(self, name: str, at: Cursor | None) -> Consumer:
-        """Make a consumer that stands here, on this line; where there is one by now, it is that one."""
+        """Creates a consumer of this branch at this cursor. Returns the existing one if it exists by now."""
         now = self._now()
         made = Consumer(name, at, self.branch, now, now, self._by)
         try:
             stored = self._storage.put_if_absent(_path(name), [_encoded(made)]) is Put.STORED
         except DoubtfulPutError:
             stored = False
-        if not stored and (there := self.get(name)) != made:
-            return there
+        if not stored and (existing := self.get(name)) != made:
+            return existing
         self._pin(made)
         return made
 
     def hold(self, known: Consumer) -> None:
-        """Tag what a consumer needs where no tag does: who moved it may have died before that.
+        """Tags what a consumer needs, if no tag does.
 
-        Or another one moved it on at that moment, and its tag came last.
+        A process that moved it may have died before it set the tag, or another process moved it at the same
+        moment and set its tag last.
         """
         try:
             tagged = self._refs.tag(TAG + known.name).version
@@ -176,30 +177,29 @@ class Consumers:
                 self._pin(known)
 
     def commit(self, known: Consumer, at: Cursor) -> Consumer:
-        """Let the consumer stand at `at`. `known`: how this reader knows it.
+        """Moves the consumer to `at`. `known`: the consumer as this reader knows it.
 
-        Raises `StopError` where another reader has moved it meanwhile, `UnknownConsumerError` where it was
-        dropped.
+        Raises `StopError` if another reader has moved it meanwhile, `UnknownConsumerError` if it was dropped.
         """
         if known.at == at:
             return known
-        found, mark = self._marked(known.name)
-        if found is None:
+        stored, etag = self._find_with_etag(known.name)
+        if stored is None:
             return self.get(known.name)
-        if found != known:
-            raise self._moved(found)
-        return self._put(replace(found, at=at), mark)
+        if stored != known:
+            raise self._moved(stored)
+        return self._put(replace(stored, at=at), etag)
 
     def set(self, name: str, at: Cursor | None) -> Consumer:
-        """Let a consumer of this line stand somewhere else, or make one there. Raises as `commit`."""
-        found, mark = self._marked(name)
-        if found is None:
+        """Moves a consumer of this branch to another version, or creates it there. Raises as `commit`."""
+        stored, etag = self._find_with_etag(name)
+        if stored is None:
             return self.begin(name, at)
-        self.check_line(found)
-        return self._put(replace(found, at=at), mark)
+        self.check_branch(stored)
+        return self._put(replace(stored, at=at), etag)
 
     def drop(self, name: str) -> None:
-        """Forget a consumer, also one that can't be read: clean-ups take no notice of it any more.
+        """Removes a consumer, even if it can't be read: clean-ups ignore it from now on.
 
         Raises `UnknownConsumerError`.
         """
@@ -208,8 +208,8 @@ class Consumers:
         self._unpin(name)
         self._storage.delete(_path(name))
 
-    def check_line(self, consumer: Consumer) -> None:
-        """Raises `InvalidError` where the consumer follows another line of the table."""
+    def check_branch(self, consumer: Consumer) -> None:
+        """Raises `InvalidError` if the consumer follows another branch of the table."""
         if consumer.branch != self.branch:
             followed, this = consumer.branch or "the main line", self.branch or "the main line"
             raise InvalidError(
@@ -218,54 +218,55 @@ class Consumers:
                 hint="name that branch, or choose another name",
             )
 
-    def _put(self, consumer: Consumer, mark: str) -> Consumer:
-        """Write it, then move its tag: a tag that is behind keeps more than is needed, never less.
+    def _put(self, consumer: Consumer, etag: str) -> Consumer:
+        """Writes it, then moves its tag: a tag that is behind keeps more than is needed, never less.
 
-        Only in place of the object that was read, where the store can tell that.
+        Replaces only the object that was read, if the store supports that condition.
         """
         moved = replace(consumer, updated_at=self._now(), by=self._by)
-        if not self._replaced(moved, mark):
-            there = self.get(moved.name)
-            if there.updated_at == consumer.updated_at:
+        if not self._replaced(moved, etag):
+            stored = self.get(moved.name)
+            if stored.updated_at == consumer.updated_at:
                 raise RetryError("the store's answer was lost", where=self._root.uri, hint="commit again")
-            raise self._moved(there)
+            raise self._moved(stored)
         self._pin(moved)
         return moved
 
-    def _replaced(self, moved: Consumer, mark: str) -> bool:
-        """Whether the object is now this one. Where the store knows no such condition it is in any case."""
+    def _replaced(self, moved: Consumer, etag: str) -> bool:
+        """Whether the object is now this one. If the store supports no condition, it is in any case."""
         path, data = _path(moved.name), [_encoded(moved)]
-        if mark and isinstance(self._storage, ReplacesKnown):
+        if etag and isinstance(self._storage, ReplacesKnown):
             try:
-                return self._storage.replace(path, mark, data)
+                return self._storage.replace(path, etag, data)
             except DoubtfulPutError:
                 return self.get(moved.name) == moved
             except InvalidError:
-                # A server that knows no such condition; one that lets nobody write says so once more.
+                # The server supports no such condition. If it allows no writes, the next put raises the error
+                # again.
                 pass
         self._storage.put(path, data)
         return True
 
-    def _moved(self, found: Consumer) -> StopError:
-        """The error where another reader has moved a consumer."""
-        place = "the beginning" if found.at is None else f"version {found.version}"
+    def _moved(self, consumer: Consumer) -> StopError:
+        """The error if another reader has moved a consumer."""
+        version = "the beginning" if consumer.at is None else f"version {consumer.version}"
         return StopError(
-            f"{found.by} moved the consumer {found.name} to {place} at "
-            f"{found.updated_at:%Y-%m-%d %H:%M:%S} UTC",
+            f"{consumer.by} moved the consumer {consumer.name} to {version} at "
+            f"{consumer.updated_at:%Y-%m-%d %H:%M:%S} UTC",
             where=self._root.uri,
-            hint="let one reader run under a name; begin again to go on from where it stands now",
+            hint="let one reader run under a name; open the tail again to continue from where it is now",
         )
 
     def _pin(self, consumer: Consumer) -> None:
-        """Tag the version that it has read last, or the next one where that one is gone."""
+        """Tags the version that it has read last, or the next one if that version is gone."""
         versions = self._line.versions
         first = oldest_of(self._line) if consumer.at is None else consumer.version
         for version in (first, first + 1):
             size = self._line.storage.size(versions.path(version))
             if size is not None:
-                told = {"lakefold.consumer": consumer.name}
+                metadata = {"lakefold.consumer": consumer.name}
                 branch = consumer.branch or None
-                self._refs.pin(TAG + consumer.name, version, branch=branch, size=size, metadata=told)
+                self._refs.pin(TAG + consumer.name, version, branch=branch, size=size, metadata=metadata)
                 return
         self._unpin(consumer.name)
 
@@ -276,17 +277,17 @@ class Consumers:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far behind a consumer is: versions of its line that it hasn't read, None where the line is gone."""
+    """How many versions of its branch a consumer hasn't read, None if the branch is gone."""
 
     consumer: Consumer
     versions: int | None
 
 
 def lags(source: Source) -> list[Lag]:
-    """All consumers of the table that `source` is a line of, and how far behind each is."""
-    known = Consumers(source).all()
-    there = {branch: _numbers(source, branch) for branch in {one.branch for one in known}}
-    return [Lag(one, _unread(one, there[one.branch])) for one in known]
+    """All consumers of the table, and how far behind each is. `source`: the table, or a branch of it."""
+    consumers = Consumers(source).all()
+    numbers = {branch: _numbers(source, branch) for branch in {consumer.branch for consumer in consumers}}
+    return [Lag(consumer, _unread(consumer, numbers[consumer.branch])) for consumer in consumers]
 
 
 def _numbers(source: Source, branch: str) -> list[int]:
@@ -303,7 +304,7 @@ def _unread(consumer: Consumer, numbers: list[int]) -> int | None:
 def consumers(
     uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
 ) -> list[Consumer]:
-    """The named consumers of the table, of all its lines, by name. Raises `NotATableError`."""
+    """The named consumers of the table, of all its branches, by name. Raises `NotATableError`."""
     return Consumers(open_branch(os.fspath(uri), None, storage_options)).all()
 
 
@@ -319,7 +320,7 @@ def _path(name: str) -> str:
 
 
 def _encoded(consumer: Consumer) -> bytes:
-    told = {
+    content = {
         "form": FORM,
         "at": str(consumer.start),
         "branch": consumer.branch,
@@ -327,24 +328,26 @@ def _encoded(consumer: Consumer) -> bytes:
         "updated_at": consumer.updated_at.isoformat(),
         "by": consumer.by,
     }
-    return json.dumps(told, indent=1).encode()
+    return json.dumps(content, indent=1).encode()
 
 
 def _decoded(name: str, data: bytes, where: str, check_branch_name: Callable[[str], None]) -> Consumer:
-    hint = "drop it and make it anew (lakefold consumers TABLE --drop NAME), unless a later release wrote it"
+    hint = (
+        "drop it and create it again (lakefold consumers TABLE --drop NAME), unless a later release wrote it"
+    )
     if len(data) > MOST_BYTES:
         raise DamagedError(f"a consumer of more than {MOST_BYTES} bytes is none", where=where, hint=hint)
     try:
-        told = json.loads(data)
-        at = None if told["at"] == EARLIEST else Cursor.parse(told["at"])
-        created, updated = (datetime.fromisoformat(told[key]) for key in ("created_at", "updated_at"))
-        branch = str(told["branch"])
+        content = json.loads(data)
+        at = None if content["at"] == EARLIEST else Cursor.parse(content["at"])
+        created, updated = (datetime.fromisoformat(content[key]) for key in ("created_at", "updated_at"))
+        branch = str(content["branch"])
         if branch:
             check_branch_name(branch)
-        found = Consumer(name, at, branch, created, updated, str(told["by"]))
-        form = told["form"]
+        consumer = Consumer(name, at, branch, created, updated, str(content["by"]))
+        form = content["form"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidError) as error:
         raise DamagedError(f"the consumer can't be read: {error!r}", where=where, hint=hint) from error
     if form != FORM:
         raise DamagedError(f"a consumer of form {form} isn't known, only {FORM}", where=where, hint=hint)
-    return found
+    return consumer

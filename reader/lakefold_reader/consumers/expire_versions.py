@@ -1,8 +1,8 @@
-"""Removes old versions that nobody needs any more: no consumer, no tag, nothing within an age.
+"""Removes old versions that nothing needs any more: no consumer, no tag, and no minimum age keeps them.
 
-Which versions go is decided here; that only their files go that no other version, branch or tag needs is left
-to pylance's own clean-up, which is told the versions one by one. Files that no version names yet are left
-alone for seven days, as they may be of a proposal that waits in the log.
+This module decides which versions are removed. pylance's own clean-up gets the list of them, and makes sure
+that only files are removed that no other version, branch or tag needs. Files that no version names yet are
+left alone for seven days, as they may belong to a proposal that waits in the log.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from lakefold_reader.format.source import Source
 
 AGE: Final = timedelta(days=14)
-"""As old a version is before it goes, where nothing else is said; what pylance takes, too."""
+"""The age from which a version is removed, if nothing else is set; pylance's default, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a clean-up of one line removes, and what it keeps older versions for.
+    """What a clean-up of one branch removes, and which consumers keep older versions.
 
-    `versions`: those to remove. `oldest`, `newest`: what is there now. `held_by`: the consumers that keep
-    versions which are old enough to go, the one farthest behind first.
+    `versions`: those to remove. `oldest`, `newest`: what exists now. `held_by`: the consumers that keep
+    versions which are old enough to be removed, the one farthest behind first.
     """
 
     versions: Sequence[int]
@@ -50,32 +50,33 @@ def plan(
     keep: int = 1,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Plan:
-    """Which versions of the line can go: older than this, not among the newest `keep`, needed by no one.
+    """Which versions of the branch can be removed: old ones that are not needed, without the newest `keep`.
 
-    A consumer needs the version it read last and all after it, one that hasn't committed yet all there are.
-    A version that a branch was made from stays, as the branch lives on its files. Reads the heads of the old
-    versions. Raises as `Consumers.all` does, `InvalidError` for limits that mean nothing, and where such a
-    version is gone: what its branch needs can't be told then.
+    A consumer needs the version it read last and all after it; a consumer that hasn't committed yet needs
+    all. A version that a branch was made from is kept, as the branch uses its files. Reads the heads of the
+    old versions. Raises as `Consumers.all`, `InvalidError` for limits that make no sense, and if such a
+    version is gone: then it is not known what its branch needs.
     """
     if older_than < timedelta(0) or keep < 1:
         raise InvalidError("an age can't be negative, and one version stays", hint="say --keep 1 or more")
     numbers = numbers_of(source)
     consumers = Consumers(source)
-    here = sorted(
-        (one for one in consumers.all() if one.branch == consumers.branch), key=lambda one: one.version
+    consumers_here = sorted(
+        (consumer for consumer in consumers.all() if consumer.branch == consumers.branch),
+        key=lambda consumer: consumer.version,
     )
-    kept = consumers.tagged() | _forked(source, consumers, numbers)
+    protected = consumers.tagged() | _forked(source, consumers, numbers)
     old = _old(source, numbers[:-keep], _before(now(), older_than))
-    needed = min((one.version for one in here), default=numbers[-1])
-    held = [one for one in here if old and one.version < old[-1]]
-    going = [number for number in old if number < needed and number not in kept]
+    needed = min((consumer.version for consumer in consumers_here), default=numbers[-1])
+    held = [consumer for consumer in consumers_here if old and consumer.version < old[-1]]
+    going = [number for number in old if number < needed and number not in protected]
     return Plan(going, numbers[0], numbers[-1], held)
 
 
 def clean_up(source: Source, planned: Plan, *, dry_run: bool = False) -> Cleaned:
-    """Remove the versions of a plan and the files that only they need; `dry_run`: only tell what would go.
+    """Removes the versions of a plan and the files that only they need; `dry_run`: only reports them.
 
-    Raises `RetryError` where the store fails midway; asking again goes on.
+    Raises `RetryError` if the store fails midway; another call continues.
     """
     if not planned.versions:
         return Cleaned(0, 0, 0)
@@ -83,21 +84,21 @@ def clean_up(source: Source, planned: Plan, *, dry_run: bool = False) -> Cleaned
 
 
 def _forked(source: Source, consumers: Consumers, numbers: Sequence[int]) -> frozenset[int]:
-    """The versions that branches were made from: told versions by number, pylance looks at no branch."""
+    """The versions that branches were made from. pylance ignores branches if it gets version numbers."""
     forked = consumers.forked()
     gone = sorted(forked.keys() - set(numbers))
     if gone:
         raise InvalidError(
             f"version {gone[0]}, which the branch {forked[gone[0]]} was made from, is gone",
             where=source.uri,
-            hint="what that branch needs of this line can't be told: remove the branch, or clean up by "
-            "pylance's cleanup_old_versions(older_than=…), which reads all that branches name",
+            hint="it is not known which files that branch needs: remove the branch, or clean up by "
+            "pylance's cleanup_old_versions(older_than=…), which reads all files that branches name",
         )
     return frozenset(forked)
 
 
 def _before(now: datetime, age: timedelta) -> datetime:
-    """The time so long ago; the first of all times where there was none."""
+    """The time so long ago, or the earliest time that Python has."""
     try:
         return now - age
     except OverflowError:
@@ -106,11 +107,11 @@ def _before(now: datetime, age: timedelta) -> datetime:
 
 def _old(source: Source, numbers: Sequence[int], limit: datetime) -> list[int]:
     """The oldest of these versions, up to the first one that isn't made before `limit`."""
-    found: list[int] = []
+    old: list[int] = []
     with closing(PrefetchedVersions(source)) as following:
         for number in numbers:
             summary = following.take(number, newest=numbers[-1])
             if summary is not None and time_of(summary.time_us) >= limit:
                 break
-            found.append(number)
-    return found
+            old.append(number)
+    return old

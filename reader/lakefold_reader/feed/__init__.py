@@ -1,4 +1,1 @@
-"""The change feed.
-
-Which rows each version inserted, changed or deleted, planned from fragments and then read.
-"""
+"""The change feed of any format."""

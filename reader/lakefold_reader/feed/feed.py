@@ -1,7 +1,7 @@
 """The change feed: every row that versions inserted, changed or deleted, as it was and as it became.
 
-`lakefold.changes` gives it as one stream. Who reads it in parts elsewhere plans it (`feed_plan`) and reads
-part by part (`feed_rows`).
+`lakefold.changes` returns it as one stream. A distributed reader plans it and reads its parts in other
+processes (`FeedFormat`).
 """
 
 from __future__ import annotations
@@ -33,44 +33,45 @@ def changes(
     misfits: Misfits | str = Misfits.FAIL,
     storage_options: Mapping[str, str] | None = None,
 ) -> pa.RecordBatchReader:
-    """The rows that the versions behind `after` up to `to` (None: the newest) inserted, changed or deleted.
+    """The rows that the versions after `after` up to `to` (None: the newest) inserted, changed or deleted.
 
     Batch by batch, version by version. The columns are those of version `to` (or of these `columns`, none for
-    an empty list), each of which may be null, blobs as their bytes, and behind them:
+    an empty list), each of which may be null, with blobs as their bytes, and after them:
 
     - `_change_type` (string): `insert`, `update_preimage` (a row before it changed), `update_postimage`
       (after it), `delete`.
     - `_commit_version` (int64): the version that did it; `_commit_timestamp` (timestamp[us, UTC]): its time.
-    - `_log_offset` (int64): the offset of the log entry it came with. Where several entries share the version
-      it is that of the entry that brought the row; for what they deleted or changed in place it is the last
-      offset that is in the version. Null for a version that no committer made.
+    - `_log_offset` (int64): the offset of the log entry that changed the row. If several entries share the
+      version, it is that of the entry that added the row; for what they deleted or changed in place it is the
+      last offset that is in the version. Null for a version that no committer made.
 
-    Within a version what went comes before what came: `delete`, `update_preimage`, `update_postimage`,
+    Within a version rows that were removed come first: `delete`, `update_preimage`, `update_postimage`,
     `insert`. Applied in their order to the rows of `after` the changes give those of `to`.
 
     - On a table with stable row ids a row that an update moved is one change: its two images. Without them
       nothing pairs the two, so an update of rows is a `delete` and an `insert` of each.
-    - Values written anew in place (an update of columns, a data replacement, a column that is added with
-      values) are updates of all rows of the fragments touched, or of those that the update says it changed. A
-      value may be equal before and after.
+    - Values that were rewritten in place (an update of columns, a data replacement, a column that is added
+      with values) are updates of all rows of the fragments concerned, or of those that the update says it
+      changed. A value may be equal before and after.
     - A compaction, an index, a setting and a column dropped or renamed change nothing. A column that version
       `to` doesn't have isn't shown, one that an older version didn't have is null there; a renamed one is
-      followed, values of another type are cast. A column that a Restore brings back is the one that went:
-      where it went and where it came back are changes of its rows, and rows before show its values.
-    - `rewritten`: what becomes of an Overwrite or a Restore. "rows": the rows that went and came, of a
-      Restore those of fragments that differ. "fail": `RewrittenError`. "skip": nothing of that version.
+      followed, values of another type are cast. A column that a Restore brings back is the same column as
+      before: the versions that dropped it and restored it are changes of its rows, and rows before show its
+      values.
+    - `rewritten`: what is shown of an Overwrite or a Restore. "rows": the rows that were removed and added,
+      of a Restore those of fragments that differ. "fail": `RewrittenError`. "skip": nothing of that version.
 
-    - `misfits`: what becomes of a value of an older version that has no room in the type of version `to`, as
-      a large number in a column that became narrower. "fail": `MisfitError`, which names version and column.
+    - `misfits`: what is shown of a value of an older version that doesn't fit the type of version `to`, as a
+      large number in a column that became narrower. "fail": `MisfitError`, which names version and column.
       "null": null, and a warning in the log for each version and column with the number of such values.
 
-    `branch` and `storage_options` are as for `lakefold.open`. Nothing is kept: rows are read as they are
-    asked for.
+    `branch` and `storage_options` are as for `lakefold.open`. Nothing is kept: rows are read when they are
+    requested.
 
-    Raises, at once or while it is read, `VersionExpiredError` where a version is gone or not there yet
-    (`after` itself is needed only where the first version did more than append), `InvalidError` for what
-    can't be asked, `MisfitError` for a value that version `to` has no room for, `DamagedError` where a file
-    is missing or can't be read.
+    Raises, at once or while it is read, `VersionExpiredError` if a version is gone or does not exist yet
+    (`after` itself is needed only if the first version did more than append), `InvalidError` for a wrong
+    request, `MisfitError` for a value that doesn't fit version `to`, `DamagedError` if a file is missing or
+    can't be read.
     """
     source = open_branch(str(uri), branch, storage_options)
     return changes_of(source, after, to, columns=columns, rewritten=rewritten, misfits=misfits)

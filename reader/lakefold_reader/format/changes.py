@@ -10,7 +10,7 @@ from lakefold_table.errors import InvalidError
 
 
 class ChangeType(StrEnum):
-    """What became of a row, as the column `_change_type` says it."""
+    """What became of a row, as the column `_change_type` gives it."""
 
     INSERT = "insert"
     UPDATE_PREIMAGE = "update_preimage"
@@ -19,9 +19,9 @@ class ChangeType(StrEnum):
 
 
 class Rewritten(StrEnum):
-    """What a feed does where a version put other content in the table's place: an Overwrite or a Restore.
+    """What a feed does about a version that replaced the table's content: an Overwrite or a Restore.
 
-    `ROWS`: the old rows are deleted and the new ones inserted, of a Restore those that differ. `FAIL`:
+    `ROWS`: the old rows are deleted and the new ones inserted; of a Restore those that differ. `FAIL`:
     `RewrittenError`. `SKIP`: nothing of that version is shown.
     """
 
@@ -31,10 +31,10 @@ class Rewritten(StrEnum):
 
 
 class Misfits(StrEnum):
-    """What a feed does with a value of an older version that the last version's type has no room for.
+    """What a feed does with a value of an older version that doesn't fit the last version's type.
 
-    `FAIL`: `MisfitError`. `NULL`: the value is null, and a warning in the log says of which version and
-    column how many are.
+    `FAIL`: `MisfitError`. `NULL`: the value is null, and a warning in the log says for each version and
+    column how many such values there are.
     """
 
     FAIL = "fail"
@@ -65,7 +65,7 @@ def misfits_of(text: Misfits | str) -> Misfits:
 
 
 class RewrittenError(InvalidError):
-    """A version put other content in the table's place, and the feed was asked to stop there: `version`."""
+    """A version replaced the table's content, and the feed was to stop there. `version`: its number."""
 
     def __init__(self, message: str, *, version: int, where: str = "", hint: str = "") -> None:
         super().__init__(message, where=where, hint=hint)

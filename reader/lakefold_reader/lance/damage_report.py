@@ -1,7 +1,7 @@
-"""Which file of a version is to blame, once reading it has failed: the scanner doesn't name it.
+"""Finds the file of a version that causes an error, after reading it has failed: the scanner doesn't name it.
 
-Looked for only then, so it may cost what a scan costs no reader: a size for each data file, and each deletion
-file whole. Of versions with very many files only the first are looked at.
+This is done only after an error, so it may take longer than a scan: it requests the size of each data file
+and reads each deletion file. Of versions with very many files only the first are checked.
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ if TYPE_CHECKING:
 
 MOST_FRAGMENTS: Final = 1_000
 CORRUPT: Final = re.compile(r"Encountered corrupt file (?:\S*/)?((?:_deletions|data)/[^/:\s]+):")
-"""How Lance names a file that it can't read: by its path from the root of the disk or bucket on."""
+"""How Lance names a file that it can't read: by its path from the root of the disk or bucket."""
 
 
-def blamed(source: Source, version: int, error: DamagedError) -> DamagedError:
-    """The error again, naming the file that is to blame; as it is where none is found."""
+def with_file_name(source: Source, version: int, error: DamagedError) -> DamagedError:
+    """The same error with the name of the file that causes it; unchanged if none is found."""
     try:
         fragments = list(read_state(source, version).fragments)[:MOST_FRAGMENTS]
-        found = (
+        result = (
             next(_wrong_sizes(source, fragments), None)
             or next(_wrong_deletions(source, fragments), None)
             or _named(source, error)
         )
     except (LakefoldError, FileNotFoundError):
         return error
-    if found is None:
+    if result is None:
         return error
-    path, what = found
+    path, what = result
     message = f"{what} ({error.message})" if what else error.message
     return DamagedError(message, where=below(source.uri, path), hint=error.hint)
 
 
 def _named(source: Source, error: DamagedError) -> tuple[str, str] | None:
-    """The file that Lance names in its words, where that is one of the table itself."""
-    found = CORRUPT.search(error.message)
-    return (found[1], "") if found and source.storage.size(found[1]) is not None else None
+    """The file that Lance's error text names, if it is one of the table itself."""
+    match = CORRUPT.search(error.message)
+    return (match[1], "") if match and source.storage.size(match[1]) is not None else None
 
 
 def _wrong_sizes(source: Source, fragments: Iterable[DataFragment]) -> Iterator[tuple[str, str]]:
-    """Data files in the table itself whose size isn't what the version says."""
-    said = {
+    """Data files in the table itself whose size isn't the recorded one."""
+    recorded = {
         data_path(file.path): file.file_size_bytes
         for fragment in fragments
         for file in fragment.files
         if file.file_size_bytes and not file.HasField("base_id")
     }
-    for path, size in source.storage.sizes(said).items():
-        if size != said[path]:
-            yield path, f"the file has {size} bytes, its version says {said[path]}"
+    for path, size in source.storage.sizes(recorded).items():
+        if size != recorded[path]:
+            yield path, f"the file has {size} bytes, its version says {recorded[path]}"
 
 
 def _wrong_deletions(source: Source, fragments: Iterable[DataFragment]) -> Iterator[tuple[str, str]]:

@@ -1,8 +1,8 @@
-"""What a transaction did to the rows of its table, as far as its own text tells.
+"""What a transaction did to the rows of its table, as far as its own text says.
 
-This release tells inserts. For other changes it says precisely what it can't tell, so that nobody takes a
-part for the whole. Where entries of several kinds share a version, its record tells which of them brought
-which of the new fragments.
+It finds the inserted rows. For other changes it says precisely what is not known, so that no caller takes a
+part for the whole. If entries of several kinds share a version, its record says which of them added which of
+the new fragments.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_ROWS = frozenset(
         Kind.UPDATE_MEM_WAL_STATE,
     }
 )
-"""These leave every row and every value as it was (a Rewrite only moves them)."""
+"""These leave every row and every value unchanged (a Rewrite only moves them)."""
 
 NO_INSERTS = frozenset(
     {
@@ -46,17 +46,18 @@ NO_INSERTS = frozenset(
 """These change or remove rows or columns, but insert none."""
 
 COMPARED = frozenset({Kind.MERGE, Kind.MERGE_KEEPING_NULLABILITY})
-"""These list all fragments of the table: which are new shows only beside the version before."""
+"""These list all fragments of the table: which are new is known only by comparison with the version
+before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
     """The rows that a version inserted.
 
-    `fragments` hold such rows and nothing else; None: these can't be told. `only_inserts`: the version did
+    `fragments` hold such rows and nothing else; None: these are not known. `only_inserts`: the version did
     nothing else to rows, values and columns. `compared`: the fragments are those that the version before
-    doesn't have. `mixed`: more fragments, which hold old rows, too; which are new shows by the versions that
-    made them, where the table keeps those.
+    doesn't have. `mixed`: more fragments, which also hold old rows; the new rows are those whose recorded
+    version of creation is this one, if the table records that.
     """
 
     fragments: Sequence[DataFragment] | None
@@ -66,7 +67,7 @@ class Effect:
 
     @property
     def rows(self) -> int | None:
-        """How many rows were inserted, None where that isn't known without reading."""
+        """How many rows were inserted. Returns None if that is not known without reading data."""
         if self.fragments is None or self.compared or self.mixed:
             return None
         counts = [fragment.physical_rows for fragment in self.fragments]
@@ -75,7 +76,7 @@ class Effect:
 
 
 def effect_of(summary: VersionSummary) -> Effect:
-    """What a version's transaction did to rows."""
+    """What a version's transaction did to rows. Raises `DamagedError` if its record doesn't fit it."""
     transaction, kind = transaction_of(summary), kind_in(summary)
     if transaction is None or kind is Kind.UNKNOWN:
         return Effect(None, only_inserts=False)
@@ -100,9 +101,9 @@ def effect_of(summary: VersionSummary) -> Effect:
 
 
 def _of_update(summary: VersionSummary, update: Transaction.Update) -> Effect:
-    """An update that met no row has new fragments only; any other mixes new rows with old ones in them.
+    """An update that matched no row has new fragments only; any other mixes new rows with old ones in them.
 
-    Entries of other kinds may be told with it: the rows of their fragments are new.
+    It may also contain entries of other kinds: the rows of their fragments are new.
     """
     touched = bool(update.removed_fragment_ids or update.updated_fragments)
     if not touched:
@@ -112,12 +113,12 @@ def _of_update(summary: VersionSummary, update: Transaction.Update) -> Effect:
         return Effect((), only_inserts=False, mixed=update.new_fragments)
     inserted: list[DataFragment] = []
     mixed: list[DataFragment] = []
-    place = 0
+    start = 0
     for offset, answer in record.committed.items():
-        brought = update.new_fragments[place : place + answer.num_fragment_ids]
-        (inserted if record.deeds[offset] in {APPEND, INSERT} else mixed).extend(brought)
-        place += answer.num_fragment_ids
-    if place != len(update.new_fragments):
+        added = update.new_fragments[start : start + answer.num_fragment_ids]
+        (inserted if record.deeds[offset] in {APPEND, INSERT} else mixed).extend(added)
+        start += answer.num_fragment_ids
+    if start != len(update.new_fragments):
         count = len(update.new_fragments)
-        raise DamagedError(f"version {summary.version} brings {count} fragments, its record tells of {place}")
+        raise DamagedError(f"version {summary.version} adds {count} fragments, its record lists {start}")
     return Effect(inserted, only_inserts=False, mixed=mixed)

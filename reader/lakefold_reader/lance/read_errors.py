@@ -1,9 +1,9 @@
 """Explains why reading a version failed: it is being cleaned up, or it is damaged.
 
-A clean-up removes first what only old versions name, and then these versions: pylance does, and it is what
-removes for us, too. In between a version is there as ever, and files of it are gone. The newest version tells
-the two apart. A clean-up leaves what it names, and what tagged versions name. So it is damage if one of these
-loses a file, or if an old version loses one that the newest names, too.
+A clean-up removes first the files that only old versions name, and then these versions: pylance does so, and
+our clean-up uses pylance's. In between a version exists, but some of its files are gone. The newest version
+distinguishes the two cases: a clean-up keeps what the newest version and tagged versions name. So it is
+damage if one of these loses a file, or if an old version loses a file that the newest names, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.table_pb2 import IndexSection
-from lakefold_reader.lance.damage_report import blamed
+from lakefold_reader.lance.damage_report import with_file_name
 from lakefold_reader.lance.versions import read_state
 from lakefold_reader.versions.listing import newest_of, numbers_of, remaining, unbroken_from
 from lakefold_reader.versions.stray_files import missing, tagged_versions
@@ -36,16 +36,16 @@ Batch = TypeVar("Batch")
 
 @contextmanager
 def explained(source: Source, version: int, *beside: int) -> Iterator[None]:
-    """Says what it means that files of a version are gone or can't be read, and which file is to blame.
+    """Raises the error that explains why files of a version are gone or can't be read, and names the file.
 
-    `beside`: other versions whose files are read for it. Raises `VersionExpiredError` if one of them all was
-    cleaned up or is being so, else `DamagedError`.
+    `beside`: other versions whose files are read. Raises `VersionExpiredError` if one of all of them was
+    cleaned up or is being cleaned up, else `DamagedError`.
     """
     try:
         yield
     except (FileNotFoundError, DamagedError) as error:
-        for one in (version, *beside):
-            if gone := expiry(source, one):
+        for number in (version, *beside):
+            if gone := expiry(source, number):
                 raise gone from error
         damage = _damage(source, version, error)
         if damage is error:
@@ -54,15 +54,15 @@ def explained(source: Source, version: int, *beside: int) -> Iterator[None]:
 
 
 def guarded(source: Source, version: int, batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The batches of a version as they are; a file that isn't there is explained."""
+    """Returns the batches of a version; an error about a missing file is explained."""
     with explained(source, version):
         yield from batches
 
 
 def expiry(source: Source, version: int) -> LakefoldError | None:
-    """The error for a version that was cleaned up or is being so; None if all its files should be there.
+    """The error for a version that was or is being cleaned up. Returns None if all its files should exist.
 
-    Costs a listing, two manifests, and a look at each file that the version names. Raises
+    Takes a listing, two manifests, and a request for the size of each file that the version names. Raises
     `RetryError` if the store can't be reached.
     """
     try:
@@ -77,7 +77,7 @@ def expiry(source: Source, version: int) -> LakefoldError | None:
     except VersionExpiredError:
         return missing(source, version)
     except (DamagedError, InvalidError):
-        # Which files it names can't be read, so nothing tells that a clean-up removed them.
+        # It is not known which files it names, so nothing shows that a clean-up removed them.
         return None
     lost = {path for path, size in source.storage.sizes(sorted(named)).items() if size is None}
     if not lost or lost & kept:
@@ -87,7 +87,7 @@ def expiry(source: Source, version: int) -> LakefoldError | None:
         f"version {version} is being cleaned up: files that it names and the newest doesn't are gone",
         oldest=unbroken_from(numbers),
         where=source.uri,
-        hint=f'{remaining(numbers)}; "earliest" reads all that is there and goes on from it',
+        hint=f'{remaining(numbers)}; start from "earliest" to read all that exists and continue from there',
     )
 
 
@@ -96,7 +96,7 @@ def _damage(source: Source, version: int, error: FileNotFoundError | DamagedErro
         message = f"version {version} names a file that is missing: {error}"
         return DamagedError(message, where=source.uri)
     if error.where == source.uri:
-        return blamed(source, version, error)
+        return with_file_name(source, version, error)
     if not error.where or error.where.startswith("/") or "://" in error.where:
         return error
     return DamagedError(error.message, where=below(source.uri, error.where), hint=error.hint)
@@ -116,7 +116,7 @@ def _rows(state: LanceState) -> Iterator[str]:
 
 
 def _indices(state: LanceState) -> Iterator[str]:
-    """An index that doesn't list its files counts for nothing here."""
+    """The files of the indices. Ignores an index that doesn't list its files."""
     try:
         section = IndexSection.FromString(state.index_section)
     except DecodeError as error:

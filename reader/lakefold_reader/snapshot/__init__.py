@@ -1,1 +1,1 @@
-"""One version opened to be looked at and read, and the history that led to it."""
+"""One version of a table, opened for reading, and the history that led to it."""

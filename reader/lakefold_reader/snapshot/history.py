@@ -1,9 +1,4 @@
-"""What each version did, newest first: the rows of `lakefold log`.
-
-A version that only added fragments is told by its own transaction. For any other the fragments before and
-after are compared, so the numbers say what happened, not what was meant. Nothing is read before it is asked
-for.
-"""
+"""What each version did, newest first: the rows of `lakefold log`. A row is read when it is requested."""
 
 from __future__ import annotations
 
@@ -45,14 +40,15 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """One version. `own`: a committer made it from the log, and the fields from `positions` on are told.
+    """One version. If a committer made it from the log (`own`), the fields from `positions` on are set.
 
-    `entries` were folded into it, `refused` answered otherwise in the same range; `operations`: what those
-    entries did, and how many did that (an insert is an update that only inserts). `apps`: the batches
-    folded, by app. Rows and files in and out: None where the version before is gone, so that it can't be
-    told. A row that an update moved went and came, one that a compaction moved did neither; to a clone all
-    rows came. `seconds_to_visible`: from the log time of the last entry until the version's file was stored;
-    None where the store doesn't say. `move`: how the table came to its log, where this version says so.
+    `entries` were folded into it, `refused` got another outcome in the same range; `operations`: what those
+    entries did, and how many did that (an insert is an update that only inserts). `apps`: the batches folded,
+    by app. Rows and files in and out: None if the version before is gone, so that they are not known. A row
+    that an update moved counts as removed and as added, a row that a compaction moved as neither; of a clone
+    all rows are added. `seconds_to_visible`: from the log time of the last entry until the version's file was
+    stored; None if the store doesn't record that. `move`: how the table was bound to its log, if this version
+    did that.
     """
 
     version: int
@@ -77,15 +73,15 @@ def history_of(
 ) -> Iterator[HistoryRow]:
     """The versions from `to_version` (None: the newest) down to `from_version` (None: the oldest left).
 
-    Raises `InvalidError` for a range that is empty, `VersionExpiredError` where nothing of it is left, at
-    once; a version that is cleaned up while it runs ends it.
+    Raises at once `InvalidError` for a range that is empty, `VersionExpiredError` if none of its versions
+    exists; ends at a version that is cleaned up while it runs.
     """
     numbers = numbers_of(source)
     last = numbers[-1] if to_version is None else within("to_version", to_version)
     first = numbers[0] if from_version is None else within("from_version", from_version)
     if first > last:
         raise InvalidError(
-            f"no version lies between {first} and {last}", hint="from is the older end, to the newer"
+            f"there is no version between {first} and {last}", hint="from is the older end, to the newer"
         )
     chosen = [number for number in reversed(numbers) if first <= number <= last]
     if not chosen:
@@ -101,8 +97,8 @@ def _rows(source: Source, numbers: Iterable[int], *, newest: int) -> Iterator[Hi
             return
         if number < newest and (after is None or after.version != number + 1):
             after = source.summary(number + 1)
-        behind, after = after, summary
-        if behind is None or not is_stray(source, summary, behind):
+        following, after = after, summary
+        if following is None or not is_stray(source, summary, following):
             yield _row(source, summary)
 
 
@@ -142,9 +138,9 @@ def _with_record(row: HistoryRow, record: Record, seconds: float | None) -> Hist
 
 
 def _seconds(source: Source, summary: VersionSummary, record: Record) -> float | None:
-    """From the log time of the last entry until the version's file was stored, where an entry was folded.
+    """From the log time of the last entry until the version's file was stored, if an entry was folded.
 
-    A file's time is some milliseconds coarse and may lie before the log's: then it was at once.
+    A file's time is precise to some milliseconds and may be before the log's: then the result is 0.
     """
     if not record.committed or not record.last_time_us:
         return None

@@ -44,22 +44,22 @@ def open_table(
     at_position: object = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
-    """The table at `uri`: its newest version, or the one that is named.
+    """The table at `uri`: its newest version, or the version that is named.
 
     `version`: its number. `as_of`: the version that was the newest at this time (a `datetime`, or ISO 8601
-    text; without a zone it is UTC). `tag`: the version that a tag names, on whichever branch. `branch`: the
-    line of versions that the others are looked up in; without it that of `uri`, and `main` is the main one.
-    `at_position`: the oldest version that holds the log up to this position, whatever became of its entry. It
-    is a position as changes and outcomes give it (or they themselves), its text (`TOPIC/PARTITION@OFFSET`) or
-    JSON as `lakefold` prints them, or an offset alone, which is one of the log that the table is bound to.
-    `storage_options` are those of pylance. Nothing is written, whatever lies at `uri`.
+    text; without a zone it is UTC). `tag`: the version that a tag names, on any branch. `branch`: the branch
+    in which the version is looked up; without it the branch at `uri`; `main` is the main branch.
+    `at_position`: the oldest version that contains the log up to this position, whatever its outcome was. It
+    is a position as changes and outcomes have it (or these themselves), its text (`TOPIC/PARTITION@OFFSET`)
+    or JSON as `lakefold` prints them, or an offset alone, of the log that the table is bound to.
+    `storage_options` are those of pylance. Nothing is written, whatever is at `uri`.
 
-    Raises `NotATableError` where there is no table, `VersionExpiredError` where the version is gone or not
-    there yet, `UnknownRefError` where there is no such tag or branch, `NotFoldedYetError` for a position that
-    is still to come, `InvalidError` for what can't be asked (as a position of a log that the table doesn't
-    know), `DamagedError` where the manifest or the tag can't be read.
+    Raises `NotATableError` if the table does not exist, `VersionExpiredError` if the version is gone or does
+    not exist yet, `UnknownRefError` if the tag or branch does not exist, `NotFoldedYetError` for a position
+    that was not folded yet, `InvalidError` for a wrong request (as a position of a log that the table doesn't
+    know), `DamagedError` if the manifest or the tag can't be read.
     """
-    source, found = find_version(
+    source, chosen = find_version(
         uri,
         version,
         tag=tag,
@@ -68,7 +68,7 @@ def open_table(
         at_position=at_position,
         storage_options=storage_options,
     )
-    return table_of(source, found, is_checked=as_of is not None or at_position is not None)
+    return table_of(source, chosen, is_checked=as_of is not None or at_position is not None)
 
 
 def find_version(
@@ -81,9 +81,9 @@ def find_version(
     at_position: object = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> tuple[Source, int | None]:
-    """The line of versions and the version that `open_table` opens (None: the newest); raises as it does."""
-    ways = {"version": version, "as_of": as_of, "tag": tag, "at_position": at_position}
-    named = [name for name, given in ways.items() if given is not None]
+    """The branch and the version that `open_table` opens (None: the newest). Raises as it does."""
+    choices = {"version": version, "as_of": as_of, "tag": tag, "at_position": at_position}
+    named = [name for name, given in choices.items() if given is not None]
     if len(named) > 1:
         raise InvalidError(f"{' and '.join(named)} both name a version", hint="give one of them")
     if tag is not None and branch is not None:
@@ -104,7 +104,7 @@ def find_version(
 def table_of(source: Source, version: int | None = None, *, is_checked: bool = False) -> Table:
     """A version of a table whose source is open already (None: the newest).
 
-    `is_checked`: it is known to be no file that arrived late.
+    `is_checked`: it is known not to be a stray file.
     """
     chosen = numbers_of(source)[-1] if version is None else version
     try:
@@ -144,7 +144,7 @@ class Table:
 
     @property
     def branch(self) -> str:
-        """The branch that the version lies on; empty on the main line."""
+        """The branch that has the version; empty for the main branch."""
         return self._snapshot.state.branch
 
     @property
@@ -164,7 +164,7 @@ class Table:
 
     @cached_property
     def deleted_rows(self) -> int:
-        """Rows that lie in data files but are marked as deleted."""
+        """Rows in data files that are marked as deleted."""
         return self._snapshot.physical_rows - self.count_rows()
 
     @cached_property
@@ -181,7 +181,7 @@ class Table:
 
     @cached_property
     def marks(self) -> Marks | None:
-        """What the version remembers of the log, None where no committer has written the table."""
+        """What the version records of the log. Returns None if no committer has written the table."""
         return decode_marks(self._snapshot.state.metadata, self.uri)
 
     @cached_property
@@ -193,13 +193,13 @@ class Table:
     def indices(self) -> tuple[IndexInfo, ...]:
         """The indices, by name: on which columns, and how many fragments of this version they cover.
 
-        Raises `DamagedError` where the manifest's section of them can't be read.
+        Raises `DamagedError` if the manifest's section of them can't be read.
         """
         return self._snapshot.indices()
 
     @property
     def roots(self) -> tuple[Root, ...]:
-        """The other places that files of this version may lie under, as in a clone or a branch."""
+        """The other places that files of this version may be in, as in a clone or a branch."""
         return self._snapshot.roots
 
     @property
@@ -210,14 +210,14 @@ class Table:
     def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - the name that pylance and pyarrow use
         """The rows of this version, or those for which `filter` (SQL, as pylance takes it) holds.
 
-        Without a filter it is read off the manifest, where that gives the numbers. Raises as `to_arrow`.
+        Without a filter the number comes from the manifest, if that records it. Raises as `to_arrow`.
         """
         return self._snapshot.count_rows(filter)
 
     def history(self, from_version: int | None = None, to_version: int | None = None) -> Iterator[HistoryRow]:
         """What each version did, from this one (or `to_version`) down to `from_version`, newest first.
 
-        Read one by one as they are asked for. Ends at the oldest version that is left.
+        Each is read when it is requested. Ends at the oldest version that is left.
         """
         from lakefold_reader.snapshot.history import history_of
 
@@ -234,7 +234,7 @@ class Table:
     ) -> pa.RecordBatchReader:
         """The rows, batch by batch, of at most `batch_size` rows; the rest as `to_arrow`.
 
-        Nothing is read ahead of what is asked for but what pylance keeps in flight.
+        Nothing is read ahead except what pylance keeps in flight.
         """
         part = RowRange(
             _count("limit", limit),
@@ -254,12 +254,12 @@ class Table:
         """The rows of these columns (None: all) for which `filter` (SQL, as pylance takes it) holds.
 
         A column may be a field of a nested one (`place.city`), or one of `_rowid`, `_rowaddr`,
-        `_row_created_at_version` and `_row_last_updated_at_version` (the last two where the table has stable
-        row ids), which a filter may use as well. Only these columns, and what the filter needs, are read.
-        `offset` rows are left out at the start, and at most `limit` given.
+        `_row_created_at_version` and `_row_last_updated_at_version` (the last two if the table has stable row
+        ids), which a filter may use as well. Only these columns, and what the filter needs, are read. The
+        first `offset` rows are left out, and at most `limit` rows returned.
 
-        Raises `InvalidError` for a column or filter that the table can't answer, `VersionExpiredError`
-        where the version was cleaned up meanwhile, `DamagedError` where a file is missing or can't be read.
+        Raises `InvalidError` for a column or filter that the table can't answer, `VersionExpiredError` if the
+        version was cleaned up meanwhile, `DamagedError` if a file is missing or can't be read.
         """
         return self.to_reader(columns, filter, limit=limit, offset=offset).read_all()
 
@@ -276,9 +276,9 @@ class Table:
     ) -> pa.Table:
         """The rows with these ids, in that order: values of `_rowid` in an Arrow or NumPy array or a list.
 
-        An id that stands there twice gives its row twice. On tables without stable row ids an id is an
-        address, fragment * 2^32 + place. The first take builds an index of the version's row ids, without
-        reading a file; each costs by the rows that are asked for. `columns` as in `to_arrow`.
+        An id that is listed twice gives its row twice. On tables without stable row ids an id is an address,
+        fragment * 2^32 + offset. The first take builds an index of the version's row ids, without reading a
+        file; the cost of each depends on the rows that are requested. `columns` as in `to_arrow`.
 
         Raises `RowsNotFoundError` for ids that aren't in this version or whose rows are deleted, unless
         `missing` is "skip"; else as `to_arrow`.
@@ -286,9 +286,9 @@ class Table:
         return self._snapshot.take(row_ids, columns, missing)
 
     def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:
-        """The values of a blob column in the rows with these ids as files to read, None where there is none.
+        """The values of a blob column in the rows with these ids, as files; None for a row without a value.
 
-        Nothing of them is read before it is asked for. Raises as `take`.
+        Their content is not read until the file is. Raises as `take`.
         """
         if not isinstance(column, str):
             raise InvalidError(
@@ -301,5 +301,5 @@ class Table:
 
 
 def _count(name: str, number: object, least: int = 0, most: int = 2**63 - 1) -> int | None:
-    """The number as pylance takes it, which says so by Python's own errors if it doesn't."""
+    """The number if pylance accepts it. For others pylance would raise Python's own errors."""
     return None if number is None else within(name, number, least, most)

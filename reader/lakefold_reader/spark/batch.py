@@ -1,4 +1,4 @@
-"""What the driver plans for one read of a version: which version, which columns, which fragments together."""
+"""What the driver plans for one read of a version: the version, the columns, and the pieces of each task."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pinned:
-    """The version that a read stays with, decided once on the driver. Goes to every process of the read."""
+    """The version that a read stays with, decided once on the driver. Sent to every process of the read."""
 
     uri: str
     version: int
@@ -41,7 +41,7 @@ class Pinned:
     options: Mapping[str, str] = field(repr=False)
 
     def feed_rows(self, target: pa.Schema, given: Given) -> FeedRows:
-        """How tasks read changes in these columns. Raises `InvalidError` for one that isn't there."""
+        """How tasks read changes in these columns. Raises `InvalidError` for one that doesn't exist."""
         feed = open_source(self.uri, self.options).format.feed
         added = set(feed.schema(feed.columns(self.schema, [])).names)
         columns = feed.columns(self.schema, [name for name in target.names if name not in added])
@@ -50,7 +50,7 @@ class Pinned:
 
 
 def shown(pinned: Pinned, given: Given) -> pa.Schema:
-    """The Arrow schema of what the user asked for: columns, and what the change feed adds to them."""
+    """The Arrow schema of what the user selected: columns, and what the change feed adds to them."""
     columns = pinned.schema.chosen(given.value("columns"))
     if not given.says("readChangeFeed"):
         return columns.arrow
@@ -63,12 +63,12 @@ def branch_of(given: Given) -> Source:
 
 
 def pin(given: Given) -> Pinned:
-    """Decides the version: the one that is asked for, else the newest.
+    """Decides the version: the one that the options name, else the newest.
 
-    For changes it is the last one that is asked for; its schema is the one that rows are given in. Raises as
+    For changes it is the last version that the options name; rows are given in its schema. Raises as
     `open_table`.
     """
-    source, version = _named(given)
+    source, version = _named_version(given)
     numbers = numbers_of(source)
     chosen = numbers[-1] if version is None else version
     if chosen not in numbers:
@@ -95,7 +95,7 @@ def rows_of(pinned: Pinned, target: pa.Schema, where: str | None) -> VersionRows
 
 
 def pieces(pinned: Pinned, cut: Cut) -> list[Piece]:
-    """The fragments of each task. Raises `VersionExpiredError` where the version was cleaned up meanwhile."""
+    """The pieces of each task. Raises `VersionExpiredError` if the version was cleaned up meanwhile."""
     source = open_source(pinned.uri, pinned.options)
     return grouped(source.format.scan_units(source, pinned.version), lambda unit: unit.bytes, cut)
 
@@ -103,7 +103,7 @@ def pieces(pinned: Pinned, cut: Cut) -> list[Piece]:
 def planned_changes(pinned: Pinned, given: Given) -> list[Task]:
     """The parts of the change feed up to the pinned version that each task reads.
 
-    Raises `InvalidError` where no start is given, and as `plan_changes`.
+    Raises `InvalidError` if no start is given, and as `FeedFormat.plan`.
     """
     source = open_source(pinned.uri, pinned.options)
     start = None if given.value("startingVersion") == LATEST else begin(source, given)
@@ -111,7 +111,7 @@ def planned_changes(pinned: Pinned, given: Given) -> list[Task]:
         hint = 'give a version\'s number, a time, or "earliest"'
         raise InvalidError("the change feed needs a start", where="startingVersion", hint=hint)
     if start.after > pinned.version:
-        message = f"the feed would begin behind version {start.after}, its last is {pinned.version}"
+        message = f"the feed would begin after version {start.after}, its last is {pinned.version}"
         raise InvalidError(message, where="startingVersion", hint="give an earlier start or a later end")
     parts = content(source, start.after, pinned.version) if start.whole else []
     after, last = checked_range(source, start.after, pinned.version)
@@ -121,7 +121,7 @@ def planned_changes(pinned: Pinned, given: Given) -> list[Task]:
 
 
 def cut_of(given: Given) -> Cut:
-    """How partitions are to be cut."""
+    """The sizes of partitions that the options set."""
     return Cut(given.value("maxPartitionBytes") or MAX_PARTITION_BYTES, given.value("minPartitions") or 1)
 
 
@@ -129,7 +129,7 @@ Piece = tuple[ScanUnit, ...]
 """What one task reads of a version."""
 
 
-def _named(given: Given) -> tuple[Source, int | None]:
+def _named_version(given: Given) -> tuple[Source, int | None]:
     if given.value("tag") is not None:
         return tagged(open_source(given.path, given.storage), given.value("tag"))
     source = branch_of(given)

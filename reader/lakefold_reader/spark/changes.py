@@ -1,7 +1,7 @@
-"""Which rows of a version a query takes that didn't ask for the change feed.
+"""Decides which rows of a version a query takes that doesn't read the change feed.
 
-Such a query takes each row when it is inserted, and nothing else. What to do where a version did more, its
-user has to say, by the words that users of Delta know.
+Such a query takes each row when it is inserted, and nothing else. If a version did more, options decide, with
+the names that users of Delta know.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ if TYPE_CHECKING:
     from lakefold_reader.spark.options import Given
     from lakefold_reader.tail.change import Change
 
-    Wanted = Callable[[ChangePart], bool]
+    IsTaken = Callable[[ChangePart], bool]
 
 WITHOUT_CHANGES = frozenset({"append", "insert", "delete"})
 
 
 class ChangedRowsError(InvalidError):
-    """A version did more than insert rows, and the query didn't say what to do then."""
+    """A version did more than insert rows, and the query has no option for that."""
 
 
-def wanted(change: Change, given: Given, where: str) -> Wanted:
-    """Which parts of a version's change the query takes. Raises `ChangedRowsError`."""
+def parts_taken(change: Change, given: Given, where: str) -> IsTaken:
+    """Returns a function that says which parts of a version's change the query takes.
+
+    Raises `ChangedRowsError`.
+    """
     if given.says("readChangeFeed"):
         return _all
     if change.only_inserts or (given.says("ignoreDeletes") and _only_deletes(change)):
@@ -46,8 +49,8 @@ def wanted(change: Change, given: Given, where: str) -> Wanted:
 
 
 def _only_deletes(change: Change) -> bool:
-    told = set(change.operations)
-    return change.operation == "delete" or (bool(told) and told <= WITHOUT_CHANGES)
+    operations = set(change.operations)
+    return change.operation == "delete" or (bool(operations) and operations <= WITHOUT_CHANGES)
 
 
 def _all(_: ChangePart) -> bool:

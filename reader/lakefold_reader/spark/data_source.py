@@ -1,10 +1,11 @@
 """Tables as a source of Spark, `format("lakefold")`: the reader's one door to Spark.
 
-Spark makes these objects in Python processes of its own, one after the other, and hands what they hold from
+Spark makes these objects in Python processes of its own, one after the other, and copies their content from
 each to the next: on the driver `LakefoldSource` for a `load()`, a reader for each planned query, and the
-reader again in each task. So the version is pinned where the source is made, and all that a task needs
-travels with it. A streaming query's reader lives on the driver as long as the query does; its tasks get
-another one, made of the same source. What they do is told in the modules `spark_…`, which need no Spark.
+reader again in each task. So the version is pinned when the source is made, and all that a task needs is
+copied with it. A streaming query's reader lives on the driver as long as the query does; its tasks get
+another one, made of the same source. The work is done in the other modules of this folder, which need no
+Spark.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ if TYPE_CHECKING:
 
 FORMAT = "lakefold"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""Spark's setting that lets Python sources answer filters; off as Spark comes (4.1 and 4.2)."""
+"""Spark's setting that lets Python sources answer filters; off by default (4.1 and 4.2)."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("lakefold")` known to a session, for `spark.read` and `spark.readStream`.
+    """Makes `format("lakefold")` known to a session, for `spark.read` and `spark.readStream`.
 
         register(spark)
         spark.read.format("lakefold").option("versionAsOf", 12).load("s3://lake/flights.lance")
 
-    Once for each session; the executors need lakefold installed, too. The options are those of
-    docs/reference/spark.md. Lets Python sources answer filters, which Spark comes without
-    (`spark.sql.python.filterPushdown.enabled`); where that is turned off again, Spark refuses to read tables.
+    Call it once for each session; the executors need lakefold installed, too. The options are those of
+    docs/reference/spark.md. It also lets Python sources answer filters, which is off in Spark by default
+    (`spark.sql.python.filterPushdown.enabled`); if that is turned off again, Spark refuses to read tables.
     """
     spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(LakefoldSource)
@@ -68,7 +69,7 @@ class LakefoldSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """The columns of the pinned version; raises `InvalidError` for one that Spark has no type for."""
+        """The columns of the pinned version. Raises `InvalidError` for one that Spark has no type for."""
         return StructType.fromJson(spark_schema(shown(self._pin(), self._given())))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -115,15 +116,15 @@ class VersionReader(DataSourceReader):
         self._rows = rows_of(pinned, target, None)
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
-        """Takes the filters that Lance answers as Spark would; gives back the others."""
+        """Takes the filters that Lance answers as Spark would. Returns the others."""
         if not self._pinned.answers_filters:
             return filters
-        told = push(filters, unchanged(self._pinned.schema.arrow, self._target))
-        self._rows = rows_of(self._pinned, self._target, told.where)
-        return told.left
+        pushed = push(filters, unchanged(self._pinned.schema.arrow, self._target))
+        self._rows = rows_of(self._pinned, self._target, pushed.where)
+        return pushed.left
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The fragments, neighbours together. Spark hands nothing on that is noted here."""
+        """The pieces of the version, neighbours together. Spark does not copy what this object stores."""
         return _partitions(pieces(self._pinned, self._cut))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -166,7 +167,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._last.json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Says that there are limits; which they are, `latestOffset` knows."""
+        """Says that there are limits; `latestOffset` knows them."""
         return ReadMaxFiles(limit_of(self._given).versions or 1)
 
     def latestOffset(  # noqa: N802 - Spark's name
@@ -174,8 +175,8 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """Where the next batch ends.
 
-        Spark before 4.2 says neither where it begins nor how much it may take: then it begins where the last
-        one ended. Right after a restart nobody knows that, and the batch goes to the newest version.
+        Spark before 4.2 passes neither where it begins nor how much it may take: then it begins where the
+        last one ended. Right after a restart that is not known, and the batch goes to the newest version.
         """
         following = self._following()
         is_before_4_2 = start is None and limit is None
@@ -191,12 +192,12 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._following().end_here()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """What the tasks of a batch read; the same for the same offsets, whenever it is asked."""
+        """What the tasks of a batch read. The same offsets always give the same result."""
         self._last = Offset.of(end)
         return [InputPartition(task) for task in self._following().plan(Offset.of(start), self._last)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark is done with all up to this offset, and has noted that."""
+        """Spark has processed all up to this offset, and has recorded that."""
         self._following().committed(Offset.of(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -209,7 +210,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._stream.close()
 
     def _following(self) -> Stream:
-        """Made where it is first asked for something: a task's reader never is."""
+        """The stream, made when it is first needed: in a task it never is."""
         if self._stream is None:
             names = self._rows.columns.names
             self._stream = Stream(self._given, self._pinned, names, cut_of(self._given))
@@ -229,5 +230,5 @@ def _target(schema: StructType) -> pa.Schema:
 
 
 def _partitions(found: Sequence[Any]) -> list[InputPartition]:
-    """Spark takes no partition at all for one that it didn't ask about."""
+    """Spark accepts no empty list of partitions except for a query that it planned itself."""
     return [InputPartition(piece) for piece in found] or [InputPartition(())]

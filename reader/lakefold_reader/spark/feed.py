@@ -31,14 +31,14 @@ Task = tuple[ChangePart, ...]
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Where a read of changes begins: behind `after`; `whole`: with its whole content."""
+    """Where a read of changes begins: after version `after`. `whole`: with its whole content."""
 
     after: int
     whole: bool = False
 
 
 def begin(source: Source, given: Given) -> Begin | None:
-    """The start that the user asked for, None where none is. Raises `InvalidError`, `VersionExpiredError`."""
+    """The start that the user set, None if not set. Raises `InvalidError`, `VersionExpiredError`."""
     version, moment = given.value("startingVersion"), given.value("startingTimestamp")
     if moment is not None:
         return Begin(_before(source, moment))
@@ -58,16 +58,16 @@ def _before(source: Source, moment: int) -> int:
     """The version before the first one of this time or later."""
     newest = numbers_of(source)[-1]
     try:
-        seen = version_as_of(source, moment - 1)
+        version = version_as_of(source, moment - 1)
     except VersionExpiredError:
         raise
     except InvalidError:
         return 0
-    if seen == newest:
+    if version == newest:
         hint = 'give an earlier time; startingVersion "latest" reads what comes after the start'
         message = f"the newest version, {newest}, is older than {time_of(moment)}"
         raise InvalidError(message, where="startingTimestamp", hint=hint)
-    return seen
+    return version
 
 
 def content(source: Source, version: int, to: int) -> list[ChangePart]:

@@ -1,8 +1,8 @@
-"""Conditions that Spark hands to a source, as conditions of a Lance scan.
+"""Translates Spark's filters into filters of a Lance scan.
 
-A condition is pushed only where Lance's answer is Spark's for every value of the column: of a literal that
-the column's own type holds exactly, on a type where both order values alike. What isn't pushed Spark answers
-itself, so leaving one is never wrong. Works on Spark's classes by their names, without Spark.
+A filter is pushed only if Lance's answer is Spark's for every value of the column: with a literal that the
+column's own type holds exactly, on a type whose values both order alike. Spark itself answers filters that
+are not pushed, so leaving one is never wrong. Works on Spark's classes by their names, without Spark.
 """
 
 from __future__ import annotations
@@ -29,64 +29,64 @@ LARGER: Final = frozenset({">", ">="})
 TEXT: Final = {"StringStartsWith": "starts_with", "StringEndsWith": "ends_with", "StringContains": "contains"}
 UTC_NAMES: Final = frozenset({"UTC", "+00:00", "Etc/UTC", "Z"})
 UNIT_MICROS: Final = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
-"""How many microseconds a literal must be whole multiples of, so that the unit holds it."""
+"""A literal must be a whole multiple of so many microseconds, so that the unit holds it."""
 NS_YEARS: Final = range(1678, 2262)
-"""Times that a timestamp of nanoseconds can hold in any case."""
+"""The years of times that a timestamp of nanoseconds can always hold."""
 STRANGE: Final = frozenset('`"')
-"""If a column has such a name, all filters are left to Spark: pylance may read none (Lance fact 13.2)."""
+"""If a column has such a name, all filters are left to Spark: pylance may parse none (Lance fact 13.2)."""
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """`where` is what the scan holds rows against (None: nothing); `left` is what Spark must answer."""
+    """`where` is the filter of the scan (None: none); `left` are the filters that Spark must answer."""
 
     where: str | None
     left: tuple[Any, ...]
 
 
 def push(filters: Iterable[Any], schema: pa.Schema) -> Pushed:
-    """Which of Spark's filters a scan of a table with this Arrow schema can answer, and how it is asked."""
+    """Which of Spark's filters a scan of a table with this Arrow schema can answer, and the scan's filter."""
     if any(STRANGE.intersection(name) for name in schema.names):
         return Pushed(None, tuple(filters))
-    told: list[str] = []
-    left: list[Any] = []
-    for one in filters:
-        text = condition(one, schema)
-        (left.append(one) if text is None else told.append(text))
-    return Pushed(" AND ".join(f"({text})" for text in told) or None, tuple(left))
+    conditions: list[str] = []
+    left_to_spark: list[Any] = []
+    for spark_filter in filters:
+        text = condition(spark_filter, schema)
+        (left_to_spark.append(spark_filter) if text is None else conditions.append(text))
+    return Pushed(" AND ".join(f"({text})" for text in conditions) or None, tuple(left_to_spark))
 
 
-def condition(one: Any, schema: pa.Schema) -> str | None:  # noqa: ANN401 - Spark's filters, known by their names
-    """A filter as text; None where Lance can't answer it as Spark would."""
-    kind = type(one).__name__
+def condition(spark_filter: Any, schema: pa.Schema) -> str | None:  # noqa: ANN401 - Spark's filters, known by their names
+    """A filter as text. Returns None if Lance can't answer it as Spark would."""
+    kind = type(spark_filter).__name__
     if kind == "Not":
-        inner = condition(one.child, schema)
+        inner = condition(spark_filter.child, schema)
         return None if inner is None else f"NOT ({inner})"
-    found = _column(one.attribute, schema)
-    if found is None:
+    column_and_type = _column(spark_filter.attribute, schema)
+    if column_and_type is None:
         return None
-    name, column = found
+    name, column = column_and_type
     if kind in {"IsNull", "IsNotNull"}:
         return f"{name} IS {'' if kind == 'IsNull' else 'NOT '}NULL"
     if kind in TEXT:
-        known = _is_text(column) and isinstance(one.value, str)
-        return f"{TEXT[kind]}({name}, {_quoted(one.value)})" if known else None
+        is_exact = _is_text(column) and isinstance(spark_filter.value, str)
+        return f"{TEXT[kind]}({name}, {_quoted(spark_filter.value)})" if is_exact else None
     if kind == "In":
-        texts = [literal(value, column) for value in one.value]
-        known = bool(texts) and all(text is not None for text in texts)
-        return f"{name} IN ({', '.join(text for text in texts if text is not None)})" if known else None
+        texts = [literal(value, column) for value in spark_filter.value]
+        is_exact = bool(texts) and all(text is not None for text in texts)
+        return f"{name} IN ({', '.join(text for text in texts if text is not None)})" if is_exact else None
     if kind == "EqualNullSafe":
-        text = literal(one.value, column)
+        text = literal(spark_filter.value, column)
         return None if text is None else f"({name} IS NOT NULL AND {name} = {text})"
-    sign, text = COMPARED.get(kind), literal(one.value, column)
+    sign, text = COMPARED.get(kind), literal(spark_filter.value, column)
     return None if sign is None or text is None else _compared(name, column, sign, text)
 
 
 def _compared(name: str, column: pa.DataType, sign: str, text: str) -> str:
     """A comparison with a literal.
 
-    For Spark every NaN is larger than any number. Lance orders floats by their bits, where a NaN whose sign
-    bit is set (what 0.0/0.0 gives on x86) is smaller than any number. So what becomes of NaN is written out.
+    For Spark every NaN is larger than any number. Lance orders floats by their bits, so that a NaN whose sign
+    bit is set (the result of 0.0/0.0 on x86) is smaller than any number. So the text handles NaN explicitly.
     """
     plain = f"{name} {sign} {text}"
     if not pa.types.is_floating(column) or sign == "=":
@@ -95,7 +95,7 @@ def _compared(name: str, column: pa.DataType, sign: str, text: str) -> str:
 
 
 def literal(value: Any, column: pa.DataType) -> str | None:  # noqa: ANN401 - a value of any of Spark's types
-    """A value as a literal of the column's type; None where the type doesn't hold it exactly."""
+    """A value as a literal of the column's type. Returns None if the type doesn't hold it exactly."""
     if value is None:
         return None
     return next((write(value, column) for holds, write in LITERALS if holds(column)), None)
@@ -135,7 +135,7 @@ def _integer(value: object, column: pa.DataType) -> str | None:
 
 
 def _float(value: object, column: pa.DataType) -> str | None:
-    """Never a zero or what is no number: engines differ in how these are ordered and told apart.
+    """None for zero and NaN: engines differ in how these are ordered and compared.
 
     Lance rounds a literal to the column's type before it compares, so 1e300 would be infinity for a float32.
     """

@@ -1,8 +1,8 @@
-"""Where a streaming query stands, as its checkpoint keeps it.
+"""The position of a streaming query, as its checkpoint keeps it.
 
-It is the text of a cursor, which tells the table, the branch and the version from others of their names: a
-query that is started again on a table or a branch that was made anew gets `MadeAnewError`, and doesn't read
-on where another one had left off.
+It is the text of a cursor, which distinguishes the table, the branch and the version from others of their
+names. If a query is started again on a table or a branch that was created again, it gets `MadeAnewError`, and
+doesn't continue at the position of the other one.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ CURSOR, FRAGMENTS = "cursor", "fragments"
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A place in a table's versions. JSON: `{"cursor": "lf1:…"}`, with `"fragments": n` at first.
+    """A position in a table's versions. JSON: `{"cursor": "lf1:…"}`, with `"fragments": n` at first.
 
-    `cursor`: all that its version and those before did is read. With `fragments` that version's whole
-    content is still being read, and so many of its fragments are.
+    `cursor`: everything up to this version was read. With `fragments` that version's whole content is still
+    being read, and so many of its fragments were.
     """
 
     cursor: Cursor
@@ -38,20 +38,20 @@ class Offset:
         return self.version, math.inf if self.fragments is None else self.fragments
 
     def json(self) -> dict[str, str | int]:
-        """As Spark writes it into the checkpoint."""
-        told: dict[str, str | int] = {CURSOR: str(self.cursor)}
-        return told if self.fragments is None else {**told, FRAGMENTS: self.fragments}
+        """The JSON for the checkpoint."""
+        content: dict[str, str | int] = {CURSOR: str(self.cursor)}
+        return content if self.fragments is None else {**content, FRAGMENTS: self.fragments}
 
     @classmethod
     def of(cls, stored: object) -> Offset:
-        """The offset that a checkpoint has as JSON. Raises `InvalidError` if this source didn't write it."""
-        known = stored if isinstance(stored, dict) else {}
-        cursor, fragments = known.get(CURSOR), known.get(FRAGMENTS)
+        """The offset in a checkpoint's JSON. Raises `InvalidError` if this source didn't write it."""
+        fields = stored if isinstance(stored, dict) else {}
+        cursor, fragments = fields.get(CURSOR), fields.get(FRAGMENTS)
         is_count = isinstance(fragments, int) and not isinstance(fragments, bool) and fragments >= 0
         if (
             isinstance(cursor, str)
             and (fragments is None or is_count)
-            and known.keys() <= {CURSOR, FRAGMENTS}
+            and fields.keys() <= {CURSOR, FRAGMENTS}
         ):
             return cls(Cursor.parse(cursor), fragments)
         hint = "the checkpoint belongs to another source, or to a newer Lakefold"
@@ -59,12 +59,12 @@ class Offset:
 
 
 def backwards(start: Offset, end: Offset, where: str) -> InvalidError:
-    """Returns the error for a batch that would end before it begins."""
+    """The error for a batch that would end before it begins."""
     return InvalidError(
         f"the batch would end at {_text(end)}, before its start at {_text(start)}",
         where=where,
-        hint="the checkpoint's offsets are not in order, as after a part of it was set back to a copy: set "
-        "all of it back, or begin anew with another checkpoint",
+        hint="the checkpoint's offsets are not in order, as if part of it was restored from a copy: restore "
+        "all of it, or start with another checkpoint",
     )
 
 

@@ -1,7 +1,7 @@
-"""What users of Spark may say to `format("lakefold")`: each option, and how its text is read.
+"""The options of `format("lakefold")` in Spark, and how the text of each is read.
 
-Names are those that users of Delta and Kafka know. Spark hands every option on as text and looks names up
-without regard to case, so a name that isn't known can only be a mistake, and is told as one.
+Their names are those that users of Delta and Kafka know. Spark passes every option as text and compares names
+without regard to case, so a name that isn't known can only be a mistake, and is reported as one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 STORAGE_PREFIXES: Final = ("storage.", "storageoptions.")
-"""Options that begin so are handed on to the store, without the prefix."""
+"""Options with these prefixes are passed to the store, without the prefix."""
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -29,7 +29,7 @@ _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 class Use(StrEnum):
-    """What an option is for; more than one may hold."""
+    """What an option is for; several may apply."""
 
     ROWS = "read"
     CHANGES = "read of changes"
@@ -41,7 +41,7 @@ ALL: Final = frozenset(Use)
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name as users write it, its text's reader, where it counts, what it means."""
+    """One option: its name as users write it, how its text is read, for which uses it is, what it means."""
 
     name: str
     read: Callable[[str], Any]
@@ -74,10 +74,10 @@ def _start(text: str) -> int | str:
 
 
 def _bytes(text: str) -> int:
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or int(found[1]) < 1:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or int(match[1]) < 1:
         raise ValueError("bytes, such as 1048576, 64k or 128m")
-    return int(found[1]) * int(1024 ** _POWERS[found[2].lower()])
+    return int(match[1]) * int(1024 ** _POWERS[match[2].lower()])
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ OPTIONS: Final = (
         _start,
         frozenset({Use.CHANGES, Use.STREAM}),
         "the first version whose changes are read, itself included; `earliest`: the whole content of the "
-        "oldest version behind which none is missing, then what came after; `latest`: only what comes after "
+        "oldest version after which none is missing, then what came after; `latest`: only what comes after "
         "the start",
         "stream: the whole content of the newest version, then what comes after",
     ),
@@ -152,14 +152,14 @@ OPTIONS: Final = (
         "maxVersionsPerTrigger",
         _count,
         frozenset({Use.STREAM}),
-        "at most so many versions in a batch",
+        "the most versions in a batch",
         "1000",
     ),
     Option(
         "maxRowsPerTrigger",
         _count,
         frozenset({Use.STREAM}),
-        "a batch ends before the version with which it would have more rows; one version is always taken",
+        "a batch ends before the version with which it would have more rows, but takes at least one version",
         "no limit",
     ),
     Option(
@@ -173,30 +173,30 @@ OPTIONS: Final = (
         "ignoreDeletes",
         _flag,
         frozenset({Use.STREAM}),
-        "without the change feed: go over deletes; the rows that others appended in such a version are read",
+        "without the change feed: ignore deletes; rows that others appended in such a version are read",
         "false",
     ),
     Option(
         "skipChangeCommits",
         _flag,
         frozenset({Use.STREAM}),
-        "without the change feed: of versions that delete, change or replace rows, read only what others "
-        "appended in them",
+        "without the change feed: of versions that delete, change or replace rows, read only what other "
+        "entries appended in them",
         "false",
     ),
     Option(
         "ignoreChanges",
         _flag,
         frozenset({Use.STREAM}),
-        "without the change feed: of versions that change or replace rows, read the rows as they became: one "
-        "that is changed comes again",
+        "without the change feed: of versions that change or replace rows, read the rows as they are after "
+        "the change: a changed row is read again",
         "false",
     ),
     Option(
         "failOnDataLoss",
         _flag,
         frozenset({Use.STREAM}),
-        "false: where versions that weren't read yet were cleaned up, go on behind the oldest one left "
+        "false: if versions that weren't read yet were cleaned up, continue after the oldest one left "
         "instead of failing",
         "true",
     ),
@@ -204,8 +204,8 @@ OPTIONS: Final = (
         "misfits",
         misfits_of,
         frozenset({Use.CHANGES, Use.STREAM}),
-        "what becomes of a value of an older version that has no room in the type which the column has now: "
-        "`fail` the query, or `null`, and the log of the task says of which version and column how many",
+        "what to do about a value of an older version that doesn't fit the column's present type: `fail` the "
+        "query, or `null`, and the task logs the version, the column and how many values it concerns",
         "fail",
     ),
     Option(
@@ -213,7 +213,7 @@ OPTIONS: Final = (
         _word,
         frozenset({Use.STREAM}),
         "the name under which the table knows the query: what it hasn't read is kept when old versions are "
-        "cleaned up. Where the query goes on is told by its checkpoint alone",
+        "cleaned up. The query continues where its own checkpoint says",
     ),
     Option(
         "maxPartitionBytes",
@@ -230,10 +230,10 @@ OPTIONS: Final = (
         "1",
     ),
 )
-"""Every option, in the order of the documents. Those of the store come beside them, by their prefix."""
+"""Every option, in the order of the documents. Those of the store are added, by their prefix."""
 
 _OF_CATALOG: Final = frozenset({"owner", "provider"})
-"""What Spark's catalog adds to the options of `CREATE TABLE`."""
+"""The options that Spark's catalog adds to those of `CREATE TABLE`."""
 
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 _ONE_OF: Final = (
@@ -244,22 +244,22 @@ _ONE_OF: Final = (
     ("ignoreChanges", "skipChangeCommits"),
     ("ignoreChanges", "ignoreDeletes"),
 )
-"""Of these a user may give one."""
+"""A user may set one of these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The options that a user gave, read: `value` by an option's name, `storage` for the store."""
+    """The options that a user set: `value` by an option's name, `storage` for the store."""
 
     values: Mapping[str, Any]
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - each option has a type of its own
-        """What was said for an option; None where nothing was."""
+        """The value of an option. Returns None if it is not set."""
         return self.values.get(_known(name).name)
 
     def first(self, *names: str) -> Any:  # noqa: ANN401 - as `value`
-        """What was said for the first of these options for which anything was."""
+        """The value of the first of these options that is set. Returns None if none is."""
         return next((value for value in map(self.value, names) if value is not None), None)
 
     def says(self, name: str) -> bool:
@@ -272,7 +272,7 @@ class Given:
         return str(self.values["path"])
 
     def check(self, use: Use) -> None:
-        """Refuses what has no meaning for this use. Raises `InvalidError`."""
+        """Raises `InvalidError` for options that have no meaning for this use."""
         strange = [name for name in self.values if use not in _known(name).uses]
         if strange:
             hint = f"options of {use}: {', '.join(sorted(_names_for(use)))}"
@@ -282,12 +282,12 @@ class Given:
 
 
 def read_options(texts: Mapping[str, str]) -> Given:
-    """The options as Spark hands them on. Raises `InvalidError` for a name or a value that isn't one."""
+    """Reads the options that Spark passes. Raises `InvalidError` for an unknown name or a wrong value."""
     _refuse_catalog(texts)
     values: dict[str, Any] = {}
     storage: dict[str, str] = {}
     for name, text in texts.items():
-        prefix = next((one for one in STORAGE_PREFIXES if name.lower().startswith(one)), None)
+        prefix = next((each for each in STORAGE_PREFIXES if name.lower().startswith(each)), None)
         if prefix is not None:
             storage[name[len(prefix) :]] = text
         else:
@@ -300,7 +300,7 @@ def read_options(texts: Mapping[str, str]) -> Given:
 
 
 def _refuse_catalog(texts: Mapping[str, str]) -> None:
-    """Raises `InvalidError` for a table of Spark's catalog: when it is read, Spark 4 hands on no options."""
+    """Raises `InvalidError` for a table of Spark's catalog, since Spark 4 passes no options for its reads."""
     named = {name.lower(): text for name, text in texts.items()}
     if named.keys() >= _OF_CATALOG:
         path = named.get("path", "s3://lake/flights")
@@ -329,16 +329,14 @@ def _check_together(values: Mapping[str, Any]) -> None:
             raise InvalidError("one of these may be given", where=" and ".join(given), hint="leave one out")
     first, last = values.get("startingVersion"), values.get("endingVersion")
     if isinstance(first, int) and last is not None and first > last:
-        raise InvalidError(
-            f"startingVersion {first} lies after endingVersion {last}", where="startingVersion"
-        )
+        raise InvalidError(f"startingVersion {first} is after endingVersion {last}", where="startingVersion")
 
 
 def _known(name: str) -> Option:
     option = _BY_NAME.get(name.lower())
     if option is None:
         hint = (
-            f"the options are {', '.join(sorted(one.name for one in OPTIONS))}, and storage.* for the store"
+            f"the options are {', '.join(sorted(each.name for each in OPTIONS))}, and storage.* for the store"
         )
         raise InvalidError("there is no such option", where=name, hint=hint)
     return option

@@ -1,7 +1,7 @@
-"""How a read is cut into partitions: neighbouring fragments together, up to a size.
+"""How a read is cut into partitions: neighbouring pieces together, up to a size.
 
-A table of 100,000 small fragments must not become 100,000 tasks, nor one of few large ones a single task. A
-fragment is the smallest piece.
+A table of 100,000 small fragments must not become 100,000 tasks, nor a table of few large ones a single task.
+A fragment is the smallest piece.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
-"""What Spark itself takes for a partition of files."""
+"""Spark's own default for a partition of files."""
 OPEN_BYTES: Final = 1024 * 1024
-"""What opening a fragment costs beside reading it, as bytes that could be read meanwhile."""
+"""The cost of opening a fragment, as the bytes that could be read in the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class Cut:
 def grouped(items: Sequence[T], size: Callable[[T], int], cut: Cut) -> list[tuple[T, ...]]:
     """The items in their order, neighbours together.
 
-    None is left out, no group is empty, an item larger than the size stands alone.
+    Every item is in one group, no group is empty, and an item larger than the size has a group of its own.
     """
     costs = [size(item) + OPEN_BYTES for item in items]
-    wanted = min(cut.min_partitions, len(items))
+    least = min(cut.min_partitions, len(items))
     limit = cut.max_bytes
     groups = list(_groups(items, costs, limit))
-    while len(groups) < wanted:
+    while len(groups) < least:
         limit //= 2
         groups = list(_groups(items, costs, limit))
     return groups

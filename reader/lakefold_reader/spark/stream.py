@@ -1,9 +1,9 @@
 """What the driver does for a streaming query: how far the next batch goes, and what its tasks read.
 
 Spark keeps one object for a query alive in a Python process, asks it for the end of a batch, then for the
-partitions between two offsets. After a crash it asks for the partitions of the same two offsets again, of an
-object made anew: they follow from the offsets and the table alone, so a batch that is run again reads the
-same rows. One tail is followed from batch to batch; in steady state a batch costs what its versions changed.
+partitions between two offsets. After a crash it asks a new object for the partitions of the same two offsets
+again: they are determined by the offsets and the table alone, so a batch that is run again reads the same
+rows. One tail is used from batch to batch; in steady state the cost of a batch is that of its changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from lakefold_reader.consumers.consumers import Consumers
 from lakefold_reader.format.changes import Rewritten
 from lakefold_reader.opening import open_source
-from lakefold_reader.spark.changes import wanted
+from lakefold_reader.spark.changes import parts_taken
 from lakefold_reader.spark.feed import Begin, begin, content, tasks
 from lakefold_reader.spark.offsets import Offset, backwards
 from lakefold_reader.tail.tail import tail_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lakefold_table.format import VersionSummary
 
 MAX_VERSIONS: Final = 1000
-"""Versions of a batch where the user sets no limit: a batch that takes hours helps nobody."""
+"""The versions of a batch if the user sets no limit: a batch should not take hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +68,34 @@ class Stream:
         self._tail: Tail | None = None
         self._content: tuple[int, list[ChangePart]] | None = None
         self._until: int | None = None
-        self._shown: FeedEnd | None = None
+        self._feed_end: FeedEnd | None = None
         self._source: Source = open_source(pinned.uri, pinned.options)
 
     def initial(self) -> Offset:
         """Where a new query begins. Raises as `begin`."""
         start = begin(self._source, self._given) or Begin(self._pinned.version, whole=True)
-        found = Offset(self._cursor(start.after), 0 if start.whole else None)
-        self.committed(found)
-        return found
+        offset = Offset(self._cursor(start.after), 0 if start.whole else None)
+        self.committed(offset)
+        return offset
 
     def committed(self, end: Offset) -> None:
-        """Lets the query's consumer, if it has a name, stand where all is read. Raises as `Consumers.set`."""
+        """Moves the query's consumer, if it has a name, to what was read. Raises as `Consumers.set`."""
         name = self._given.value("consumer")
         if name is not None:
             Consumers(self._source).set(name, end.cursor)
 
     def newest(self) -> Offset:
-        """The newest version, as where nothing is known of what was read."""
+        """The newest version, for a start without any known position."""
         return Offset(self._cursor(numbers_of(self._source)[-1]))
 
     def end_here(self) -> None:
-        """From now on there is nothing behind the version that is the newest now."""
+        """From now on the stream ends at the version that is the newest now."""
         self._until = numbers_of(self._source)[-1]
 
     def latest(self, start: Offset, limit: Limit) -> Offset:
-        """Where a batch that begins at `start` ends; `start` itself where there is nothing to read.
+        """Where a batch that begins at `start` ends; `start` itself if there is nothing to read.
 
-        Raises `VersionExpiredError`, `MadeAnewError` where the table or the branch was made anew.
+        Raises `VersionExpiredError`, and `MadeAnewError` if the table or the branch was created again.
         """
         with _for_a_checkpoint():
             return self._latest(start, limit)
@@ -118,13 +118,13 @@ class Stream:
             return self._end(self._over_the_gap(error), limit)
 
     def _end(self, tail: Tail, limit: Limit) -> Offset:
-        """Where a batch ends that begins where the tail stands."""
+        """Where a batch ends that begins at the tail's cursor."""
         most = limit.versions
         if self._until is not None:
-            left = self._until - tail.cursor.version
-            if left <= 0:
+            remaining = self._until - tail.cursor.version
+            if remaining <= 0:
                 return Offset(tail.cursor)
-            most = left if most is None else min(most, left)
+            most = remaining if most is None else min(most, remaining)
         return Offset(tail.end(most, limit.rows, limit.bytes))
 
     def plan(self, start: Offset, end: Offset) -> list[Task]:
@@ -150,7 +150,7 @@ class Stream:
         raise backwards(start, end, self._source.uri)
 
     def close(self) -> None:
-        """End what reads beforehand."""
+        """Ends the threads that read ahead."""
         if self._tail is not None:
             self._tail.close()
             self._tail = None
@@ -170,12 +170,12 @@ class Stream:
         return Offset(start.cursor)
 
     def _content_of(self, cursor: Cursor) -> list[ChangePart]:
-        """A version's content; empty where it is gone and that shall not stop the query."""
+        """A version's content; empty if it is gone and the query continues without lost data."""
         version = cursor.version
         if self._content is None or self._content[0] != version:
-            there = self._source.summary(version)
-            if there is not None:
-                check_same(self._source, cursor, there)
+            stored = self._source.summary(version)
+            if stored is not None:
+                check_same(self._source, cursor, stored)
             try:
                 self._content = version, content(self._source, version, self._pinned.version)
             except VersionExpiredError:
@@ -185,7 +185,7 @@ class Stream:
         return self._content[1]
 
     def _changed(self, start: Cursor, end: Cursor) -> list[ChangePart]:
-        """The parts that the query takes of the versions between."""
+        """The parts that the query takes of the versions between these cursors."""
         tail = self._tail_at(start)
         changes: list[Change] = []
         while tail.cursor.version < end.version:
@@ -200,46 +200,50 @@ class Stream:
                 check_same(self._source, end, change.summary)
             self._check_schema(change)
             changes.append(change)
-        takes = {one.version: wanted(one, self._given, self._source.uri) for one in changes}
+        takes = {change.version: parts_taken(change, self._given, self._source.uri) for change in changes}
         return [part for part in self._planned(changes) if takes[part.version](part)]
 
     def _planned(self, changes: Sequence[Change]) -> Iterator[ChangePart]:
-        """What the versions did. Older ones than the pinned one show their columns as that one has them."""
+        """What the versions did. Versions older than the pinned one are shown in that one's columns."""
         if not changes:
             return
         steps = [change.summary for change in changes]
         older = changes[-1].version < self._pinned.version
-        shown = self._pinned_shown() if older else self._source.format.feed.end_of(steps, changes[-1].columns)
+        end = self._pinned_end() if older else self._source.format.feed.end_of(steps, changes[-1].columns)
         rewritten = Rewritten.SKIP if self._given.says("skipChangeCommits") else Rewritten.ROWS
         for stretch in _stretches(steps):
-            yield from self._told(stretch, shown, rewritten)
+            yield from self._known_parts(stretch, end, rewritten)
 
-    def _told(
+    def _known_parts(
         self, steps: Sequence[VersionSummary], shown: FeedEnd, rewritten: Rewritten
     ) -> Sequence[ChangePart]:
-        """What versions without a gap did; if that may be, without those of which nothing tells any more."""
+        """What consecutive versions did.
+
+        If the query continues without lost data, changes that are not known are left out.
+        """
         while steps:
             try:
                 return [*self._source.format.feed.plan_summaries(self._source, steps, shown, rewritten)]
             except VersionExpiredError:
-                # The version before the first one is gone, and only both together tell what it changed.
+                # The version before the first one is gone, and the change is known only by comparison with
+                # it.
                 if self._stops_at_gaps():
                     raise
                 steps = steps[1:]
         return ()
 
-    def _pinned_shown(self) -> FeedEnd:
-        """What the pinned version shows; it may be gone meanwhile."""
-        if self._shown is None:
+    def _pinned_end(self) -> FeedEnd:
+        """The pinned version as the end of a feed, even if it is gone by now."""
+        if self._feed_end is None:
             version = self._pinned.version
             try:
-                self._shown = self._source.format.feed.end(self._source, version)
+                self._feed_end = self._source.format.feed.end(self._source, version)
             except VersionExpiredError:
-                self._shown = self._source.format.feed.pinned_end(version, self._pinned.schema)
-        return self._shown
+                self._feed_end = self._source.format.feed.pinned_end(version, self._pinned.schema)
+        return self._feed_end
 
     def _tail_at(self, cursor: Cursor) -> Tail:
-        """The tail, standing behind this version; behind a gap where that shall not stop the query."""
+        """The tail after this version; after a gap, if the query continues without lost data."""
         if self._tail is None or self._tail.cursor != cursor:
             self.close()
             try:
@@ -249,14 +253,14 @@ class Stream:
         return self._tail
 
     def _over_the_gap(self, error: VersionExpiredError) -> Tail:
-        """A tail behind the oldest version left. Raises the error where the query shall stop."""
+        """A tail after the oldest version left. Raises the error if the query stops at lost data."""
         if self._stops_at_gaps() or not error.oldest:
             raise VersionExpiredError(
                 error.message,
                 oldest=error.oldest,
                 where=error.where,
-                hint="begin anew with another checkpoint; or set failOnDataLoss to false to go on behind the "
-                f"oldest one left, {error.oldest}, without what lies between",
+                hint="start with another checkpoint; or set failOnDataLoss to false to continue after the "
+                f"oldest one left, {error.oldest}, without the versions between",
             ) from error
         self.close()
         self._tail = tail_of(self._source, error.oldest)
@@ -266,36 +270,36 @@ class Stream:
         return self._given.value("failOnDataLoss") is not False
 
     def _cursor(self, version: int) -> Cursor:
-        """Where one stands who has seen this version."""
+        """The cursor of a reader that has seen this version."""
         return tail_of(self._source, version).cursor
 
     def _check_schema(self, change: Change) -> None:
-        """Refuses to go on where the query's columns don't mean what they did when it was started."""
+        """Raises `InvalidError` if the query's columns don't mean what they did when it was started."""
         if change.version <= self._pinned.version or change.columns == self._pinned.schema:
             return
-        known, found = self._pinned.schema.forms(), change.columns.forms()
-        lost = [name for name in self._names if found.get(name) != known.get(name)]
-        added = [name for name in found if name not in known]
-        all_of_them = self._names == list(known)
+        expected, actual = self._pinned.schema.forms(), change.columns.forms()
+        lost = [name for name in self._names if actual.get(name) != expected.get(name)]
+        added = [name for name in actual if name not in expected]
+        all_of_them = self._names == list(expected)
         if lost or (added and all_of_them):
             raise InvalidError(
                 f"version {change.version} changed the columns {', '.join(lost or added)}",
                 where=self._source.uri,
-                hint="start the query again: it goes on here with the table's columns as they are then",
+                hint="start the query again: it continues here with the table's columns of that time",
             )
 
 
 @contextmanager
 def _for_a_checkpoint() -> Iterator[None]:
-    """Says what a query can do where the table was made anew: its checkpoint is of no use any more."""
+    """Adds to a `MadeAnewError` what the user of a query can do: its checkpoint can't be used any more."""
     try:
         yield
     except MadeAnewError as error:
-        hint = "begin anew with another checkpoint: a query without one reads all that is there now"
+        hint = "start with another checkpoint: a query without one reads all that exists now"
         raise MadeAnewError(error.message, where=error.where, hint=hint) from error
 
 
 def _stretches(steps: Sequence[VersionSummary]) -> list[Sequence[VersionSummary]]:
-    """The versions, parted where some are missing between two."""
+    """The versions, split at gaps."""
     cuts = [at for at in range(1, len(steps)) if steps[at].version != steps[at - 1].version + 1]
     return [steps[start:end] for start, end in pairwise([0, *cuts, len(steps)])]

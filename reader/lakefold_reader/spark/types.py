@@ -1,8 +1,8 @@
-"""What columns of a table are to Spark: its types for theirs, and rows in exactly the form it takes.
+"""The types of Spark for a table's columns, and rows in exactly the form that Spark takes.
 
-Spark takes Arrow batches only if their schema is the one that it derives from its own types. So a column goes
-the way Arrow → Spark's type → the Arrow type of that, and its values are cast from the first to the last
-without loss. Spark's types are written as in the JSON of its schemas; nothing here needs Spark.
+Spark takes Arrow batches only if their schema is the one that it derives from its own types. So the type of a
+column is translated from Arrow to Spark and from there to Arrow again, and its values are cast from the first
+to the last without loss. Spark's types are written as in the JSON of its schemas; nothing here needs Spark.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Json = str | dict[str, Any]
 
 MAX_DIGITS: Final = 38
-"""Digits that a decimal of Spark's has at most."""
+"""The most digits of a decimal in Spark."""
 BLOB: Final = b"lance-encoding:blob"
 """The metadata of an Arrow field that says that its values are blobs."""
 TRUE: Final = frozenset({b"true", b"1", b"yes", b"on", b"y"})
@@ -27,26 +27,28 @@ TRUE: Final = frozenset({b"true", b"1", b"yes", b"on", b"y"})
 EXTENSION_NAME: Final = b"ARROW:extension:name"
 LEAVE_OUT: Final = "leave the column out: .option('columns', '…') names those to read"
 NO_BYTES: Final = ("lance.blob.v2", "lance.bfloat16")
-"""Lance's types of its own whose values no scan gives as Spark could take them."""
+"""Types of Lance's own whose values no scan gives in a form for Spark."""
 SIMPLE: Final = (
     (pa.types.is_boolean, "boolean"),
     (pa.types.is_int8, "byte"),
-    (lambda one: pa.types.is_int16(one) or pa.types.is_uint8(one), "short"),
-    (lambda one: pa.types.is_int32(one) or pa.types.is_uint16(one), "integer"),
-    (lambda one: pa.types.is_int64(one) or pa.types.is_uint32(one), "long"),
+    (lambda kind: pa.types.is_int16(kind) or pa.types.is_uint8(kind), "short"),
+    (lambda kind: pa.types.is_int32(kind) or pa.types.is_uint16(kind), "integer"),
+    (lambda kind: pa.types.is_int64(kind) or pa.types.is_uint32(kind), "long"),
     (pa.types.is_uint64, "decimal(20,0)"),
-    (lambda one: pa.types.is_float16(one) or pa.types.is_float32(one), "float"),
+    (lambda kind: pa.types.is_float16(kind) or pa.types.is_float32(kind), "float"),
     (pa.types.is_float64, "double"),
     (
-        lambda one: pa.types.is_string(one) or pa.types.is_large_string(one) or pa.types.is_string_view(one),
+        lambda kind: (
+            pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+        ),
         "string",
     ),
     (
-        lambda one: (
-            pa.types.is_binary(one)
-            or pa.types.is_large_binary(one)
-            or pa.types.is_binary_view(one)
-            or pa.types.is_fixed_size_binary(one)
+        lambda kind: (
+            pa.types.is_binary(kind)
+            or pa.types.is_large_binary(kind)
+            or pa.types.is_binary_view(kind)
+            or pa.types.is_fixed_size_binary(kind)
         ),
         "binary",
     ),
@@ -55,7 +57,7 @@ SIMPLE: Final = (
     (pa.types.is_duration, "interval day to second"),
     (pa.types.is_null, "void"),
 )
-"""Spark's type for each type of Arrow's that has one word for it; unsigned ones get a wider one."""
+"""Spark's type for each Arrow type that has a one-word equivalent; unsigned types get a wider one."""
 ARROW: Final[Mapping[str, pa.DataType]] = {
     "boolean": pa.bool_(),
     "byte": pa.int8(),
@@ -77,9 +79,9 @@ ARROW: Final[Mapping[str, pa.DataType]] = {
 
 
 def spark_schema(schema: pa.Schema) -> dict[str, Any]:
-    """The JSON of Spark's schema for these columns. Raises `InvalidError` naming a column that has none.
+    """The JSON of Spark's schema for these columns. Raises `InvalidError` that names a column without one.
 
-    All of them may be null, as in Spark's own sources: a column that forbids nulls may have had none before.
+    All of them may be null, as in Spark's own sources: a column that forbids nulls may have had some before.
     """
     return {"type": "struct", "fields": [_spark_field(field, field.name) for field in schema]}
 
@@ -90,7 +92,7 @@ def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
 
 
 def fitted(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """The batch in Spark's form: these columns in this order. Raises `InvalidError` naming a column."""
+    """The batch in Spark's form: these columns in this order. Raises `InvalidError` that names a column."""
     columns = [_cast(batch.column(field.name), field) for field in target]
     return pa.RecordBatch.from_arrays(columns, schema=target) if columns else batch.select([])
 
@@ -98,16 +100,16 @@ def fitted(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 def readable(schema: pa.Schema, target: pa.Schema) -> list[str]:
     """The names of the columns to read for Spark's. Raises `InvalidError` for one that can't be cast."""
     for field in target:
-        place = schema.get_field_index(field.name)
-        if place < 0:
+        index = schema.get_field_index(field.name)
+        if index < 0:
             hint = f"it has {', '.join(schema.names)}"
             raise InvalidError("the table has no such column", where=field.name, hint=hint)
-        _cast(pa.nulls(0, schema.field(place).type), field)
+        _cast(pa.nulls(0, schema.field(index).type), field)
     return list(target.names)
 
 
 def unchanged(schema: pa.Schema, target: pa.Schema) -> pa.Schema:
-    """Of the columns those that Spark takes as they are told to it: a user's own schema may say otherwise."""
+    """The columns that Spark reads in their translated types: a user's own schema may have other types."""
     return pa.schema(
         [
             field
@@ -131,8 +133,8 @@ def _spark_field(field: pa.Field, where: str) -> dict[str, Any]:
     extension = (field.metadata or {}).get(EXTENSION_NAME, b"").decode()
     if extension in NO_BYTES:
         raise _has_none(extension, where)
-    told = _spark_type(field.type, where)
-    return {"name": field.name, "type": told, "nullable": True, "metadata": {}}
+    spark_type = _spark_type(field.type, where)
+    return {"name": field.name, "type": spark_type, "nullable": True, "metadata": {}}
 
 
 def _spark_type(column: pa.DataType, where: str) -> Json:
@@ -154,7 +156,10 @@ def _spark_type(column: pa.DataType, where: str) -> Json:
 
 def _nested(column: pa.DataType, where: str) -> Json:
     if pa.types.is_struct(column):
-        return {"type": "struct", "fields": [_spark_field(one, f"{where}.{one.name}") for one in column]}
+        return {
+            "type": "struct",
+            "fields": [_spark_field(field, f"{where}.{field.name}") for field in column],
+        }
     if pa.types.is_map(column):
         return {
             "type": "map",
@@ -183,27 +188,27 @@ def _arrow_field(field: Mapping[str, Any]) -> pa.Field:
     return pa.field(field["name"], _arrow_type(field["type"], field["name"]), nullable=field["nullable"])
 
 
-def _arrow_type(told: Json, where: str) -> pa.DataType:
-    if isinstance(told, str):
-        if told.startswith("decimal"):
-            digits, _, scale = told.removeprefix("decimal").strip("()").partition(",")
+def _arrow_type(spark_type: Json, where: str) -> pa.DataType:
+    if isinstance(spark_type, str):
+        if spark_type.startswith("decimal"):
+            digits, _, scale = spark_type.removeprefix("decimal").strip("()").partition(",")
             return pa.decimal128(int(digits or 10), int(scale or 0))
-        if told not in ARROW:
-            message = f"columns of a table can't be read as Spark's {told}"
+        if spark_type not in ARROW:
+            message = f"columns of a table can't be read as Spark's {spark_type}"
             raise InvalidError(message, where=where, hint="leave the schema out, or name another type")
-        return ARROW[told]
-    if told["type"] == "struct":
-        return pa.struct([_arrow_field(field) for field in told["fields"]])
-    if told["type"] == "array":
-        element = _arrow_type(told["elementType"], where)
-        return pa.list_(pa.field("element", element, nullable=told["containsNull"]))
-    if told["type"] == "map":
-        value = _arrow_type(told["valueType"], where)
+        return ARROW[spark_type]
+    if spark_type["type"] == "struct":
+        return pa.struct([_arrow_field(field) for field in spark_type["fields"]])
+    if spark_type["type"] == "array":
+        element = _arrow_type(spark_type["elementType"], where)
+        return pa.list_(pa.field("element", element, nullable=spark_type["containsNull"]))
+    if spark_type["type"] == "map":
+        value = _arrow_type(spark_type["valueType"], where)
         return pa.map_(
-            _arrow_type(told["keyType"], where),
-            pa.field("value", value, nullable=told["valueContainsNull"]),
+            _arrow_type(spark_type["keyType"], where),
+            pa.field("value", value, nullable=spark_type["valueContainsNull"]),
         )
-    raise InvalidError(f"columns can't be read as Spark's {told['type']}", where=where, hint=LEAVE_OUT)
+    raise InvalidError(f"columns can't be read as Spark's {spark_type['type']}", where=where, hint=LEAVE_OUT)
 
 
 def _has_none(what: str, where: str) -> InvalidError:

@@ -157,7 +157,7 @@ def _resumed(
     if consumer is None:
         at = begin(start).cursor
         consumer = consumers.begin(name, None if start == EARLIEST else at)
-    consumers.check_line(consumer)
+    consumers.check_branch(consumer)
     consumers.hold(consumer)
     try:
         begun = begin(consumer.start)
@@ -367,10 +367,10 @@ class Tail(Iterator[Change]):
             self._miss()
             misses += 1
             self._check_still_to_come(waits=timeout is None or timeout > 0)
-            left = deadline - self._pace.clock()
-            if left <= 0:
+            remaining_seconds = deadline - self._pace.clock()
+            if remaining_seconds <= 0:
                 break
-            self._pause(misses, left)
+            self._pause(misses, remaining_seconds)
         return False
 
     def _check_not_stray(self, step: VersionSummary) -> None:

@@ -20,7 +20,7 @@ def numbers_of(source: Source) -> list[int]:
         return numbers
     what = "no version of a table" if source.storage.anything_at_root() else "nothing"
     raise NotATableError(
-        f"there is {what} at this place",
+        f"there is {what} at this location",
         where=source.uri,
         hint=f"name the table's own root: the folder of {source.format.folder}/",
     )

@@ -121,7 +121,7 @@ def _check_folded(asked: Asked, newest: Position, marks: Marks, uri: str) -> Non
     if newest.log.is_file or (bound is not None and bound.log == newest.log):
         here = newest if bound is None or newest.log.is_file else bound
         raise NotFoldedYetError(
-            f"{asked} isn't folded yet: the table stands at {place_text(here)}",
+            f"{asked} isn't folded yet: the table is at {place_text(here)}",
             newest=here,
             where=uri,
             hint="ask again later, or for an earlier one; entries that were refused alone make no version",
@@ -129,7 +129,7 @@ def _check_folded(asked: Asked, newest: Position, marks: Marks, uri: str) -> Non
     raise InvalidError(
         f"{asked} was never folded: the table left that log at {place_text(newest)}",
         where=uri,
-        hint=f"now it stands at {place_text(bound)}",
+        hint=f"now it is at {place_text(bound)}",
     )
 
 

@@ -52,7 +52,7 @@ def replaced(source: Source, seen: int, newest: int) -> MadeAnewError:
     return MadeAnewError(
         f"version {seen} is not there, the newest is {newest}",
         where=source.uri,
-        hint="the table was restored or made anew: open it and decide where to start",
+        hint="the table was restored to an earlier copy or created again: open it and decide where to start",
     )
 
 
@@ -61,7 +61,7 @@ def removed(source: Source, cursor: Cursor) -> NotATableError:
     return NotATableError(
         f"the table was removed: version {cursor.version} was the last one seen, now there is none",
         where=source.uri,
-        hint=f"if it was moved, or its file system isn't mounted, bring it back and go on from {cursor}",
+        hint=f"if it was moved, or its file system isn't mounted, bring it back and continue from {cursor}",
     )
 
 
@@ -95,9 +95,9 @@ def made_anew(source: Source, cursor: Cursor) -> MadeAnewError:
     """The error if another table or branch has taken the place of the one that the cursor was given for."""
     what = f"the branch {cursor.branch}" if cursor.branch else "the table"
     return MadeAnewError(
-        f"{what} was made anew, or set back to a copy, since version {cursor.version} was read",
+        f"{what} was created again, or restored to an earlier copy, since version {cursor.version} was read",
         where=source.uri,
-        hint='start from "earliest" to read all that is there now, or from "latest" or one of its versions',
+        hint='start from "earliest" to read all that exists now, or from "latest" or one of its versions',
     )
 
 
@@ -115,7 +115,7 @@ def check_same(source: Source, cursor: Cursor, summary: VersionSummary) -> None:
 
 def anew_for(error: MadeAnewError, consumer: str) -> MadeAnewError:
     """The same error for a consumer, with the command that sets where it continues."""
-    hint = f"after lakefold consumers TABLE --set {consumer} earliest it reads all that is there now"
+    hint = f"after lakefold consumers TABLE --set {consumer} earliest it reads all that exists now"
     return MadeAnewError(error.message, where=error.where, hint=hint)
 
 
@@ -123,6 +123,6 @@ def expired_for(error: VersionExpiredError, consumer: str) -> VersionExpiredErro
     """The same error for a consumer, with the command that sets where it continues."""
     hint = (
         f"none is missing from {error.oldest} on; after lakefold consumers TABLE --set {consumer} earliest "
-        "it reads all that is there and goes on"
+        "it reads all that exists and continues"
     )
     return VersionExpiredError(error.message, oldest=error.oldest, where=error.where, hint=hint)

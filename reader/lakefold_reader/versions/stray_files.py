@@ -74,10 +74,10 @@ def expired_stray(source: Source, version: int) -> VersionExpiredError:
     """The error for a version whose number a stray file has."""
     numbers = [number for number in numbers_of(source) if number > version]
     return VersionExpiredError(
-        f"version {version} is gone: the file in its place arrived late, and is no version of the table",
+        f"version {version} is gone: the file of that number is a stray file, written too late",
         oldest=unbroken_from(numbers) if numbers else version,
         where=source.uri,
-        hint=f'{remaining(numbers)}; "earliest" reads all that is there and goes on from it'
+        hint=f'{remaining(numbers)}; start from "earliest" to read all that exists and continue from there'
         if numbers
         else "",
     )
@@ -93,7 +93,7 @@ def missing(source: Source, version: int) -> LakefoldError:
         )
     else:
         message = f"version {version} is gone: it was cleaned up"
-        hint = f'{remaining(numbers)}; "earliest" reads all that is there and goes on from it'
+        hint = f'{remaining(numbers)}; start from "earliest" to read all that exists and continue from there'
     return VersionExpiredError(message, oldest=unbroken_from(numbers), where=source.uri, hint=hint)
 
 

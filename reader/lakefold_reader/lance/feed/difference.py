@@ -1,9 +1,9 @@
-"""Which rows two neighbouring versions of a table don't share, told from their fragments alone.
+"""Finds the rows that two consecutive versions of a table don't share, from their fragments alone.
 
-Nothing is read of the rows themselves. A fragment that both versions have tells by its deletion files which
-rows went and came, and by its data files whether values changed in place; of all other fragments every row
-went or came. Where rows have ids for life, one that went in one place and came in another is one row that
-changed. It needs no transaction, so it tells what any client did.
+No rows are read. For a fragment that both versions have, the deletion files show which rows were removed and
+added, and the data files show whether values changed in place. Of all other fragments every row was removed
+or added. If rows have ids for life, a row that was removed in one fragment and added in another is one row
+that changed. No transaction is needed, so this works for versions of any client.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.uint64]
 
 ANEW = frozenset({Kind.OVERWRITE, Kind.CLONE})
-"""After these a fragment has nothing to do with one of the same id before."""
+"""After these a fragment has nothing to do with the fragment of the same id before."""
 DOUBTFUL = frozenset({Kind.RESTORE, Kind.UNKNOWN, Kind.DATA_OVERLAY})
-"""After these a fragment is the one of the same id before only where both name a common data file."""
+"""After these a fragment is the one of the same id before only if both name a common data file."""
 FIRST_VERSION = 1
-"""The version that counts as having made a row if its fragment doesn't say (Lance fact 7.5)."""
+"""The version that counts as having made a row if its fragment doesn't record it (Lance fact 7.5)."""
 
 
 class Rows(NamedTuple):
-    """Rows of one fragment as a version has it; their offsets are None for all that aren't deleted."""
+    """Rows of one fragment as a version has it. `offsets` is None for all rows that aren't deleted."""
 
     fragment: DataFragment
     offsets: Bitmap | None = None
@@ -47,23 +47,23 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two versions: the fragments of it that are looked at, by id, and the fields of its schema.
+    """One of the two versions: the fragments of it that are compared, by id, and the fields of its schema.
 
-    `deleted` gives the offsets that a fragment's deletion file lists.
+    `deleted` returns the offsets that a fragment's deletion file lists.
     """
 
     fragments: Mapping[int, DataFragment]
     fields: frozenset[int]
     deleted: Callable[[DataFragment], Bitmap]
 
-    def gone_from(self, fragment: DataFragment) -> Bitmap:
+    def deleted_rows(self, fragment: DataFragment) -> Bitmap:
         """The deleted rows of a fragment."""
         return self.deleted(fragment) if fragment.HasField("deletion_file") else Bitmap()
 
 
 @dataclass(slots=True)
 class RowDifference:
-    """The rows that went, that came, and those that changed: as they were before, as they are after."""
+    """The rows that were removed, those that were added, and those that changed: before and after."""
 
     deleted: list[Rows] = field(default_factory=list)
     before: list[Rows] = field(default_factory=list)
@@ -75,83 +75,85 @@ def difference(
     before: Side,
     after: Side,
     kind: Kind,
-    told: Mapping[int, Bitmap],
+    changed_offsets: Mapping[int, Bitmap],
     *,
     lineage: bool,
-    went: frozenset[int] = frozenset(),
+    dropped: frozenset[int] = frozenset(),
 ) -> RowDifference:
     """What became of the rows of these fragments from one version to the next.
 
-    `kind`: what made the next version. `told`: the rows whose values it says it changed, by fragment, where
-    it tells. `lineage`: rows have ids for life. `went`: fields that only `before` has and whose loss counts
-    as a change of the rows. Raises `DamagedError` where a fragment isn't what it says, `InvalidError` where
-    it doesn't say how many rows it has, or has too many to follow, and that is needed.
+    `kind`: what made the next version. `changed_offsets`: the rows whose values it says it changed, by
+    fragment, if it says so. `lineage`: rows have ids for life. `dropped`: fields that only `before` has and
+    whose loss counts as a change of the rows. Raises `DamagedError` if a fragment's content contradicts it,
+    and `InvalidError` if the number of its rows is needed and not recorded, or too large.
     """
-    found = RowDifference()
+    rows_changed = RowDifference()
     for number in sorted(before.fragments.keys() | after.fragments.keys()):
         old, new = before.fragments.get(number), after.fragments.get(number)
         if old is not None and new is not None and _is_same(old, new, kind):
-            changed = _has_other_values(old, new, before.fields, after.fields, went)
-            _within(found, before, after, (old, new), kind, told.get(number), changed=changed)
+            changed = _has_other_values(old, new, before.fields, after.fields, dropped)
+            _within(
+                rows_changed, before, after, (old, new), kind, changed_offsets.get(number), changed=changed
+            )
             continue
         if old is not None:
-            found.deleted.append(Rows(old))
+            rows_changed.deleted.append(Rows(old))
         if new is not None:
-            found.inserted.append(Rows(new))
-    if lineage and kind not in ANEW and found.deleted and found.inserted:
-        _follow(found, before, after, kind)
-    return found
+            rows_changed.inserted.append(Rows(new))
+    if lineage and kind not in ANEW and rows_changed.deleted and rows_changed.inserted:
+        _follow(rows_changed, before, after, kind)
+    return rows_changed
 
 
 def live(side: Side, rows: Rows) -> Bitmap:
-    """The offsets of some rows. Raises `InvalidError` where their fragment doesn't say how many it has."""
+    """The offsets of some rows. Raises `InvalidError` if their fragment doesn't record how many it has."""
     if rows.offsets is not None:
         return rows.offsets
     if not rows.fragment.physical_rows:
         raise InvalidError(
             f"fragment {rows.fragment.id} doesn't say how many rows it has, so they can't be followed",
-            hint="compact the table, which writes it anew, and go on from there",
+            hint="compact the table, which rewrites it, and continue from there",
         )
     check_rows(rows.fragment.physical_rows, f"fragment {rows.fragment.id}")
-    return Bitmap(range(rows.fragment.physical_rows)) - side.gone_from(rows.fragment)
+    return Bitmap(range(rows.fragment.physical_rows)) - side.deleted_rows(rows.fragment)
 
 
 def _is_same(old: DataFragment, new: DataFragment, kind: Kind) -> bool:
-    """Whether the fragment of the next version holds the same rows as the one before of the same id."""
+    """Whether the fragment of the next version holds the same rows as the one of the same id before."""
     if kind in ANEW or old.physical_rows != new.physical_rows:
         return False
-    return kind not in DOUBTFUL or not {file_key(one) for one in old.files}.isdisjoint(
-        file_key(one) for one in new.files
+    return kind not in DOUBTFUL or not {file_key(file) for file in old.files}.isdisjoint(
+        file_key(file) for file in new.files
     )
 
 
 def _within(
-    found: RowDifference,
+    rows_changed: RowDifference,
     before: Side,
     after: Side,
     pair: tuple[DataFragment, DataFragment],
     kind: Kind,
-    told: Bitmap | None,
+    changed_offsets: Bitmap | None,
     *,
     changed: bool,
 ) -> None:
-    """Adds what became of the rows of a fragment that both versions have. `changed`: values of some did."""
+    """Adds what became of the rows of a fragment that both versions have. `changed`: values changed."""
     old, new = pair
     if old.deletion_file == new.deletion_file:
-        gone_before = gone_after = before.gone_from(old) if changed else Bitmap()
+        gone_before = gone_after = before.deleted_rows(old) if changed else Bitmap()
     else:
-        gone_before, gone_after = before.gone_from(old), after.gone_from(new)
-    _add(found.deleted, old, gone_after - gone_before)
-    _add(found.inserted, new, gone_before - gone_after)
+        gone_before, gone_after = before.deleted_rows(old), after.deleted_rows(new)
+    _add(rows_changed.deleted, old, gone_after - gone_before)
+    _add(rows_changed.inserted, new, gone_before - gone_after)
     if changed:
-        offsets = told if told is not None or kind in DOUBTFUL else _touched(old, new)
+        offsets = changed_offsets if changed_offsets is not None or kind in DOUBTFUL else _touched(old, new)
         if offsets is None and not gone_before and not gone_after:
-            found.before.append(Rows(old))
-            found.after.append(Rows(new))
+            rows_changed.before.append(Rows(old))
+            rows_changed.after.append(Rows(new))
             return
-        there = offsets if offsets is not None else live(before, Rows(old))
-        _add(found.before, old, there - gone_before - gone_after)
-        _add(found.after, new, there - gone_before - gone_after)
+        offsets_changed = offsets if offsets is not None else live(before, Rows(old))
+        _add(rows_changed.before, old, offsets_changed - gone_before - gone_after)
+        _add(rows_changed.after, new, offsets_changed - gone_before - gone_after)
 
 
 def _add(rows: list[Rows], fragment: DataFragment, offsets: Bitmap) -> None:
@@ -160,25 +162,29 @@ def _add(rows: list[Rows], fragment: DataFragment, offsets: Bitmap) -> None:
 
 
 def _has_other_values(
-    old: DataFragment, new: DataFragment, before: frozenset[int], after: frozenset[int], went: frozenset[int]
+    old: DataFragment,
+    new: DataFragment,
+    before: frozenset[int],
+    after: frozenset[int],
+    dropped: frozenset[int],
 ) -> bool:
-    """Whether a field that the next version has lies elsewhere than it did, or was not there before.
+    """Whether a field of the next version is stored in another file than before, or is new.
 
-    A column that only went changes nothing unless it is one of `went`; one that lies in no file is null on
+    A column that was dropped changes nothing unless it is one of `dropped`; one that is in no file is null on
     both sides.
     """
     was, now = field_locations(old), field_locations(new)
     return (
         list(old.overlays) != list(new.overlays)
         or any((was.get(number) if number in before else None) != now.get(number) for number in after)
-        or any(was.get(number) is not None for number in went)
+        or any(was.get(number) is not None for number in dropped)
     )
 
 
 def _touched(old: DataFragment, new: DataFragment) -> Bitmap | None:
-    """The rows of a fragment that its lineage says were changed, None where it says that of none.
+    """The rows of a fragment that its lineage says were changed. Returns None if it says that of none.
 
-    Then values changed all the same: an update that doesn't say which rows it changed notes none (Lance
+    Values changed all the same then: an update that doesn't say which rows it changed records none (Lance
     fact 7.7), so it may be any.
     """
     if old.inline_last_updated_at_versions == new.inline_last_updated_at_versions:
@@ -187,31 +193,33 @@ def _touched(old: DataFragment, new: DataFragment) -> Bitmap | None:
     return bitmap_of(np.flatnonzero(moved).astype(np.uint32)) if bool(moved.any()) else None
 
 
-def _follow(found: RowDifference, before: Side, after: Side, kind: Kind) -> None:
-    """Makes of a row that went in one place and came in another one that changed.
+def _follow(rows_changed: RowDifference, before: Side, after: Side, kind: Kind) -> None:
+    """Turns a row that was removed in one fragment and added in another into one that changed.
 
-    A version that doesn't tell what made it may be a compaction: there the row is the same where its lineage
-    says that nothing changed it.
+    A version without a known operation may be a compaction: then the row is unchanged if its lineage says so.
     """
-    went, came = (
-        _laid_out(before, found.deleted),
-        _laid_out(after, found.inserted),
+    removed, added = (
+        _laid_out(before, rows_changed.deleted),
+        _laid_out(after, rows_changed.inserted),
     )
-    _, at_went, at_came = np.intersect1d(went.ids, came.ids, return_indices=True)
-    if not at_went.size:
+    _, at_removed, at_added = np.intersect1d(removed.ids, added.ids, return_indices=True)
+    if not at_removed.size:
         return
-    changed = np.ones(at_went.size, dtype=np.bool_)
+    changed = np.ones(at_removed.size, dtype=np.bool_)
     if kind is Kind.UNKNOWN:
-        changed = went.changed()[at_went] != came.changed()[at_came]
-    found.deleted, found.inserted = list(went.without(at_went)), list(came.without(at_came))
+        changed = removed.changed()[at_removed] != added.changed()[at_added]
+    rows_changed.deleted, rows_changed.inserted = (
+        list(removed.without(at_removed)),
+        list(added.without(at_added)),
+    )
     if bool(changed.any()):
-        found.before += went.only(at_went[changed])
-        found.after += came.only(at_came[changed])
+        rows_changed.before += removed.only(at_removed[changed])
+        rows_changed.after += added.only(at_added[changed])
 
 
 @dataclass(frozen=True, slots=True)
 class _LaidOut:
-    """Rows of several fragments one after the other: whose they are, their offsets and ids."""
+    """Rows of several fragments one after the other: their fragments, offsets and ids."""
 
     fragments: Sequence[DataFragment]
     owners: NDArray[np.int64]
@@ -223,28 +231,31 @@ class _LaidOut:
         ends = np.searchsorted(self.owners, np.arange(1, len(self.fragments)))
         parts = np.split(self.offsets, ends)
         return np.concatenate(
-            [_last_changed(one)[some] for one, some in zip(self.fragments, parts, strict=True)]
+            [
+                _last_changed(fragment)[offsets]
+                for fragment, offsets in zip(self.fragments, parts, strict=True)
+            ]
         )
 
-    def only(self, places: NDArray[np.int64]) -> Iterator[Rows]:
-        """The rows at these places."""
-        places = np.sort(places)
-        owners, starts = np.unique(self.owners[places], return_index=True)
-        for owner, some in zip(owners.tolist(), np.split(self.offsets[places], starts[1:]), strict=True):
+    def only(self, indices: NDArray[np.int64]) -> Iterator[Rows]:
+        """The rows at these indices."""
+        indices = np.sort(indices)
+        owners, starts = np.unique(self.owners[indices], return_index=True)
+        for owner, some in zip(owners.tolist(), np.split(self.offsets[indices], starts[1:]), strict=True):
             yield Rows(self.fragments[owner], bitmap_of(some))
 
-    def without(self, places: NDArray[np.int64]) -> Iterator[Rows]:
-        """All rows but those at these places."""
+    def without(self, indices: NDArray[np.int64]) -> Iterator[Rows]:
+        """All rows but those at these indices."""
         others = np.ones(self.ids.size, dtype=np.bool_)
-        others[places] = False
+        others[indices] = False
         return self.only(np.flatnonzero(others)) if bool(others.any()) else iter(())
 
 
 def _laid_out(side: Side, rows: Sequence[Rows]) -> _LaidOut:
-    fragments = [one.fragment for one in rows]
-    offsets = [numbers_of(live(side, one)) for one in rows]
-    ids = [_row_ids(one)[some] for one, some in zip(fragments, offsets, strict=True)]
-    owners = np.repeat(np.arange(len(fragments)), [some.size for some in offsets])
+    fragments = [each.fragment for each in rows]
+    offsets = [numbers_of(live(side, each)) for each in rows]
+    ids = [_row_ids(each)[chosen] for each, chosen in zip(fragments, offsets, strict=True)]
+    owners = np.repeat(np.arange(len(fragments)), [chosen.size for chosen in offsets])
     return _LaidOut(fragments, owners, np.concatenate(offsets), np.concatenate(ids))
 
 

@@ -1,4 +1,4 @@
-"""The planned parts of a change feed of a Lance table: values, small enough to be sent to other processes."""
+"""The planned parts of a change feed of a Lance table: values, small enough to be sent elsewhere."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""The change feed planned: for each version which rows of which fragments it brought, took or changed.
+"""Plans the change feed: which rows of which fragments each version added, removed or changed.
 
-Planning reads manifests and deletion files and no rows, so that whoever reads the rows may do it elsewhere,
-part by part (a Spark source makes a partition of a part). A version that only added fragments is told by the
-first bytes of its file, whatever the size of the table; for any other that touched rows the fragments before
-and after are compared.
+Planning reads manifests and deletion files and no rows, so that other processes can read the rows, part by
+part (a Spark source makes a partition of some parts). Of a version that only added fragments the first bytes
+of its file are enough, whatever the size of the table. For any other version that changed rows the fragments
+before and after are compared.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +18,6 @@ from lakefold_reader.format.changes import ChangeType, Rewritten, RewrittenError
 from lakefold_reader.lance.effect import NO_ROWS
 from lakefold_reader.lance.feed.columns import FeedVersions, FieldHistory, LastVersion, last_of
 from lakefold_reader.lance.feed.difference import Rows, difference
-from lakefold_reader.lance.feed.log_offsets import EntryOffsets
 from lakefold_reader.lance.feed.parts import FragmentPart
 from lakefold_reader.lance.feed.sides import sides_of
 from lakefold_reader.lance.fragments import counts_rows
@@ -32,6 +32,7 @@ from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations import Kind
 from lakefold_table.lance.rows.bitmaps import encode_bitmap
 from lakefold_table.lance.rows.rewritten_columns import changed_offsets
+from lakefold_table.marks.record import decode_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from lakefold_table.format import VersionSummary
     from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
+    from lakefold_table.marks.record import Record
 
 PROJECTS = frozenset({Kind.PROJECT, Kind.PROJECT_KEEPING_NULLABILITY})
 REWRITES = frozenset({Kind.OVERWRITE, Kind.RESTORE})
@@ -56,20 +58,19 @@ def plan_changes(
     rewritten: Rewritten | str = Rewritten.ROWS,
     shown: LastVersion | None = None,
 ) -> Iterator[FragmentPart]:
-    """What the versions behind `after` up to `to` (None: the newest) did, version by version.
+    """What the versions after `after` up to `to` (None: the newest) did, version by version.
 
-    Of one version what went comes first, then what rows were before and after a change, then what came: who
-    applies the parts in their order never has a row twice. Nothing is read before it is asked for, but that
-    the versions are there. `shown`: what `last_of` gives for `to`, where the versions are known to be
-    there already.
+    The parts of one version come in this order: removed rows, rows before and after a change, added rows. A
+    reader that applies the parts in their order never has a row twice. Nothing is read before it is needed,
+    except which versions exist. `shown`: what `last_of` returns for `to`, if the versions are known to exist.
 
-    Raises `InvalidError` for a range that runs backwards, `VersionExpiredError` where a version of it is gone
-    or not there yet, at once or when it is come to; `RewrittenError` as asked for; `DamagedError` where a
+    Raises `InvalidError` for a range that runs backwards, `VersionExpiredError` if a version of it is gone or
+    does not exist yet, at once or in its turn; `RewrittenError` if that was chosen; `DamagedError` if a
     version can't be read.
     """
     after, last = checked_range(source, after, to) if shown is None else (after, shown.version)
     plan = _Plan(source, after, last, rewritten_of(rewritten), shown)
-    plan.looks_behind = True
+    plan.checks_next = True
     return plan.parts(last)
 
 
@@ -80,10 +81,11 @@ def plan_summaries(
     *,
     rewritten: Rewritten | str = Rewritten.ROWS,
 ) -> Iterator[FragmentPart]:
-    """As `plan_changes` for versions that were read already, one behind the other, as a tail has them.
+    """As `plan_changes` for consecutive versions that were read already, as a tail has them.
 
-    Rows are shown in the columns of `shown`, the last of them or a later one (`last_of`, `last_step`). None
-    of the versions is read again, but for one that has to be compared with the one before.
+    Rows are shown in the columns of `shown`, the last of them or a later one (`last_of`,
+    `last_of_summaries`). None of the versions is read again, except one that has to be compared with the
+    version before.
     """
     after, to = summaries[0].version - 1, summaries[-1].version
     plan = _Plan(source, after, shown.version, rewritten_of(rewritten), shown)
@@ -92,29 +94,68 @@ def plan_summaries(
 
 
 def last_of_summaries(summaries: Sequence[VersionSummary], schema: TableSchema) -> LastVersion:
-    """What a feed shows that ends with the last of these versions, whose schema is known already."""
+    """The end of a feed at the last of these versions, whose schema is known already."""
     first, last = summaries[0].version, summaries[-1]
-    # A version that is told without its manifest keeps the schema of the one before.
-    known = last.version - first + 1 == len(summaries) and all(
+    # A version that was read without its manifest keeps the schema of the version before.
+    keeps_schema = last.version - first + 1 == len(summaries) and all(
         head_of(summary) is None for summary in summaries
     )
-    return LastVersion(last.version, schema, first - 1 if known else last.version, last)
+    return LastVersion(last.version, schema, first - 1 if keeps_schema else last.version, last)
 
 
 def plan_version(
     source: Source, version: int, *, whole: bool = False, to: int | None = None
 ) -> Iterator[FragmentPart]:
-    """As `plan_changes` for one version that is known to be there.
+    """As `plan_changes` for one version that is known to exist.
 
-    `whole`: all its rows count as inserted, whatever was there before, by no entry in particular; what a feed
-    may begin with. `to`: the last version of that feed, in whose columns they are shown (None: this one).
+    `whole`: all its rows count as inserted, by no entry in particular; a feed may begin with that. `to`: the
+    last version of that feed, in whose columns they are shown (None: this one).
     """
     plan = _Plan(source, version - 1, version if to is None else to, Rewritten.ROWS, None)
     return plan.whole(version) if whole else plan.parts(version)
 
 
-class _Found(NamedTuple):
-    """Some rows and what became of them. `number`: their fragment's id in version `at`, where it is known."""
+class EntryOffsets:
+    """The log entries of one version: which of them each change came with (the column `_log_offset`).
+
+    If entries share a version, its record says how many fragments each of them added. Rows that such a
+    version deleted or changed in place are not recorded for an entry. `last`: their offset, the last one in
+    the version; None without entries.
+    """
+
+    def __init__(self, summary: VersionSummary, where: str = "") -> None:
+        record = decode_record(summary.properties, where) if summary.own else None
+        self.last = _last_offset(record)
+        adding = (
+            []
+            if record is None
+            else [entry for entry in record.committed.items() if entry[1].num_fragment_ids]
+        )
+        self._firsts = [answer.first_fragment_id for _, answer in adding]
+        self._ends = [answer.first_fragment_id + answer.num_fragment_ids for _, answer in adding]
+        self._offsets = [offset for offset, _ in adding]
+
+    def id_at(self, index: int) -> int | None:
+        """The id of the fragment at this index of those that the version added. None: not recorded."""
+        return self._firsts[0] + index if self._firsts and self._firsts[0] + index < self._ends[-1] else None
+
+    def added_by(self, fragment_id: int | None) -> int | None:
+        """The offset of the entry that added a fragment; `last` if none did."""
+        if fragment_id is None:
+            return self.last
+        index = bisect_right(self._firsts, fragment_id) - 1
+        return self._offsets[index] if index >= 0 and fragment_id < self._ends[index] else self.last
+
+
+def _last_offset(record: Record | None) -> int | None:
+    """The offset of the entry if only one was folded, else the last offset of the version."""
+    if record is None or record.last_offset < record.first_offset:
+        return None
+    return next(iter(record.committed)) if len(record.committed) == 1 else record.last_offset
+
+
+class _ChangedRows(NamedTuple):
+    """Some rows and what became of them. `number`: their fragment's id in version `at`, if it is known."""
 
     change_type: ChangeType
     at: int
@@ -138,8 +179,8 @@ class _Plan:
         self._schema_before: TableSchema | None = None
         self._state: LanceState | None = None
         self._described: list[tuple[TableSchema, bytes, Followed]] = []
-        self.looks_behind = False
-        """Whether each version is held against the one behind it: nobody has looked yet."""
+        self.checks_next = False
+        """Whether each version is checked against the next one: the caller has not done that."""
 
     @cached_property
     def _last(self) -> LastVersion:
@@ -154,7 +195,7 @@ class _Plan:
         return FieldHistory(self._versions, self._after, self._last)
 
     def keep(self, summaries: Sequence[VersionSummary]) -> None:
-        """Have versions that were read already."""
+        """Uses versions that were read already."""
         for summary in summaries:
             self._versions.keep(summary)
 
@@ -165,27 +206,27 @@ class _Plan:
         for version in range(self._after + 1, to + 1):
             self._field_history  # noqa: B018 - looks through the versions before the first one's turn
             summary = self._versions.take(version, whole=self._schema is None)
-            if self.looks_behind:
-                self._check_in_line(summary)
+            if self.checks_next:
+                self._check_not_stray(summary)
             self._take_schema(summary)
             with explained(self._source, version, *self._compared_with(summary)):
-                yield from (self._part(summary, found) for found in self._found(summary))
+                yield from (self._part(summary, changed) for changed in self._changes_of(summary))
 
     def whole(self, version: int) -> Iterator[FragmentPart]:
-        """All rows of a version."""
+        """All rows of a version as inserts."""
         summary = self._versions.take(version, whole=True)
         self._take_schema(summary)
         with explained(self._source, version):
-            for found in self._compared(summary, EntryOffsets(summary, self._source.uri), first=True):
-                yield self._part(summary, found._replace(log_offset=None))
+            for changed in self._compared(summary, EntryOffsets(summary, self._source.uri), first=True):
+                yield self._part(summary, changed._replace(log_offset=None))
 
-    def _check_in_line(self, summary: VersionSummary) -> None:
-        """Raises `VersionExpiredError` if this, or what the feed begins behind, is the file of no version."""
+    def _check_not_stray(self, summary: VersionSummary) -> None:
+        """Raises `VersionExpiredError` if this version, or the one before the feed, is a stray file."""
         if summary.version == self._after + 1 and self._after:
-            before = self._versions.look(self._after)
+            before = self._versions.peek(self._after)
             if before is not None and is_stray(self._source, before, summary):
                 raise expired_stray(self._source, self._after)
-        after = self._versions.look(summary.version + 1)
+        after = self._versions.peek(summary.version + 1)
         if after is not None and is_stray(self._source, summary, after):
             raise expired_stray(self._source, summary.version)
 
@@ -195,7 +236,7 @@ class _Plan:
         if schema is not None:
             self._schema = self._schema if schema == self._schema else schema
 
-    def _found(self, summary: VersionSummary) -> Iterator[_Found]:
+    def _changes_of(self, summary: VersionSummary) -> Iterator[_ChangedRows]:
         """What one version did."""
         kind, first = kind_in(summary), summary.version == 1 or kind_in(summary) is Kind.CLONE
         if not first and (kind in NO_ROWS or (kind in PROJECTS and self._changes_no_value(summary))):
@@ -209,58 +250,69 @@ class _Plan:
         if plain is None:
             yield from self._compared(summary, entries, first=first)
             return
-        for place, fragment in enumerate(plain):
-            number = fragment.id or entries.id_at(place)
-            yield _Found(ChangeType.INSERT, summary.version, Rows(fragment), number, entries.brought(number))
+        for index, fragment in enumerate(plain):
+            number = fragment.id or entries.id_at(index)
+            yield _ChangedRows(
+                ChangeType.INSERT, summary.version, Rows(fragment), number, entries.added_by(number)
+            )
 
     def _compared_with(self, summary: VersionSummary) -> Sequence[int]:
-        """The version whose files may be read for this one's changes, too: the one before."""
+        """The other version whose files may be read for this one's changes: the one before."""
         is_first = summary.version == 1 or kind_in(summary) is Kind.CLONE
         return () if is_first or _plainly_added(summary) is not None else (summary.version - 1,)
 
     def _changes_no_value(self, summary: VersionSummary) -> bool:
-        """Whether a version has only fields of the one before: a column that went isn't shown.
+        """Whether a version has only fields of the version before: a column that was dropped isn't shown.
 
-        Unless the last version has it again: then its values went, and come back later.
+        Unless the feed's last version has it again: then dropping it and restoring it are changes.
         """
         before, after = self._schema_before, self._schema
         if before is None or after is None or self._returning(summary.version):
             return False
-        known = {one.id for one in before.fields}
-        return all(one.id in known for one in after.fields)
+        known_ids = {field.id for field in before.fields}
+        return all(field.id in known_ids for field in after.fields)
 
     def _returning(self, version: int) -> frozenset[int]:
-        """The fields that went with this version and come back with a later one."""
+        """The fields that this version dropped and a later one restored."""
         before, after = self._schema_before, self._schema
         if before is None or after is None:
             return frozenset()
         return self._field_history.returning(version, before, after)
 
-    def _compared(self, summary: VersionSummary, entries: EntryOffsets, *, first: bool) -> Iterator[_Found]:
-        """What one version did, by its fragments and those of the version before."""
+    def _compared(
+        self, summary: VersionSummary, entries: EntryOffsets, *, first: bool
+    ) -> Iterator[_ChangedRows]:
+        """What one version did, by comparison of its fragments with those of the version before."""
         then, now = summary.version - 1, summary.version
         old = None if first else self._before(summary)
         new = self._state = read_state(self._source, now)
         if old is not None and self._schema_before is None:
             self._schema_before = schema_of(old.head)
         kind = Kind.CLONE if first else kind_in(summary)
-        went = self._returning(now)
-        before, after = sides_of(self._source, old, new, kind, went)
-        found = difference(
-            before, after, kind, _told(summary), lineage=has_stable_row_ids(new.head), went=went
+        dropped = self._returning(now)
+        before, after = sides_of(self._source, old, new, kind, dropped)
+        changed = difference(
+            before,
+            after,
+            kind,
+            _changed_offsets(summary),
+            lineage=has_stable_row_ids(new.head),
+            dropped=dropped,
         )
-        for change_type, gone in (
-            (ChangeType.DELETE, found.deleted),
-            (ChangeType.UPDATE_PREIMAGE, found.before),
+        for change_type, removed in (
+            (ChangeType.DELETE, changed.deleted),
+            (ChangeType.UPDATE_PREIMAGE, changed.before),
         ):
-            yield from (_Found(change_type, then, rows, rows.fragment.id, entries.last) for rows in gone)
-        for change_type, come in (
-            (ChangeType.UPDATE_POSTIMAGE, found.after),
-            (ChangeType.INSERT, found.inserted),
+            yield from (
+                _ChangedRows(change_type, then, rows, rows.fragment.id, entries.last) for rows in removed
+            )
+        for change_type, added in (
+            (ChangeType.UPDATE_POSTIMAGE, changed.after),
+            (ChangeType.INSERT, changed.inserted),
         ):
-            for rows in come:
+            for rows in added:
                 number = rows.fragment.id
-                yield _Found(change_type, now, rows, number, entries.brought(number))
+                yield _ChangedRows(change_type, now, rows, number, entries.added_by(number))
 
     def _before(self, summary: VersionSummary) -> LanceState:
         """The version before this one."""
@@ -270,37 +322,35 @@ class _Plan:
         try:
             return read_state(self._source, before)
         except VersionExpiredError as error:
-            message = (
-                f"what version {summary.version} changed shows only beside version {before}, which is gone"
-            )
+            message = f"version {before} is gone, so it is not known what version {summary.version} changed"
             raise expired(self._source, message) from error
 
-    def _part(self, summary: VersionSummary, found: _Found) -> FragmentPart:
-        schema = self._schema if found.at == summary.version else self._schema_before
+    def _part(self, summary: VersionSummary, changed: _ChangedRows) -> FragmentPart:
+        schema = self._schema if changed.at == summary.version else self._schema_before
         if schema is None:
             raise AssertionError("the schemas of both versions are known before their rows are compared")
-        fields, followed = self._description(found.at, schema)
-        offsets = found.rows.offsets
-        # Raises where no column of times can hold it.
+        fields, followed = self._description(changed.at, schema)
+        offsets = changed.rows.offsets
+        # Raises if a column of times can't hold it.
         time_of(summary.time_us)
         return FragmentPart(
             summary.version,
             summary.time_us,
-            found.change_type,
-            found.log_offset,
-            found.at,
-            found.rows.fragment.SerializeToString(deterministic=True),
-            found.number,
+            changed.change_type,
+            changed.log_offset,
+            changed.at,
+            changed.rows.fragment.SerializeToString(deterministic=True),
+            changed.number,
             None if offsets is None else encode_bitmap(offsets, runs=True),
-            _count(found.rows),
+            _count(changed.rows),
             fields,
             followed,
         )
 
     def _description(self, version: int, schema: TableSchema) -> tuple[bytes, Followed]:
         """A schema encoded, and which of its fields the last version has; made once for each schema."""
-        for known, fields, followed in self._described:
-            if known is schema:
+        for described, fields, followed in self._described:
+            if described is schema:
                 return fields, followed
         message = Schema(fields=schema.fields, metadata=schema.metadata)
         fields = message.SerializeToString(deterministic=True)
@@ -310,25 +360,26 @@ class _Plan:
 
 
 def _plainly_added(summary: VersionSummary) -> Sequence[DataFragment] | None:
-    """The fragments of a version that did nothing but add them; None where more must be known of them.
+    """The fragments of a version that only added them. Returns None if more must be known of them.
 
-    Files under other roots and deleted rows are read by the fragment's own id, which only the version tells.
+    Files under other roots and deleted rows are read by the fragment's own id, which only the version
+    contains.
     """
     transaction = transaction_of(summary)
     if transaction is None or kind_in(summary) is not Kind.APPEND:
         return None
     fragments = transaction.append.fragments
     plain = all(
-        one.physical_rows
-        and not one.HasField("deletion_file")
-        and not one.overlays
-        and all(is_direct(file) for file in one.files)
-        for one in fragments
+        fragment.physical_rows
+        and not fragment.HasField("deletion_file")
+        and not fragment.overlays
+        and all(is_direct(file) for file in fragment.files)
+        for fragment in fragments
     )
     return fragments if plain else None
 
 
-def _told(summary: VersionSummary) -> Mapping[int, Bitmap]:
+def _changed_offsets(summary: VersionSummary) -> Mapping[int, Bitmap]:
     """The rows whose values an update of columns says it changed, by fragment."""
     transaction = transaction_of(summary)
     if transaction is None or kind_in(summary) is not Kind.UPDATE:
@@ -336,10 +387,10 @@ def _told(summary: VersionSummary) -> Mapping[int, Bitmap]:
     update = transaction.update
     if update.update_mode != Transaction.REWRITE_COLUMNS:
         return {}
-    told = changed_offsets(update, {one.id: one for one in update.updated_fragments})
-    if isinstance(told, dict):
-        return told
-    raise DamagedError(f"version {summary.version} tells of changed rows that can't be: {told}")
+    offsets = changed_offsets(update, {updated.id: updated for updated in update.updated_fragments})
+    if isinstance(offsets, dict):
+        return offsets
+    raise DamagedError(f"version {summary.version} records changed rows that can't exist: {offsets}")
 
 
 def _count(rows: Rows) -> int | None:
@@ -351,8 +402,8 @@ def _count(rows: Rows) -> int | None:
 
 def _rewritten_error(source: Source, summary: VersionSummary) -> RewrittenError:
     return RewrittenError(
-        f"version {summary.version} put other content in the table's place: {summary.operation}",
+        f"version {summary.version} replaced the table's content: {summary.operation}",
         version=summary.version,
         where=source.uri,
-        hint="read that version whole and begin the feed behind it, or let the feed show or skip it",
+        hint="read that version whole and begin the feed after it, or let the feed show or skip it",
     )

@@ -1,7 +1,7 @@
-"""The rows of a change feed, read part by part: values as a version holds them, shown as the last one does.
+"""Reads the rows of a change feed part by part: as a version stores them, shown in the last one's columns.
 
-Rows are taken out of data files by their places, whatever is deleted since. Where that can't give what
-pylance gives, they go through the dataset at a version in which they are there.
+Rows are read from data files by their offsets, whether they were deleted since or not. If that can differ
+from pylance's rows, they are read through the dataset, at a version that contains them.
 """
 
 from __future__ import annotations
@@ -41,22 +41,26 @@ CHANGE_FIELDS = (
     pa.field("_commit_timestamp", pa.timestamp("us", "UTC"), nullable=False),
     pa.field("_log_offset", pa.int64()),
 )
-"""What a feed says of each row, behind the table's own columns."""
+"""The columns that a feed adds after the table's own."""
 
 
 def feed_schema(columns: TableSchema) -> pa.Schema:
     """The Arrow schema of a feed with these columns: any may be null, in older rows; blobs are bytes.
 
-    Raises `InvalidError` where a column has the name of one that the feed adds.
+    Raises `InvalidError` if a column has the name of one that the feed adds.
     """
-    taken = [column.name for column in columns.columns if column.name in {one.name for one in CHANGE_FIELDS}]
+    taken = [
+        column.name for column in columns.columns if column.name in {field.name for field in CHANGE_FIELDS}
+    ]
     if taken:
         raise InvalidError(
             f"the table's own columns {taken} have names of the change feed",
             where="columns",
             hint="choose the columns without them",
         )
-    fields = [pa.field(one.name, with_bytes(one.type), metadata=one.metadata) for one in columns.arrow]
+    fields = [
+        pa.field(field.name, with_bytes(field.type), metadata=field.metadata) for field in columns.arrow
+    ]
     return pa.schema([*fields, *CHANGE_FIELDS], columns.arrow.metadata)
 
 
@@ -79,7 +83,7 @@ def shown_columns(schema: TableSchema, columns: Sequence[str] | None) -> TableSc
 
 
 def read_part(source: Source, part: FragmentPart, columns: TableSchema) -> Iterator[pa.RecordBatch]:
-    """The rows of one part; who reads several has a `FragmentPartReader`, whose `read` this is."""
+    """Reads the rows of one part. For several parts use one `FragmentPartReader`."""
     return FragmentPartReader(source, columns).read(part)
 
 
@@ -87,7 +91,7 @@ class FragmentPartReader:
     """Reads parts of one feed, and keeps for the next part what was opened for the one before.
 
     `columns`: the schema of the feed's last version, or some of its columns (`TableSchema.chosen`).
-    `misfits`: what becomes of a value that has no room there.
+    `misfits`: what to do about a value that doesn't fit its type there.
     """
 
     def __init__(self, source: Source, columns: TableSchema, misfits: Misfits = Misfits.FAIL) -> None:
@@ -98,11 +102,11 @@ class FragmentPartReader:
         self._view: tuple[FragmentPart, _View] | None = None
 
     def read(self, part: FragmentPart) -> Iterator[pa.RecordBatch]:
-        """The rows of a part, batch by batch, in the form of `feed_schema(columns)`.
+        """The rows of a part, batch by batch, in the schema `feed_schema(columns)`.
 
-        Raises `VersionExpiredError` where the part's version was cleaned up meanwhile, `DamagedError` where a
-        file is missing or can't be read, `MisfitError` where a value doesn't fit the last version's type and
-        that isn't to be null.
+        Raises `VersionExpiredError` if the part's version was cleaned up meanwhile, `DamagedError` if a file
+        is missing or can't be read, `MisfitError` if a value doesn't fit the last version's type and misfits
+        are not to be null.
         """
         view, rows = self._view_of(part), 0
         skipped: Counter[str] = Counter()
@@ -126,7 +130,7 @@ class FragmentPartReader:
             )
 
     def stored(self, part: FragmentPart, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of a part as the version `at` has them, in these columns of its own. Raises as `Dataset`.
+        """The rows of a part as the version `at` stores them, in these of its columns. Raises as `Dataset`.
 
         Blobs are their bytes.
         """
@@ -134,8 +138,8 @@ class FragmentPartReader:
             yield from _without_columns(part.rows)
             return
         message = Schema.FromString(part.fields)
-        known = {column.name: column for column in columns_of(message.fields)}
-        fields = tuple(field for name in names for field in known[name].fields)
+        columns = {column.name: column for column in columns_of(message.fields)}
+        fields = tuple(field for name in names for field in columns[name].fields)
         fragment = DataFragment.FromString(part.fragment)
         offsets = (
             None if part.offsets is None else numbers_of(decode_bitmap(part.offsets, "rows of a change"))
@@ -145,7 +149,7 @@ class FragmentPartReader:
         yield from rows_at(self._dataset(part.at), fragment, stored, offsets, number)
 
     def _dataset(self, version: int) -> Dataset:
-        """The table at a version; the last two are kept, since rows that went and came take turns."""
+        """The table at a version. The last two are kept, since removed and added rows alternate."""
         if version not in self._datasets:
             newest = [number for number in self._datasets if number >= version - 1]
             self._datasets = {number: self._datasets[number] for number in newest[-1:]}
@@ -153,7 +157,7 @@ class FragmentPartReader:
         return self._datasets[version]
 
     def _view_of(self, part: FragmentPart) -> _View:
-        """How a part is shown: mostly as the one before."""
+        """How a part is shown: mostly as the part before."""
         if self._view is not None:
             other, view = self._view
             if (other.fields, other.followed) == (part.fields, part.followed):
@@ -164,7 +168,7 @@ class FragmentPartReader:
 
 
 def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
-    """So many rows of which nothing is to be read."""
+    """So many rows of which no column is read."""
     for start in range(0, rows, BATCH_ROWS):
         numbers = pa.nulls(min(BATCH_ROWS, rows - start))
         yield pa.RecordBatch.from_arrays([numbers], ["rows"])
@@ -180,9 +184,9 @@ class _View:
 
     @classmethod
     def of(cls, part: FragmentPart, columns: TableSchema) -> _View:
-        """How this part is shown in these columns."""
+        """The view of this part in these columns."""
         then, followed = Schema.FromString(part.fields).fields, dict(part.followed)
-        top = {one.id: one for one in then if one.parent_id == TOP}
+        top = {field.id: field for field in then if field.parent_id == TOP}
         ids = [column.fields[0].id for column in columns.columns]
         pairs = tuple((number, top.get(followed.get(number, TOP))) for number in ids)
         return cls(feed_schema(columns), pairs, Shape.of(columns.fields, then, followed))
@@ -195,7 +199,7 @@ class _View:
     def shown(
         self, part: FragmentPart, batch: pa.RecordBatch, skipped: Counter[str] | None = None
     ) -> pa.RecordBatch:
-        """The rows in the columns and types of the last version, with what the feed says of them.
+        """The rows in the columns and types of the last version, with the columns that the feed adds.
 
         `skipped` counts by column the values that don't fit and are null; None: they raise `MisfitError`.
         """
@@ -205,10 +209,10 @@ class _View:
             else self._shaped(part, batch.column(field.name), kind, (number, field.id), skipped)
             for (number, field), kind in zip(self.columns, self.schema, strict=False)
         ]
-        said = [str(part.change_type), part.version, part.time_us, part.log_offset]
+        added = [str(part.change_type), part.version, part.time_us, part.log_offset]
         arrays += [
             pa.repeat(pa.scalar(value, field.type), batch.num_rows)
-            for value, field in zip(said, CHANGE_FIELDS, strict=True)
+            for value, field in zip(added, CHANGE_FIELDS, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -244,13 +248,13 @@ def _misfit(part: FragmentPart, kind: pa.DataType, field: pa.Field, error: Excep
 
 
 def _id(source: Source, part: FragmentPart, fragment: DataFragment) -> int:
-    """The id of a fragment whose transaction didn't tell it: found by its first file."""
+    """The id of a fragment that its transaction doesn't contain: found by its first file."""
     if part.fragment_id is not None:
         return part.fragment_id
     first = fragment.files[0].path
-    for one in read_state(source, part.at).fragments:
-        if one.files and one.files[0].path == first:
-            return one.id
+    for held in read_state(source, part.at).fragments:
+        if held.files and held.files[0].path == first:
+            return held.id
     raise DamagedError(
         f"version {part.at} doesn't hold a fragment of its own transaction",
         where=source.uri,

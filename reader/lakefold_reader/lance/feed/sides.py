@@ -1,6 +1,6 @@
-"""The two versions that a change lies between: what of them has to be compared.
+"""The two versions that a change is between: what of them has to be compared.
 
-Most fragments are the same in both, byte for byte. They are passed over without being decoded.
+Most fragments are the same in both, byte for byte. These are not decoded.
 """
 
 from __future__ import annotations
@@ -32,27 +32,29 @@ def sides_of(
     before: LanceState | None,
     after: LanceState,
     kind: Kind,
-    went: frozenset[int] = frozenset(),
+    dropped: frozenset[int] = frozenset(),
 ) -> tuple[Side, Side]:
-    """Both versions as they are to be compared; `before` is None where the table had no rows.
+    """Both versions for the comparison; `before` is None if the table had no rows.
 
     `went`: fields of `before` whose loss counts as a change. The deletion files of both are read when they
-    are asked for. Raises `FileNotFoundError` then, and `DamagedError`.
+    are needed. Raises `FileNotFoundError` then, and `DamagedError`.
     """
     shown = frozenset(field.id for field in after.head.fields)
     if before is None:
-        return Side({}, frozenset(), _no_rows), _side(source, after, {one.id: one for one in after.fragments})
-    known = frozenset(field.id for field in before.head.fields)
-    if kind in ANEW or went or not shown <= known:
-        # A column that goes or comes back may have its values in files that were there all the time.
-        old, new = ({one.id: one for one in state.fragments} for state in (before, after))
+        return Side({}, frozenset(), _no_rows), _side(
+            source, after, {fragment.id: fragment for fragment in after.fragments}
+        )
+    known_ids = frozenset(field.id for field in before.head.fields)
+    if kind in ANEW or dropped or not shown <= known_ids:
+        # A column that is dropped or restored may have its values in files that existed all the time.
+        old, new = ({fragment.id: fragment for fragment in state.fragments} for state in (before, after))
     else:
         old, new = unlike(before.fragments, after.fragments)
     return _side(source, before, old), _side(source, after, new)
 
 
 def unlike(before: Fragments, after: Fragments) -> Unlike:
-    """The fragments of each that the other doesn't have so, by id."""
+    """The fragments of each that differ from the other's of the same id, by id."""
     old, new = before.apart(after)
     was, now = _records(old), _records(new)
     return (
@@ -73,14 +75,14 @@ def _side(source: Source, state: LanceState, fragments: dict[int, DataFragment])
 def _deleted(source: Source, head: Manifest, fragment: DataFragment) -> Bitmap:
     """The rows that a fragment's deletion file lists."""
     file = fragment.deletion_file
-    place = deletion_location(head, fragment.id, file)
-    if not place:
+    path = deletion_location(head, fragment.id, file)
+    if not path:
         raise DamagedError(
             f"the kind or the base of the deletion file of fragment {fragment.id} isn't known",
             where=source.uri,
             hint="restore an older version of the table",
         )
-    return decode_deletions(file, source.content(place), fragment.physical_rows, place)
+    return decode_deletions(file, source.content(path), fragment.physical_rows, path)
 
 
 def _no_rows(fragment: DataFragment) -> Bitmap:

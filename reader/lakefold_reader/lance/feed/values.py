@@ -1,8 +1,8 @@
 """Values of an older version in the shape of the feed's last one.
 
 A column that was renamed or cast, or whose fields below were renamed, added or dropped, is in the file as it
-was. Fields are matched by id (`feed_columns`), never by name: Arrow's own cast of a struct takes a renamed
-field for a missing one and gives nulls without a word.
+was. Fields are matched by id (`columns`), never by name: Arrow's own cast of a struct takes a renamed field
+for a missing one and silently gives nulls.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class Shape:
         """Whether the fields below one field are those below the other: same names, same order."""
         below, before = self.now.get(now, ()), self.then.get(then, ())
         return len(below) == len(before) and all(
-            one.name == other.name
-            and self.followed.get(one.id) == other.id
-            and self.is_same(one.id, other.id)
-            for one, other in zip(below, before, strict=True)
+            field.name == other.name
+            and self.followed.get(field.id) == other.id
+            and self.is_same(field.id, other.id)
+            for field, other in zip(below, before, strict=True)
         )
 
 
 def shaped(values: pa.Array, kind: pa.DataType, now: int, then: int, shape: Shape) -> pa.Array:
     """The values of field `then` as those of field `now`, whose type is `kind`.
 
-    Raises `pa.ArrowInvalid` or `pa.ArrowNotImplementedError` where a value doesn't fit the type.
+    Raises `pa.ArrowInvalid` or `pa.ArrowNotImplementedError` if a value doesn't fit the type.
     """
     if shape.is_same(now, then):
         return values if values.type == kind else values.cast(kind)
@@ -57,15 +57,15 @@ def shaped(values: pa.Array, kind: pa.DataType, now: int, then: int, shape: Shap
         return _list(values, kind, now, then, shape)
     if pa.types.is_large_list(kind) and pa.types.is_large_list(values.type):
         return _list(values, kind, now, then, shape)
-    raise pa.ArrowNotImplementedError(f"{values.type} can't be told as {kind}")
+    raise pa.ArrowNotImplementedError(f"{values.type} can't be shown as {kind}")
 
 
 def fitted_one_by_one(
     values: pa.Array, kind: pa.DataType, shape: Callable[[pa.Array], pa.Array]
 ) -> list[pa.Array]:
-    """The values by `shape`, in order, in one array or several; null where it raises for a value alone.
+    """The values by `shape`, in order, in one array or several; null if it raises for a value alone.
 
-    Halves are tried, so it costs little where few values don't fit.
+    It bisects the values, so it costs little if few values don't fit.
     """
     try:
         return [shape(values)]
@@ -82,14 +82,14 @@ def fitted_one_by_one(
 
 
 def _struct(values: pa.Array, kind: pa.DataType, now: int, then: int, shape: Shape) -> pa.Array:
-    places = {one.id: place for place, one in enumerate(shape.then.get(then, ()))}
+    indices = {child.id: index for index, child in enumerate(shape.then.get(then, ()))}
     fields = [kind.field(number) for number in range(kind.num_fields)]
     arrays = []
-    for one, field in zip(shape.now.get(now, ()), fields, strict=True):
-        known = shape.followed.get(one.id)
+    for child, field in zip(shape.now.get(now, ()), fields, strict=True):
+        older = shape.followed.get(child.id)
         arrays.append(
-            shaped(values.field(places[known]), field.type, one.id, known, shape)
-            if known in places
+            shaped(values.field(indices[older]), field.type, child.id, older, shape)
+            if older in indices
             else pa.nulls(len(values), field.type)
         )
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=values.is_null())
@@ -103,7 +103,7 @@ def _list(values: pa.Array, kind: pa.DataType, now: int, then: int, shape: Shape
 
 
 def with_bytes(kind: pa.DataType) -> pa.DataType:
-    """A type in which blobs are their bytes: what a scan shows of them is a place in a file that will go."""
+    """A type in which blobs are their bytes. A scan shows them as positions in a file that may be removed."""
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == BLOB_V2:
         return pa.large_binary()
     if pa.types.is_struct(kind):

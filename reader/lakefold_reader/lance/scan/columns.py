@@ -76,12 +76,12 @@ class TableSchema:
         if names is None:
             return self
         check_list(names)
-        known = {column.name: column for column in self.columns}
-        unknown = [name for name in names if name not in known]
+        columns = {column.name: column for column in self.columns}
+        unknown = [name for name in names if name not in columns]
         if unknown or not names:
-            message = f"the table has no columns {unknown}" if unknown else "no column is asked for"
-            raise InvalidError(message, where="columns", hint=f"it has {', '.join(known)}")
-        fields = tuple(field for name in dict.fromkeys(names) for field in known[name].fields)
+            message = f"the table has no columns {unknown}" if unknown else "no column is selected"
+            raise InvalidError(message, where="columns", hint=f"it has {', '.join(columns)}")
+        fields = tuple(field for name in dict.fromkeys(names) for field in columns[name].fields)
         return TableSchema(fields, self.metadata)
 
 
@@ -162,8 +162,8 @@ def version_of(file: DataFile) -> FileVersion:
 
 def is_direct(file: DataFile) -> bool:
     """Whether `column_indices` lists all columns of a file, and the file is in the table itself."""
-    known = V2_0 <= version_of(file) <= V2_3
-    return known and not file.HasField("base_id") and len(file.column_indices) == len(file.fields)
+    is_readable = V2_0 <= version_of(file) <= V2_3
+    return is_readable and not file.HasField("base_id") and len(file.column_indices) == len(file.fields)
 
 
 def sources(
@@ -218,7 +218,7 @@ def _names_in(file: DataFile, stored: Sequence[Field]) -> dict[tuple[tuple[int, 
 
 def _column(field: Field, below: Mapping[int, Sequence[Field]]) -> Column:
     fields = tuple(_depth_first(field, below))
-    return Column(fields, _shape(field, below), any(_is_scanned(one) for one in fields))
+    return Column(fields, _shape(field, below), any(_is_scanned(each) for each in fields))
 
 
 def _depth_first(field: Field, below: Mapping[int, Sequence[Field]]) -> Iterator[Field]:

@@ -23,7 +23,6 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.file_pb2 import FileDescriptor
 from lakefold_reader.format.snapshots import Cleaned, RowRange
-from lakefold_reader.lance.scan.batches import Wanted, side_by_side
 from lakefold_reader.lance.scan.columns import is_blob, is_direct, sources
 from lakefold_reader.lance.scan.deletion_files import DeletionFiles
 from lakefold_reader.lance.scan.scan_errors import translated_batches, translated_errors
@@ -362,8 +361,8 @@ def rows_of_files(
     if not plain or not files or not all(is_direct(file) for file in files):
         return None
     opened = [_OpenFile(uri, file, options) for file in files]
-    found = sources(schema.columns, files, [file.fields for file in opened])
-    if found is None:
+    column_sources = sources(schema.columns, files, [file.fields for file in opened])
+    if column_sources is None:
         return None
     for file in opened:
         if file.rows != fragment.physical_rows:
@@ -371,7 +370,49 @@ def rows_of_files(
                 f"the file holds {file.rows} rows, its fragment {fragment.physical_rows}", where=file.path
             )
     wanted = Wanted(fragment.physical_rows, offsets, batch_rows)
-    return _joined(opened, found, schema.arrow, wanted)
+    return _joined(opened, column_sources, schema.arrow, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rows of a fragment's files are read: those at `offsets`, or all of so many `rows`."""
+
+    rows: int
+    offsets: NDArray[np.uint32] | None
+    batch_rows: int
+
+    def of(self, reader: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - pylance is published without types
+        """Reads these rows of an open file."""
+        if self.offsets is None:
+            yield from reader.read_all(batch_size=self.batch_rows).to_batches()
+            return
+        for start in range(0, self.offsets.size, self.batch_rows):
+            offsets = self.offsets[start : start + self.batch_rows]
+            first, count = int(offsets[0]), offsets.size
+            if int(offsets[-1]) - first + 1 == count:
+                table = reader.read_range(first, count, batch_size=self.batch_rows)
+            else:
+                table = reader.take_rows(offsets, batch_size=self.batch_rows)
+            yield from table.to_batches()
+
+    def lengths(self) -> Iterator[int]:
+        """The number of rows that each batch would have."""
+        count = self.rows if self.offsets is None else self.offsets.size
+        for start in range(0, count, self.batch_rows):
+            yield min(self.batch_rows, count - start)
+
+
+def side_by_side(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[list[pa.RecordBatch]]:
+    """Batches of several streams over the same rows, each time of equal lengths."""
+    heads = [next(stream, None) for stream in streams]
+    while all(head is not None for head in heads):
+        present = [head for head in heads if head is not None]
+        length = min(head.num_rows for head in present)
+        yield [head.slice(0, length) for head in present]
+        heads = [
+            head.slice(length) if head.num_rows > length else next(stream, None)
+            for head, stream in zip(present, streams, strict=True)
+        ]
 
 
 class _OpenFile:
@@ -422,20 +463,25 @@ def file_location(uri: str, path: str) -> str:
 
 
 def _joined(
-    files: Sequence[_OpenFile], found: Sequence[ColumnSource | None], schema: pa.Schema, wanted: Wanted
+    files: Sequence[_OpenFile],
+    column_sources: Sequence[ColumnSource | None],
+    schema: pa.Schema,
+    wanted: Wanted,
 ) -> Iterator[pa.RecordBatch]:
     """The columns of several files side by side; absent ones as nulls."""
-    used = sorted({one.file for one in found if one is not None})
+    used = sorted({source.file for source in column_sources if source is not None})
     streams = [
-        files[number].batches([one.name for one in found if one is not None and one.file == number], wanted)
+        files[number].batches(
+            [source.name for source in column_sources if source is not None and source.file == number], wanted
+        )
         for number in used
     ]
     for parts in side_by_side(streams) if streams else wanted.lengths():
         length = parts if isinstance(parts, int) else parts[0].num_rows
         arrays = [
             pa.nulls(length, column.type)
-            if one is None or isinstance(parts, int)
-            else parts[used.index(one.file)].column(one.name)
-            for one, column in zip(found, schema, strict=True)
+            if source is None or isinstance(parts, int)
+            else parts[used.index(source.file)].column(source.name)
+            for source, column in zip(column_sources, schema, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)

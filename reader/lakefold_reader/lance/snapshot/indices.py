@@ -1,7 +1,7 @@
-"""The indices of a version for people: which columns a search is quick on, and for how many fragments.
+"""The indices of a version for people: which columns they are on, and how many fragments they cover.
 
-An index made long ago covers the fragments of its time; the others are scanned. How far it reaches is what
-decides whether it should be built again, and no name or number in the manifest tells it directly.
+An index made long ago covers the fragments of its time; the others are scanned. Whether an index should be
+built again depends on its coverage, which no name or number in the manifest says directly.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 def indices_of(state: LanceState, content: Callable[[str], bytes]) -> tuple[IndexInfo, ...]:
     """The indices of a version, by name.
 
-    `content` gives the bytes of a file (`FileNotFoundError` where it isn't there): where rows lie now that
-    compactions moved may be written outside of the manifest. Raises `DamagedError`.
+    `content` returns the bytes of a file and raises `FileNotFoundError` if it does not exist: the new
+    addresses of rows that compactions moved may be in a file beside the manifest. Raises `DamagedError`.
     """
     try:
         entries = IndexSection.FromString(state.index_section).indices
     except DecodeError as error:
         raise DamagedError(f"the index section can't be decoded: {error}") from error
 
-    def found(path: str) -> bytes | None:
+    def content_or_none(path: str) -> bytes | None:
         try:
             return content(path)
         except (FileNotFoundError, PlaceError):
             return None
 
     by_name: dict[str, list[IndexMetadata]] = {}
-    for one in remapped(state.head, tuple(entries), found):
-        by_name.setdefault(one.name, []).append(one)
+    for index in remapped(state.head, tuple(entries), content_or_none):
+        by_name.setdefault(index.name, []).append(index)
     paths = _paths(state.head.fields)
     return tuple(_info(name, by_name[name], paths, state) for name in sorted(by_name))
 
@@ -53,8 +53,8 @@ def _info(
     name: str, segments: Sequence[IndexMetadata], paths: dict[int, str], state: LanceState
 ) -> IndexInfo:
     covered: set[int] | None = set()
-    for one in segments:
-        part = effective_coverage(one, state.fragments.taken)
+    for segment in segments:
+        part = effective_coverage(segment, state.fragments.taken)
         covered = None if part is None or covered is None else covered.union(part)
     first = segments[0]
     return IndexInfo(
@@ -69,6 +69,8 @@ def _info(
 def _paths(fields: Iterable[Field]) -> dict[int, str]:
     """The path of each field by its id; parents come before their children."""
     paths: dict[int, str] = {}
-    for one in fields:
-        paths[one.id] = one.name if one.parent_id == TOP else f"{paths.get(one.parent_id, '')}.{one.name}"
+    for field in fields:
+        paths[field.id] = (
+            field.name if field.parent_id == TOP else f"{paths.get(field.parent_id, '')}.{field.name}"
+        )
     return paths

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakefold_table.marks.record import Record
 
 COUNTED_ALIKE = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.REWRITE, Kind.UPDATE})
-"""Of these the outcomes count rows as they came and went. Those of a Restore count all rows, old and new."""
+"""For these the outcomes count the rows that were added and removed. For a Restore they count all rows."""
 
 
 def traffic_of(source: Source, summary: VersionSummary, record: Record | None) -> Traffic:
@@ -37,7 +37,7 @@ def traffic_of(source: Source, summary: VersionSummary, record: Record | None) -
         return Traffic(0, 0, 0, 0)
     effect = effect_of(summary)
     if effect.only_inserts and effect.fragments is not None and kind is not Kind.REWRITE:
-        return Traffic(effect.rows, 0, sum(len(one.files) for one in effect.fragments), 0)
+        return Traffic(effect.rows, 0, sum(len(fragment.files) for fragment in effect.fragments), 0)
     try:
         before = Fragments() if kind is Kind.CLONE else read_state(source, summary.version - 1).fragments
         after = read_state(source, summary.version).fragments
@@ -46,37 +46,40 @@ def traffic_of(source: Source, summary: VersionSummary, record: Record | None) -
     old, new = unlike(before, after)
     files_before, files_after = _files(old.values()), _files(new.values())
     files = len(files_after - files_before), len(files_before - files_after)
-    if not all(counts_rows(one) for one in (*old.values(), *new.values())):
+    if not all(counts_rows(fragment) for fragment in (*old.values(), *new.values())):
         return _as_recorded(Traffic(None, None, *files), kind, record)
     return Traffic(*_rows_between(old, new, kind), *files)
 
 
 def _as_recorded(traffic: Traffic, kind: Kind, record: Record | None) -> Traffic:
-    """The rows by what the committer answered, where that says the same as the fragments would."""
+    """The rows by what the committer answered, if that counts the same as comparing the fragments does."""
     if record is None or kind not in COUNTED_ALIKE:
         return traffic
     committed = record.committed.values()
-    rows_in, rows_out = (sum(one.rows_added for one in committed), sum(one.rows_deleted for one in committed))
+    rows_in, rows_out = (
+        sum(answer.rows_added for answer in committed),
+        sum(answer.rows_deleted for answer in committed),
+    )
     return replace(traffic, rows_in=rows_in, rows_out=rows_out)
 
 
 def _rows_between(
     before: Mapping[int, DataFragment], after: Mapping[int, DataFragment], kind: Kind
 ) -> tuple[int, int]:
-    """The rows that came and went. A fragment that stays counts by the difference, a compaction whole."""
-    old, new = ({number: _rows_of(one) for number, one in side.items()} for side in (before, after))
+    """The rows added and removed. A fragment that is kept counts by the difference, a compaction whole."""
+    old, new = ({number: _rows_of(fragment) for number, fragment in side.items()} for side in (before, after))
     if kind is Kind.REWRITE:
         more = sum(new.values()) - sum(old.values())
         return max(0, more), max(0, -more)
     differences = [new.get(number, 0) - old.get(number, 0) for number in old.keys() | new.keys()]
-    return sum(one for one in differences if one > 0), -sum(one for one in differences if one < 0)
+    return sum(max(0, rows) for rows in differences), sum(max(0, -rows) for rows in differences)
 
 
 def _files(fragments: Iterable[DataFragment]) -> set[tuple[int, str]]:
     return {
         (file.base_id if file.HasField("base_id") else -1, file.path)
-        for one in fragments
-        for file in one.files
+        for fragment in fragments
+        for file in fragment.files
     }
 
 
