@@ -9,7 +9,7 @@ ROOTS := .:protos:table:log:ingest:committer:reader
 # Pure modules in folders with other modules that do IO. All of table/lakefold_table/lance is pure.
 CORE := $(addprefix table/lakefold_table/,allocation.py branch_names.py entry.py errors.py expansion.py format.py formats.py \
 	  position.py roots.py values.py wire.py versions/succession.py) \
-	$(wildcard table/lakefold_table/marks/*.py committer/lakefold_committer/fold/*.py)
+	$(wildcard table/lakefold_table/marks/*.py committer/lakefold_committer/fold/*.py committer/lakefold_committer/states/*.py)
 # Tests without a broker that take longer: they run histories, test every store, or start processes.
 LONGER := $(addprefix tests/,contracts properties scenarios simulation) $(addprefix tests/unit/test_,bitmaps.py \
 	cli.py conflicts_forgotten.py cost.py demo_events.py expansion.py)
@@ -79,12 +79,12 @@ soak: setup ## simulate committers with faults, seed by seed, for SECONDS=600, o
 bench: .java setup ## measure throughput and latency, also of other clients; results are in benchmarks/results
 	@$(BIN)/python -m benchmarks
 
-docs: setup ## check that generated files are up to date: protobuf code, docs/conflicts.md, docs/reference
+docs: setup ## check that generated files are up to date: protobuf code, docs/conflicts.md, docs/states.md, docs/reference
 	$(STEP) 'generated files'
 	@$(BIN)/python protos/generate.py --check
 	@$(BIN)/python docs/generate.py --check
 
-generate: setup ## generate files again: protobuf code, docs/conflicts.md, docs/reference
+generate: setup ## generate files again: protobuf code, docs/conflicts.md, docs/states.md, docs/reference
 	@$(BIN)/python protos/generate.py
 	@$(BIN)/python docs/generate.py
 

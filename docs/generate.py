@@ -8,18 +8,21 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakefold.cli import EXIT_CODES, VERBS
 from lakefold.console.settings import PREFIX, Settings
 from lakefold_committer.observability.metrics import Metrics
+from lakefold_committer.states.charts import CHARTS
 from lakefold_reader.spark.options import OPTIONS, Use
 from lakefold_table.lance.conflicts import RULES
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
 from lakefold_table.lance.operations import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lakefold_committer.states.machine import Chart, Named
 
 DOCS = Path(__file__).resolve().parent
 MADE_FROM = "<!-- Written by docs/generate.py; edit {source} instead. -->\n"
@@ -123,6 +126,50 @@ def _reasons(ours: Kind) -> str:
 
 def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:].rstrip('.')}."
+
+
+def states() -> str:
+    """Each state machine of a table in the committer: a diagram, its states and its events."""
+    return page(
+        "The states of a table in the committer",
+        "committer/lakefold_committer/states/charts.py",
+        "Each branch of a table has a queue (`loop/table_queue.py`) and a writer\n"
+        "(`tables/table_writer.py`). The queue prepares the next version while the one before it is\n"
+        "published, so it has a machine for each; two more say whether it is worked on and whether its\n"
+        "entries are being read again. The last machine is the writer's.\n\n"
+        "An event that has no arrow in a state is an error of the committer's own code: the partition stops\n"
+        "and names state and event. The simulation takes every transition\n"
+        "(`tests/simulation/test_transitions.py`).",
+        "\n".join(map(_machine, CHARTS)),
+    )
+
+
+def _machine(chart: Chart[Any, Any]) -> str:
+    rows = [
+        [f"`{state.title}`", state.meaning, ", ".join(_arrows(row)) or "none"]
+        for state, row in chart.transitions.items()
+    ]
+    events = [[f"`{event.title}`", event.meaning] for event in chart.events]
+    return (
+        f"## {chart.name.capitalize()}\n\n{chart.about}\n\n"
+        f"```mermaid\nstateDiagram-v2\n{_diagram(chart)}```\n\n"
+        f"{table(['state', 'meaning', 'event → next state'], rows)}\n"
+        f"{table(['event', 'meaning'], events)}"
+    )
+
+
+def _arrows(row: Mapping[Named, Named]) -> list[str]:
+    return [f"{event.title} → `{following.title}`" for event, following in row.items()]
+
+
+def _diagram(chart: Chart[Any, Any]) -> str:
+    lines = [f"    [*] --> {chart.initial.name}"]
+    lines += [f"    {state.name}: {state.title}" for state in chart.transitions]
+    for state, row in chart.transitions.items():
+        for following in dict.fromkeys(row.values()):
+            events = ", ".join(event.title for event in row if row[event] is following)
+            lines.append(f"    {state.name} --> {following.name}: {events}")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def settings() -> str:
@@ -256,6 +303,7 @@ def spark() -> str:
 
 PAGES = {
     "conflicts.md": conflicts,
+    "states.md": states,
     "reference/settings.md": settings,
     "reference/metrics.md": metrics,
     "reference/verbs.md": verbs,

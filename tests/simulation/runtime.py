@@ -11,6 +11,7 @@ This is the only module that knows greenlets, and the only one that stands in fo
 from __future__ import annotations
 
 import math
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,12 +27,14 @@ import lakefold_committer.fold.fold
 import lakefold_committer.recovery.open_table
 import lakefold_committer.tables.table_writer
 from lakefold_table.marks.marks import RULES
+from tests.simulation.transitions import recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
     from lakefold_committer.loop.ports import Stop
+    from tests.simulation.transitions import Transition
 
 T = TypeVar("T")
 Killed = GreenletExit
@@ -116,13 +119,14 @@ class Task:
 
 
 class Hub:
-    """The clock, who is due next, and what happened so far (`told`)."""
+    """The clock, who is due next, and what happened so far: `told`, and in `taken` transitions of states."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
         self.now = 0.0
         self.steps = 0
         self.told: list[tuple[float, str, str]] = []
+        self.taken: Counter[Transition] = Counter()
         self.main = getcurrent()
         self.by_greenlet: dict[object, Task] = {}
         self.graves: list[Process] = []
@@ -367,7 +371,8 @@ def simulated(hub: Hub) -> Iterator[None]:
     for module in modules:
         module.time = _Clock(hub)
     try:
-        yield
+        with recording(hub.taken):
+            yield
     finally:
         hub.stop()
         know_rules(RULES)

@@ -5,11 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentParser
+from collections import Counter
 from multiprocessing import Pool
 from random import Random
+from typing import TYPE_CHECKING
 
 from tests.simulation.scenario import FailedError, play
+from tests.simulation.transitions import in_words, legal
 from tests.simulation.world import transcript
+
+if TYPE_CHECKING:
+    from tests.simulation.transitions import Transition
 
 TELL_EVERY_S = 10.0
 CHUNK = 10
@@ -48,28 +54,40 @@ def many(first: int, seeds: int | None, seconds: float | None, jobs: int) -> int
     """Plays seeds from the first one on until so many are played, the time is over, or one fails."""
     begun = told = time.monotonic()
     played = steps = 0
+    taken: Counter[Transition] = Counter()
     with Pool(jobs) as pool:
         while played != seeds and (seconds is None or time.monotonic() - begun < seconds):
             most = CHUNK * jobs if seeds is None else min(CHUNK * jobs, seeds - played)
-            for more, failure in pool.map(outcome, range(first + played, first + played + most), 1):
+            for more, transitions, failure in pool.map(
+                outcome, range(first + played, first + played + most), 1
+            ):
                 if failure:
                     say(f"{failure}\n\nafter {played} that went well")
                     return 1
                 played, steps = played + 1, steps + more
+                taken.update(transitions)
             now = time.monotonic()
             if now - told > TELL_EVERY_S:
                 told = now
                 say(f"{played} seeds from {first} on, {steps} steps, {steps / (now - begun):.0f} a second")
     say(f"{played} seeds from {first} on, {steps} steps in {time.monotonic() - begun:.0f} s, all well")
+    say(report(taken))
     return 0
 
 
-def outcome(seed: int) -> tuple[int, str]:
-    """How many steps the seed took, and what failed."""
+def report(taken: Counter[Transition]) -> str:
+    """Returns how often each transition of a state machine was taken, the rarest first."""
+    rows = sorted((taken[transition], in_words(transition)) for transition in legal())
+    return "\n".join(["transitions:", *(f"{count:9}  {words}" for count, words in rows)])
+
+
+def outcome(seed: int) -> tuple[int, Counter[Transition], str]:
+    """How many steps the seed took, which transitions of states, and what failed."""
     try:
-        return play(seed).hub.steps, ""
+        hub = play(seed).hub
     except FailedError as error:
-        return 0, str(error)
+        return 0, Counter(), str(error)
+    return hub.steps, hub.taken, ""
 
 
 def say(text: str) -> None:

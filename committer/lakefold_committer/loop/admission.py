@@ -64,7 +64,7 @@ class Admitting:
         tables: Tables,
         pace: Pace,
         runtime: Runtime,
-        advancer: TableScheduler,
+        scheduler: TableScheduler,
         desk: Desk,
     ) -> None:
         self.strangers = UnopenedTables()
@@ -73,7 +73,7 @@ class Admitting:
         self._tables = tables
         self._pace = pace
         self._runtime = runtime
-        self._advancer = advancer
+        self._scheduler = scheduler
         self._desk = desk
         self._most = LOOKED_AT
         self._is_at_work = False
@@ -82,10 +82,10 @@ class Admitting:
     def begin(self) -> None:
         """Asks for the turn to have some of the strangers read again, if there is room for more names."""
         if self._may_begin():
-            self._advancer.reading.ask(self, self._begin_reading)
+            self._scheduler.ask_to_read(self, self._begin_reading)
 
     def _may_begin(self) -> bool:
-        return bool(self.strangers) and not self._is_at_work and self._advancer.failure is None
+        return bool(self.strangers) and not self._is_at_work and not self._scheduler.is_ending
 
     def _begin_reading(self) -> bool:
         if (
@@ -103,12 +103,12 @@ class Admitting:
 
     def _were_read(self, result: Sequence[Reread] | BaseException) -> None:
         self._is_at_work = False
-        self._advancer.reading.release()
+        self._scheduler.reading_ended()
         if isinstance(result, RetryError):
             self.again_at = self._runtime.now() + self._backoff.pause()
             LOG.warning("not read again, trying again", error=str(result))
         elif isinstance(result, BaseException):
-            self._advancer.failure = self._advancer.failure or result
+            self._scheduler.fail(result)
         else:
             self._backoff = Backoff()
             survey = self._tables.survey
@@ -122,7 +122,7 @@ class Admitting:
     def _were_looked_at(self, reads: Sequence[Reread], result: Looked | BaseException) -> None:
         self._is_at_work = False
         if isinstance(result, BaseException):
-            self._advancer.failure = self._advancer.failure or result
+            self._scheduler.fail(result)
         else:
             self._admit(reads, result)
 

@@ -102,7 +102,7 @@ class PartitionCommitter:
         begin = reporter.outcomes_offset if read_back_from is None else read_back_from
         checkpoints = Checkpoints(begin, answered[-1] if answered else -1)
         self._reporting = Reporting(reporter, reader, self._runtime, metrics, checkpoints, traces, anchor)
-        self._advancer = TableScheduler(
+        self._scheduler = TableScheduler(
             reader, tables, pace, self._runtime, metrics, self._answer, self._refuse, traces
         )
         self._answered = answered
@@ -115,7 +115,7 @@ class PartitionCommitter:
             lambda place: place in self._lines,
             self._count_new_lines,
         )
-        self._admitting = Admitting(reader, tables, pace, self._runtime, self._advancer, desk)
+        self._admitting = Admitting(reader, tables, pace, self._runtime, self._scheduler, desk)
         self._new_lines = 0
         self._load = Load()
         self._lines: dict[Place, TableQueue] = {}
@@ -156,9 +156,9 @@ class PartitionCommitter:
                 taken = self._take_in()
                 self._admitting.begin()
                 for line in [*self._active.values()]:
-                    self._advancer.advance(line)
+                    self._scheduler.advance(line)
                 self._wait(0 if taken and self._polled else self._wait_s)
-                self._advancer.check()
+                self._scheduler.check()
                 if not self._report(stop):
                     break
                 self._tell()
@@ -214,7 +214,7 @@ class PartitionCommitter:
         """A line that takes long doesn't keep the others from the log."""
         now, limits = self._runtime.now(), self._pace.limits
         for line in self._active.values():
-            slow = (line.at_work or line.is_put_running) and now - line.since > SLOW_SECONDS
+            slow = line.is_busy and now - line.since > SLOW_SECONDS
             if line.queue and (slow or line.parked is not None):
                 LOG.warning(
                     "slow",
@@ -473,7 +473,7 @@ class PartitionCommitter:
                 break
             if line.place not in self._active:
                 self._table_bytes -= line.counted_bytes
-                self._advancer.let_go(line)
+                self._scheduler.let_go(line)
                 del self._lines[line.place]
                 LOG.info("closed", table=line.uri, branch=line.branch or None)
 
@@ -484,7 +484,7 @@ class PartitionCommitter:
         if self._admitting.strangers:
             return False
         left = [line for line in self._active.values() if not line.is_idle]
-        parked = [line.parked for line in left if line.parked is not None and not line.at_work]
+        parked = [line.parked for line in left if line.parked is not None and not line.is_at_work]
         errors = [one.error for one in parked if not isinstance(one.error, RetryError)]
         if left and len(errors) == len(left):
             raise errors[0]
@@ -492,7 +492,7 @@ class PartitionCommitter:
 
     def _finish(self) -> None:
         """Waits for the tasks that are at work; no other is begun."""
-        self._advancer.failure = self._advancer.failure or _Leaving()
+        self._scheduler.fail(_Leaving())
         deadline = self._runtime.now() + GRACE_SECONDS
         while self._runtime.running and (left := deadline - self._runtime.now()) > 0:
             self._runtime.wait(left)

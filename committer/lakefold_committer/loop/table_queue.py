@@ -1,8 +1,9 @@
-"""One line of a table on its way through a committer: the entries that wait for it, and how far they are.
+"""The queue of one branch of a table: the entries that wait for it, and how far its next versions are.
 
-Entries wait in memory, or, where the line can't go on or is slow, as offsets only: then they are read again
-from the log when their turn comes. Whatever happens they stay in their order. Nothing here does IO or reads a
-clock.
+Entries wait in memory, or, if the queue is parked or slow, as offsets only: then they are read again from the
+log when their turn comes. Whatever happens they stay in their order. How far the versions are is the state of
+four machines (`states/charts.py`); a method here sends an event and moves what belongs to the state.
+Nothing here does IO or reads a clock.
 """
 
 from __future__ import annotations
@@ -10,11 +11,26 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakefold_committer.fold.grouping import first_group
 from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.waiting_offsets import Offsets
+from lakefold_committer.states.charts import (
+    BACKLOG,
+    PARKING,
+    PREPARATION,
+    PUBLICATION,
+    BacklogEvent,
+    BacklogState,
+    ParkingEvent,
+    ParkingState,
+    PreparationEvent,
+    PreparationState,
+    PublicationEvent,
+    PublicationState,
+)
+from lakefold_committer.states.machine import IllegalTransitionError
 from lakefold_log.codec.envelope import UnknownKind
 from lakefold_table.entry import Entry
 
@@ -22,12 +38,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakefold_committer.fold.grouping import Limits
+    from lakefold_committer.states.machine import Machine
     from lakefold_committer.tables.table_writer import Prepared, TableWriter
     from lakefold_log.read.consumer import Message
     from lakefold_table.errors import LakefoldError
     from lakefold_table.formats import Formats
     from lakefold_table.uri import Place
 
+B = TypeVar("B", bound="Batch")
+AT_WORK: Final = (PreparationState.OPENING, PreparationState.FOLDING, PreparationState.FOLDING_TO_PUBLISH)
+"""A task opens the table or folds."""
+READY: Final = (PreparationState.CLOSED, PreparationState.OPEN)
+"""The table may be opened, or its next group be folded."""
 LONGEST_PARKING_SECONDS = 60.0
 """How long a table is left alone that can't be gone on with, though its store answers."""
 
@@ -46,21 +68,23 @@ class Waiting:
         return self.entry.position.offset
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """A group at work."""
+    """A group that was taken out of the queue, to be folded."""
 
     group: tuple[Waiting, ...]
-    prepared: Prepared | None = None
-
-    def without_first(self, count: int) -> Batch:
-        """What of the group is still to be folded."""
-        return Batch(self.group[count:])
 
     @property
     def entries(self) -> list[Entry]:
         """The entries of the group."""
-        return [one.entry for one in self.group if isinstance(one.entry, Entry)]
+        return [waiting.entry for waiting in self.group if isinstance(waiting.entry, Entry)]
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedBatch(Batch):
+    """A group that is folded, or the first entries of one."""
+
+    prepared: Prepared
 
 
 @dataclass(slots=True)
@@ -92,15 +116,13 @@ class Load:
 
 @dataclass(eq=False, slots=True)
 class TableQueue:
-    """`uri` and `branch` name it as its first entry did; `place` is where its versions lie.
+    """`uri` and `branch` name it as its first entry did; `place` is the path of its versions.
 
-    `at_work`: the step that a task is at ("" for none), besides the put; `since`: since when. A put may be
-    under way at the same time: `putting` is what is put or waits to be put again, `ready` what follows it.
-    `lost`: what was prepared is worthless, since somebody else published. `counted_bytes`: what its table
-    took in memory when it was idle last. `load` counts what all lines hold. `is_reading`: its backlog is
-    being read. `is_large`: it has the turn of those that fold much at once. `behind_strangers`: entries for
-    it may still wait among the names that no table is open under. `seems_there`: whether anything lies at its
-    root, None while nobody has looked.
+    `table` is there while `preparation` is open or folds, `folding`, `folded` and `putting` are the groups of
+    the states of that name. `since`: when the task was started that runs now. `counted_bytes`: what its table
+    took in memory when it was idle last. `load` counts what all queues hold. `behind_strangers`: entries for
+    it may still wait among the names under which no table is open. `seems_there`: whether anything is stored
+    at its root, None if nothing was checked yet.
     """
 
     place: Place
@@ -110,19 +132,18 @@ class TableQueue:
     queued_bytes: int = 0
     backlog: Offsets = field(default_factory=Offsets)
     backlog_us: int = 0
+    preparation: Machine[PreparationState, PreparationEvent] = field(default_factory=PREPARATION.machine)
+    publication: Machine[PublicationState, PublicationEvent] = field(default_factory=PUBLICATION.machine)
+    parking: Machine[ParkingState, ParkingEvent] = field(default_factory=PARKING.machine)
+    rereading: Machine[BacklogState, BacklogEvent] = field(default_factory=BACKLOG.machine)
     table: TableWriter | None = None
-    at_work: str = ""
-    since: float = 0.0
     folding: Batch | None = None
-    ready: Batch | None = None
-    putting: Batch | None = None
-    is_put_running: bool = False
-    lost: bool = False
+    folded: FoldedBatch | None = None
+    putting: FoldedBatch | None = None
     parked: Parked | None = None
+    since: float = 0.0
     counted_bytes: int = 0
     load: Load = field(default_factory=Load)
-    is_reading: bool = False
-    is_large: bool = False
     behind_strangers: bool = False
     seems_there: bool | None = None
     _watched: tuple[int, float] | None = None
@@ -130,12 +151,41 @@ class TableQueue:
     @property
     def batches(self) -> list[Batch]:
         """What was taken out of the queue and isn't answered, in order."""
-        return [one for one in (self.putting, self.ready, self.folding) if one is not None]
+        return [batch for batch in (self.putting, self.folded, self.folding) if batch is not None]
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a task opens the table or folds a group."""
+        return self.preparation.state in AT_WORK
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a task opens the table, folds a group or puts a version."""
+        return self.is_at_work or self.publication.state is PublicationState.IN_FLIGHT
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether all that was prepared is to be folded again, once no task folds any more."""
+        return self.publication.state is PublicationState.LOST
+
+    @property
+    def writer(self) -> TableWriter:
+        """The table, which is open. Raises `IllegalTransitionError` if it isn't."""
+        if self.table is None:
+            raise IllegalTransitionError(
+                f"{self.uri}: no table in the state {self.preparation.state.title!r}"
+            )
+        return self.table
+
+    @property
+    def may_prepare(self) -> bool:
+        """Whether the table may be opened, or its next group be folded."""
+        return bool(self.queue) and self.preparation.state in READY and not self.is_lost
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits and nothing is at work."""
-        return not (self.queue or self.backlog or self.at_work or self.batches)
+        return not (self.queue or self.backlog or self.is_at_work or self.batches)
 
     @property
     def has_versions(self) -> bool:
@@ -239,8 +289,100 @@ class TableQueue:
         """For how many seconds, at least, one of its entries has been waiting in memory for its group."""
         return 0.0 if self._watched is None else now - self._watched[1]
 
+    def begin_opening(self, now: float) -> None:
+        """A task opens the table."""
+        self.preparation.send(PreparationEvent.OPENING_BEGUN)
+        self.since = now
+
+    def opened(self, table: TableWriter) -> None:
+        """The table is open."""
+        self.preparation.send(PreparationEvent.OPENED)
+        self.table = table
+
+    def opening_failed(self) -> None:
+        """The table could not be opened."""
+        self.preparation.send(PreparationEvent.OPENING_FAILED)
+
+    def let_go(self) -> None:
+        """Closes the table, which nothing is prepared for."""
+        self.preparation.send(PreparationEvent.LET_GO)
+        self.table = None
+
+    def begin_fold(self, group: tuple[Waiting, ...], now: float) -> Batch:
+        """A task folds this group, and publishes its version too if nothing else can be folded meanwhile."""
+        alone = not self.queue and self.publication.state is PublicationState.NONE
+        self.preparation.send(
+            PreparationEvent.FOLD_TO_PUBLISH_BEGUN if alone else PreparationEvent.FOLD_BEGUN
+        )
+        self.folding, self.since = Batch(group), now
+        return self.folding
+
+    def fold_ended(self, prepared: Prepared) -> None:
+        """The first entries of the group are folded, or all of them; the others go back into the queue."""
+        self.preparation.send(PreparationEvent.FOLD_ENDED)
+        batch, count = self._taken(self.folding), len(prepared.group)
+        self.folding, self.folded = None, FoldedBatch(batch.group[:count], prepared)
+        self.give_back([Batch(batch.group[count:])])
+
+    def fold_failed(self) -> Batch:
+        """Returns the group, which is to be given back or answered."""
+        self.preparation.send(PreparationEvent.FOLD_FAILED)
+        batch, self.folding = self._taken(self.folding), None
+        return batch
+
+    def begin_put(self, now: float) -> FoldedBatch | None:
+        """Returns the version that a task is to put now: the next one, or the same again. None if none is."""
+        if self.publication.state is PublicationState.NONE and self.folded is not None:
+            self.preparation.send(PreparationEvent.HANDED_OVER)
+            self.putting, self.folded = self.folded, None
+        elif self.publication.state is not PublicationState.UNKNOWN:
+            return None
+        self.publication.send(PublicationEvent.PUT_BEGUN)
+        if not self.is_at_work:
+            self.since = now
+        return self.putting
+
+    def put_confirmed(self) -> FoldedBatch:
+        """The version is published. Returns it, with the group to be answered."""
+        self.publication.send(PublicationEvent.PUT_CONFIRMED)
+        batch, self.putting = self._taken(self.putting), None
+        return batch
+
+    def put_unknown(self) -> None:
+        """The store could not be reached: the same version is to be put again."""
+        self.publication.send(PublicationEvent.PUT_UNKNOWN)
+
+    def put_lost(self) -> None:
+        """The version was not published. `fall_back` follows as soon as no task folds any more."""
+        self.publication.send(PublicationEvent.PUT_LOST)
+
+    def take_lost(self) -> Batch:
+        """Returns the group whose version was not published, to be answered instead of folded again."""
+        batch, self.putting = self._taken(self.putting), None
+        return batch
+
+    def fall_back(self) -> None:
+        """Gives back all that was prepared on a version that was not published."""
+        if self.folding is not None:
+            self.preparation.send(PreparationEvent.FOLD_DISCARDED)
+        elif self.folded is not None:
+            self.preparation.send(PreparationEvent.FALLEN_BACK)
+        self.publication.send(PublicationEvent.FALLEN_BACK)
+        self.give_back(self.batches)
+        self.putting = self.folded = self.folding = None
+
+    def begin_reading(self, most: int) -> Sequence[int]:
+        """Returns the offsets, at most so many, that a task reads again."""
+        self.rereading.send(BacklogEvent.READ_BEGUN)
+        return self.backlog.leading(most)
+
+    def reading_ended(self) -> None:
+        """The messages were read, or could not be."""
+        self.rereading.send(BacklogEvent.READ_ENDED)
+
     def park(self, error: LakefoldError, step: str, now: float, longest: float) -> float:
-        """Leaves the line alone for a while, for longer each time; returns for how many seconds."""
+        """Leaves the queue alone for a while, for longer each time. Returns for how many seconds."""
+        self.parking.send(ParkingEvent.STEP_FAILED)
         if self.parked is None or self.parked.step != step:
             since = now if self.parked is None else self.parked.since
             self.parked = Parked(error, step, since, now, Backoff(longest=longest))
@@ -249,15 +391,25 @@ class TableQueue:
         return pause
 
     def succeeded(self, step: str) -> bool:
-        """Notes that a step has succeeded; whether that ended the line's being parked."""
+        """Notes that a step has succeeded. Returns whether that ended the queue's being parked."""
         if self.parked is None or self.parked.step != step:
             return False
+        self.parking.send(ParkingEvent.STEP_SUCCEEDED)
         self.parked = None
         return True
 
     def may_go(self, now: float) -> bool:
         """Whether it isn't parked, or it is time to try again."""
         return self.parked is None or now >= self.parked.until
+
+    def _taken(self, batch: B | None) -> B:
+        """Returns the group of a state that has one. Raises `IllegalTransitionError` if there is none."""
+        if batch is None:
+            raise IllegalTransitionError(
+                f"{self.uri}: no group in the states {self.preparation.state.title!r} and "
+                f"{self.publication.state.title!r}"
+            )
+        return batch
 
     def _queue(self, one: Waiting, now: float) -> None:
         self.queue.append(one)

@@ -1,8 +1,10 @@
-"""Takes lines forward, step by step: open the table, fold the next group, put its version; or read again.
+"""Takes queues forward, step by step: open the table, fold the next group, put its version; or read again.
 
-Each step is a task beside the loop. A line has one step at work at a time, and its put besides: while one
+Each step is a task beside the loop. A queue has one step at work at a time, and its put besides: while one
 version is put the next group is folded on it in memory. What can't go on is parked, and others don't notice.
-Everything here runs on the loop's thread but the few functions that are handed over as tasks.
+How far a queue is, it knows itself (`table_queue.py`): here it is only decided what is started, and what the
+end of a task means. Everything here runs on the loop's thread but the few functions that are handed over as
+tasks.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from lakefold_committer.fold.fold import outcome_of
 from lakefold_committer.loop.backoff import LONGEST_PAUSE_SECONDS
 from lakefold_committer.loop.reread_entries import LARGE_BYTES, MOST_DECODED, reread
 from lakefold_committer.loop.slots import Slots
-from lakefold_committer.loop.table_queue import LONGEST_PARKING_SECONDS, Batch, Waiting
+from lakefold_committer.loop.table_queue import LONGEST_PARKING_SECONDS, Waiting
 from lakefold_committer.observability.metrics import MEMORY, STORE
+from lakefold_committer.states.charts import BacklogState, PreparationState
+from lakefold_committer.states.machine import IllegalTransitionError
 from lakefold_table.allocation import lacks_memory
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import (
@@ -34,11 +38,11 @@ from lakefold_table.errors import (
 from lakefold_table.position import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from lakefold_committer.loop.ports import LogReader, Pace, Runtime, Tables
     from lakefold_committer.loop.reread_entries import Reread
-    from lakefold_committer.loop.table_queue import TableQueue
+    from lakefold_committer.loop.table_queue import Batch, FoldedBatch, TableQueue
     from lakefold_committer.observability.metrics import Metrics
     from lakefold_committer.observability.traces import Traces
     from lakefold_committer.tables.table_writer import Prepared, TableWriter
@@ -68,8 +72,7 @@ class TableScheduler:
     """Starts the next steps of lines and takes in how they ended.
 
     `answer` is called with each group's entries and outcomes, once they hold, `refuse` with a message that
-    turned out to be no entry. `reading` are the turns of who reads messages again. `failure` is what must end
-    the whole partition; nothing is begun after it.
+    turned out to be no entry.
     """
 
     def __init__(
@@ -92,50 +95,67 @@ class TableScheduler:
         self._answer = answer
         self._refuse_message = refuse
         self._epochs: dict[Place, int] = {}
-        self.reading = Slots(1)
+        self._reading = Slots(1)
         self._opening = {seems_there: Slots(most) for seems_there, most in OPENING_AT_ONCE.items()}
         self._large = Slots(LARGE_AT_ONCE)
-        self.failure: BaseException | None = None
+        self._failure: BaseException | None = None
 
     def advance(self, line: TableQueue) -> None:
         """Starts what can be started of this line now."""
-        if self.failure is not None or not line.may_go(self._runtime.now()):
+        if not self._may_begin(line):
             return
         self._begin_put(line)
         if self._lacks_entries(line):
-            self.reading.ask(line, partial(self._begin_reading, line))
-        if not self._may_fold(line):
+            self._reading.ask(line, partial(self._begin_reading, line))
+        if not line.may_prepare:
             return
         if line.unknown is not None:
             self._judge_unknown(line, line.unknown)
-        elif line.table is None:
+        elif line.preparation.state is PreparationState.CLOSED:
             self._ask_to_open(line)
         elif _is_large(line):
             self._large.ask(line, partial(self._begin_large, line))
         else:
             self._begin_fold(line)
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether nothing is started any more."""
+        return self._failure is not None
+
+    def fail(self, error: BaseException) -> None:
+        """Notes what must end the whole partition, if nothing did before: nothing is started after it."""
+        self._failure = self._failure or error
+
     def check(self) -> None:
         """Raises what must end the whole partition."""
-        if self.failure is not None:
-            raise self.failure
+        if self._failure is not None:
+            raise self._failure
+
+    def ask_to_read(self, who: Hashable, begin: Callable[[], bool]) -> None:
+        """Has `begin` called when it is the turn of `who` to read old messages: one task does so at a time.
+
+        `begin` returns whether it began; `reading_ended` is to be called when that has ended.
+        """
+        self._reading.ask(who, begin)
+
+    def reading_ended(self) -> None:
+        """The next one may read old messages."""
+        self._reading.release()
 
     def let_go(self, line: TableQueue) -> None:
-        """Forgets the table of a line, but not that it was ours."""
-        if line.table is not None and line.table.table.state is not None:
-            self._epochs[line.place] = line.table.epoch
-        line.table = None
-
-    def _may_fold(self, line: TableQueue) -> bool:
-        """Whether the next step towards a fold can be begun."""
-        return bool(line.queue) and not (line.at_work or line.ready is not None or line.lost)
+        """Closes the table of an idle queue, but remembers under which epoch it was owned."""
+        if line.table is not None:
+            if line.table.table.state is not None:
+                self._epochs[line.place] = line.table.epoch
+            line.let_go()
 
     def _lacks_entries(self, line: TableQueue) -> bool:
         """Whether more of its backlog is to be read: before its queue is empty, so that it needn't wait."""
         limits, load = self._pace.limits, line.load
         return (
             bool(line.backlog)
-            and not line.is_reading
+            and line.rereading.state is BacklogState.WAITING
             and 2 * len(line.queue) < limits.max_entries
             and 2 * line.queued_bytes < limits.max_bytes
             # More than polling may take, so that whoever has a backlog isn't left behind.
@@ -145,7 +165,7 @@ class TableScheduler:
         )
 
     def _may_begin(self, line: TableQueue) -> bool:
-        return self.failure is None and line.may_go(self._runtime.now())
+        return self._failure is None and line.may_go(self._runtime.now())
 
     def _ask_to_open(self, line: TableQueue) -> None:
         if line.seems_there is None:
@@ -153,64 +173,58 @@ class TableScheduler:
         self._opening[line.seems_there].ask(line, partial(self._begin_opening, line))
 
     def _begin_opening(self, line: TableQueue) -> bool:
-        if not self._may_begin(line) or not self._may_fold(line) or line.table is not None:
+        if not self._may_begin(line) or not line.may_prepare or line.table is not None:
             return False
-        self._begin(line, OPEN, partial(self._source.open, line.uri, line.branch), self._opened)
+        line.begin_opening(self._runtime.now())
+        turns = self._opening[bool(line.seems_there)]
+        self._start(line, partial(self._source.open, line.uri, line.branch), self._opened, turns)
         return True
 
     def _begin_large(self, line: TableQueue) -> bool:
-        if not self._may_begin(line) or not self._may_fold(line) or line.table is None:
+        if not self._may_begin(line) or not line.may_prepare or line.table is None:
             return False
-        line.is_large = True
-        self._begin_fold(line)
+        self._begin_fold(line, self._large)
         return True
 
-    def _begin(
+    def _start(
         self,
         line: TableQueue,
-        step: str,
         work: Callable[[], T],
         ended: Callable[[TableQueue, T | BaseException], None],
+        turns: Slots | None = None,
     ) -> None:
-        line.at_work, line.since = step, self._runtime.now()
+        """Starts a task of a queue. `turns`: where it took one, which it gives back when it has ended."""
 
         def end(result: T | BaseException) -> None:
-            line.at_work, result = "", _allocating(result)
-            if step == OPEN:
-                self._opening[bool(line.seems_there)].release()
-            elif line.is_large:
-                line.is_large = False
-                self._large.release()
-            if not (line.lost and step == FOLD):
-                ended(line, result)
-            if line.lost:
-                self._fall_back(line)
+            if turns is not None:
+                turns.release()
+            ended(line, _allocating(result))
             self.advance(line)
 
         self._runtime.start(work, end)
 
     def _opened(self, line: TableQueue, result: TableWriter | BaseException) -> None:
         if isinstance(result, BaseException):
+            line.opening_failed()
             self._failed(line, OPEN, result)
             return
-        line.table = result
+        line.opened(result)
         epoch = self._epochs.pop(line.place, None)
         if epoch is not None:
             result.resume(epoch)
         self._unpark(line, OPEN)
 
-    def _begin_fold(self, line: TableQueue) -> None:
-        table = line.table
-        if table is None:
-            return
-        batch = line.folding = Batch(line.cut(self._source.formats, self._pace.limits))
-        if line.queue or line.putting is not None:
-            self._begin(line, FOLD, partial(self._fold, table, batch), self._folded)
+    def _begin_fold(self, line: TableQueue, turns: Slots | None = None) -> None:
+        table = line.writer
+        group = line.cut(self._source.formats, self._pace.limits)
+        batch = line.begin_fold(group, self._runtime.now())
+        if line.preparation.state is PreparationState.FOLDING_TO_PUBLISH:
+            self._start(line, partial(self._fold_and_put, table, batch), self._folded_and_put, turns)
         else:
-            self._begin(line, FOLD, partial(self._fold_and_put, table, batch), self._folded_and_put)
+            self._start(line, partial(self._fold, table, batch), self._folded, turns)
 
     def _fold_and_put(self, table: TableWriter, batch: Batch) -> tuple[Prepared, Stands | BaseException]:
-        """A task: where nothing else is to be folded meanwhile, the version needs to wait for no thread."""
+        """A task: if nothing else can be folded meanwhile, the version needn't wait for another thread."""
         prepared = self._fold(table, batch)
         try:
             return prepared, self._put(table, prepared)
@@ -220,14 +234,13 @@ class TableScheduler:
     def _folded_and_put(
         self, line: TableQueue, result: tuple[Prepared, Stands | BaseException] | BaseException
     ) -> None:
-        batch = line.folding
         if isinstance(result, BaseException):
             self._folded(line, result)
-        elif batch is not None:
-            prepared, put = result
-            self._folded(line, prepared)
-            line.putting, line.ready = line.ready, None
-            self._was_put(line, batch, put)
+            return
+        prepared, put = result
+        self._folded(line, prepared)
+        line.begin_put(self._runtime.now())
+        self._was_put(line, put)
 
     def _fold(self, table: TableWriter, batch: Batch) -> Prepared:
         """A task."""
@@ -248,28 +261,21 @@ class TableScheduler:
         return group
 
     def _folded(self, line: TableQueue, result: Prepared | BaseException) -> None:
-        batch = line.folding
-        if isinstance(result, BaseException):
-            self._failed(line, FOLD, result)
-        elif batch is not None:
-            line.folding, line.ready = None, batch
-            batch.prepared = result
-            line.give_back([batch.without_first(len(result.group))])
-            batch.group = batch.group[: len(result.group)]
+        if line.is_lost:
+            # Whatever it came to, it was folded on a version that does not exist.
+            if isinstance(result, IllegalTransitionError):
+                self.fail(result)
+            self._fall_back(line)
+        elif isinstance(result, BaseException):
+            self._failed(line, FOLD, result, line.fold_failed())
+        else:
+            line.fold_ended(result)
             self._unpark(line, FOLD)
 
     def _begin_put(self, line: TableQueue) -> None:
-        if line.is_put_running or line.lost:
-            return
-        if line.putting is None:
-            line.putting, line.ready = line.ready, None
-        batch, table = line.putting, line.table
-        if batch is None or batch.prepared is None or table is None:
-            return
-        line.is_put_running = True
-        if not line.at_work:
-            line.since = self._runtime.now()
-        self._runtime.start(partial(self._put, table, batch.prepared), partial(self._was_put, line, batch))
+        batch = line.begin_put(self._runtime.now())
+        if batch is not None:
+            self._start(line, partial(self._put, line.writer, batch.prepared), self._was_put)
 
     def _put(self, table: TableWriter, prepared: Prepared) -> bool:
         """A task. What the group came to counts only where the log is still the one that is followed."""
@@ -282,28 +288,27 @@ class TableScheduler:
                 self._traces.published(prepared.group, publication.version, seconds)
         return stands
 
-    def _was_put(self, line: TableQueue, batch: Batch, result: Stands | BaseException) -> None:
-        line.is_put_running, result = False, _allocating(result)
+    def _was_put(self, line: TableQueue, result: Stands | BaseException) -> None:
         if isinstance(result, RetryError):
-            # The same is put again: where it did arrive, that is found out.
+            # The same is put again: if it did arrive, that is found out.
+            line.put_unknown()
             self._park(line, PUT, result)
         elif isinstance(result, BaseException) or not result:
-            line.lost = True
-            if line.table is not None:
-                self._metrics.strays.inc(line.table.strays_removed)
-                line.table.strays_removed = 0
+            line.put_lost()
+            self._metrics.strays.inc(line.writer.strays_removed)
+            line.writer.strays_removed = 0
             if isinstance(result, BaseException):
                 self._failed(line, PUT, result)
-            if not line.at_work:
+            if not line.is_at_work:
                 self._fall_back(line)
-        elif batch.prepared is not None and line.table is not None:
-            line.putting = None
+        else:
+            batch = line.put_confirmed()
             self._unpark(line, PUT)
-            self._confirmed(line, batch, line.table, batch.prepared)
-        self.advance(line)
+            self._confirmed(line, batch)
 
-    def _confirmed(self, line: TableQueue, batch: Batch, table: TableWriter, prepared: Prepared) -> None:
-        step = table.confirm(prepared)
+    def _confirmed(self, line: TableQueue, batch: FoldedBatch) -> None:
+        prepared = batch.prepared
+        step = line.writer.confirm(prepared)
         self._metrics.group_size.observe(len(batch.group))
         ahead, publication = prepared.folded.ahead, step.publication
         if ahead:
@@ -338,20 +343,16 @@ class TableScheduler:
 
     def _fall_back(self, line: TableQueue) -> None:
         """Everything that was prepared is prepared again, on what others have published."""
-        line.give_back(line.batches)
-        line.putting = line.ready = line.folding = None
-        line.lost = False
-        if line.table is not None:
-            line.table.fall_back(lost=True)
+        line.fall_back()
+        line.writer.fall_back(lost=True)
         if line.parked is not None:
             line.spill()
-            self._forget_if_broken(line, line.parked.error)
+            self._let_go_if_broken(line, line.parked.error)
 
     def _begin_reading(self, line: TableQueue) -> bool:
         if not self._may_begin(line) or not self._lacks_entries(line):
             return False
-        line.is_reading = True
-        offsets = line.backlog.leading(self._pace.limits.max_entries)
+        offsets = line.begin_reading(self._pace.limits.max_entries)
         read = partial(
             reread,
             self._reader,
@@ -360,65 +361,59 @@ class TableScheduler:
             line.load.memory,
             self._source.formats,
         )
-        self._runtime.start(read, partial(self._was_read, line, offsets[0]))
+        self._start(line, read, partial(self._was_read, offsets[0]), self._reading)
         return True
 
-    def _was_read(self, line: TableQueue, first: int, result: Sequence[Reread] | BaseException) -> None:
-        line.is_reading, result = False, _allocating(result)
-        self.reading.release()
+    def _was_read(self, first: int, line: TableQueue, result: Sequence[Reread] | BaseException) -> None:
+        line.reading_ended()
         if isinstance(result, BaseException):
             self._failed(line, READ, result)
         elif line.backlog.first == first:
-            # What was spilled meanwhile stands before these: then all is read again.
+            # What was spilled meanwhile comes before these: then all is read again.
             waiting = [
-                Waiting(one.message, one.decoded, one.memory)
-                for one in result
-                if not isinstance(one.decoded, Undecodable)
+                Waiting(message, decoded, memory)
+                for message, decoded, memory in result
+                if not isinstance(decoded, Undecodable)
             ]
             line.take_again(waiting, self._runtime.now(), read=len(result))
-            for one in result:
-                if isinstance(one.decoded, Undecodable):
-                    self._refuse_message(one.message, one.decoded)
+            for message, decoded, _ in result:
+                if isinstance(decoded, Undecodable):
+                    self._refuse_message(message, decoded)
             self._unpark(line, READ)
-        self.advance(line)
 
-    def _failed(self, line: TableQueue, step: str, error: BaseException) -> None:
-        """What a step's error means: for this line, or for all of them."""
+    def _failed(
+        self, line: TableQueue, step: str, error: BaseException, folding: Batch | None = None
+    ) -> None:
+        """What a step's error means: for this queue, or for all of them. `folding`: the group of a fold."""
+        if isinstance(error, PlaceError) and not line.has_versions and (step == PUT or line.putting is None):
+            self._refuse(line, step, error, folding)
+            return
+        if folding is not None:
+            line.give_back([folding])
         if (
             not isinstance(error, LakefoldError)
             or isinstance(error, FencedError | GapError)
             or (step == READ and isinstance(error, StopError))
         ):
-            self.failure = self.failure or error
-        elif (
-            isinstance(error, PlaceError) and not line.has_versions and (step == PUT or line.putting is None)
-        ):
-            self._refuse(line, step, error)
+            self.fail(error)
         else:
-            if step == FOLD:
-                self._give_up_fold(line)
             self._park(line, step, _passing(line, error))
 
-    def _give_up_fold(self, line: TableQueue) -> None:
-        if line.folding is not None:
-            line.give_back([line.folding])
-            line.folding = None
-
-    def _refuse(self, line: TableQueue, step: str, error: PlaceError) -> None:
-        """No table can lie there: an answer to the group, and nobody else's trouble."""
+    def _refuse(self, line: TableQueue, step: str, error: PlaceError, folding: Batch | None) -> None:
+        """No table can be stored there: an answer to the group, and no other table's trouble."""
         refusal = Invalid(f"{line.uri}: {error.message}", error.hint)
         if step == OPEN and line.unknown is not None:
             self._refuse_unknown(line, line.unknown, refusal)
             return
-        if step == PUT and line.putting is not None:
-            group, line.putting = line.putting.group, None
-        elif line.folding is not None:
-            group, line.folding = line.folding.group, None
+        if step == PUT:
+            group = line.take_lost().group
+        elif folding is not None:
+            group = folding.group
         elif line.queue:
             group = line.cut(self._source.formats, self._pace.limits)
         else:
             return
-        entries = [one.entry for one in group if isinstance(one.entry, Entry)]
+        entries = [waiting.entry for waiting in group if isinstance(waiting.entry, Entry)]
         self._answer(line, group, [outcome_of(entry, refusal) for entry in entries])
 
     def _judge_unknown(self, line: TableQueue, unknown: UnknownKind) -> None:
@@ -445,7 +440,7 @@ class TableScheduler:
             self._metrics.retries.labels(MEMORY if isinstance(error, NoMemoryError) else STORE).inc()
         # The line waits with the error, and the frames that it was raised in hold what was read for the step.
         error.__traceback__ = error.__context__ = error.__cause__ = None
-        self._forget_if_broken(line, error)
+        self._let_go_if_broken(line, error)
         longest = LONGEST_PAUSE_SECONDS if transient else LONGEST_PARKING_SECONDS
         pause = line.park(error, step, self._runtime.now(), longest)
         line.spill()
@@ -459,10 +454,10 @@ class TableScheduler:
             pause_s=pause,
         )
 
-    def _forget_if_broken(self, line: TableQueue, error: LakefoldError) -> None:
-        """A table that can't be gone on with is opened anew the next time: what is there may be another."""
-        if not isinstance(error, RetryError) and not line.batches:
-            line.table = None
+    def _let_go_if_broken(self, line: TableQueue, error: LakefoldError) -> None:
+        """Closes a table after an error that does not pass: it may be another one when it is opened again."""
+        if not isinstance(error, RetryError) and line.table is not None and not line.batches:
+            line.let_go()
 
     def _unpark(self, line: TableQueue, step: str) -> None:
         if line.succeeded(step):

@@ -18,6 +18,7 @@ from lakefold_committer.recovery.missing_table import answerable, check_absent, 
 from lakefold_committer.recovery.open_table import check_rules, open_table
 from lakefold_committer.recovery.recover_marks import check_follows
 from lakefold_committer.recovery.stored_versions import own_marks, read_newest
+from lakefold_committer.states.charts import WRITER, WriterEvent, WriterState
 from lakefold_committer.tables.branch_origin import record_branch
 from lakefold_committer.tables.prefetcher import Look, Prefetcher
 from lakefold_committer.tables.requirements import answers_before, files_in, observe
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from lakefold_table.position import LogId, Position
     from lakefold_table.versions.versions import Versions
 
+BEHIND = (WriterState.BEHIND, WriterState.BEHIND_AS_OWNER)
+"""What others published is read before the next group is folded."""
 UNKNOWN_PUTS = 5
 """How often a put of unknown end is tried again before the store counts as not reachable."""
 
@@ -106,10 +109,9 @@ class TableWriter:
         self._stands = self._opened(uri)
         self._check_owner(self._stands.marks, uri)
         self._epoch = self._stands.marks.epoch + 1
-        self._published = self._announced = False
+        self._state = WRITER.machine()
         # As after everything that was prepared: what the next group is folded on.
         self._table = self._stands
-        self._must_catch_up = False
         self._looked_at: Position | None = None
         self._reported_below = 0
         self._stored: int | None = None
@@ -139,9 +141,10 @@ class TableWriter:
         return 0 if state is None else state.memory_bytes
 
     def resume(self, epoch: int) -> None:
-        """Goes on as the owner of this epoch, where nobody has taken over since it published last."""
+        """Continues as the owner of this epoch, if no other committer has taken over since it published."""
         if self._stands.marks.epoch == epoch:
-            self._epoch, self._published, self._announced = epoch, True, True
+            self._epoch = epoch
+            self._state.send(WriterEvent.RESUMED)
 
     def fold(self, group: Sequence[Entry]) -> Step:
         """Folds one group and publishes its version; the outcomes hold when this returns.
@@ -167,16 +170,16 @@ class TableWriter:
         Raises `RetryError` where the store can't be reached, `FencedError` where another committer owns the
         table, `GapError` where it follows another log, other kinds where it can't be gone on with.
         """
-        if self._must_catch_up:
+        if self._state.state in BEHIND:
             self._catch_up(group[0].position)
-            self._must_catch_up = False
+        self._state.send(WriterEvent.FOLD_BEGUN)
         self._table = self._table.reported_below(self._reported_below)
         with self._seen_dropped():
             folded, files = self._folded(group)
         group = group[: len(folded.outcomes)]
         self._table = folded.table
         if folded.publication is not None:
-            self._announced = True
+            self._state.send(WriterEvent.VERSION_PREPARED)
             # The next group may be folded before these are written.
             self._bringer.remember(folded.publication.before)
         return Prepared(tuple(group), folded, files)
@@ -214,7 +217,7 @@ class TableWriter:
         """Notes that what was prepared has been put."""
         self._stands = prepared.folded.table
         if prepared.folded.publication is not None:
-            self._published = True
+            self._state.send(WriterEvent.VERSION_PUBLISHED)
             self._bringer.forget(prepared.folded.publication.before)
             if self._proofs is not None:
                 self._proofs.tell(self._stands.uri, prepared.folded.outcomes)
@@ -222,9 +225,9 @@ class TableWriter:
 
     def fall_back(self, *, lost: bool = False) -> None:
         """Forgets what was prepared and not confirmed. `lost`: what others published is taken in first."""
-        self._table, self._announced = self._stands, self._published
+        self._table = self._stands
         self._bringer.forget_all()
-        self._must_catch_up = self._must_catch_up or lost
+        self._state.send(WriterEvent.VERSION_LOST if lost else WriterEvent.FALLEN_BACK)
 
     def reported(self, below: int | None = None) -> None:
         """Notes that all outcomes given so far, or those of offsets below, have been reported."""
@@ -240,6 +243,7 @@ class TableWriter:
         """
         if self._stored is None:
             self._stored = self._stands.version
+        self._state.send(WriterEvent.PREVIEWED)
         prepared = self.prepare(group)
         self._stands = prepared.folded.table
         return prepared.step
@@ -258,10 +262,7 @@ class TableWriter:
         """The fold, and which files of the table it looked at."""
         if self._table.state is None:
             self._take_format(group[0])
-            # What is there is looked for anew where this raises.
-            self._must_catch_up = True
-            group = answerable(self._format, self._table.uri, group, self._proofs, self._options)
-            self._must_catch_up = False
+            group = self._answerable(group)
         elif group[0].fault is not None and self._stands.state is not None and self._stored is None:
             # What was claimed is missing; so is all else of a store that is away.
             self._versions.check_there(self._stands.version)
@@ -303,6 +304,17 @@ class TableWriter:
             self._format, self._versions, self._roots, look=self._look, options=self._options
         )
 
+    def _answerable(self, group: Sequence[Entry]) -> Sequence[Entry]:
+        """Returns the entries that may be answered without a table.
+
+        If this raises, the table is looked for again before the next group is folded.
+        """
+        try:
+            return answerable(self._format, self._table.uri, group, self._proofs, self._options)
+        except BaseException:
+            self._state.send(WriterEvent.ABSENCE_DOUBTED)
+            raise
+
     def _record_branch(self, table: Table) -> None:
         """Has the table that this is a branch of know it, once for each time the branch was opened.
 
@@ -339,7 +351,7 @@ class TableWriter:
         From Kafka the owner's first one, which fences others. From a file each one that says anything new: no
         offset is kept beside the table that could say what was answered.
         """
-        return anything_new if log.is_file else not self._announced
+        return anything_new if log.is_file else self._state.state is WriterState.UNANNOUNCED
 
     def _answers_before(self, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:
         newest = self._stands.marks.version if self._stored is None else self._stored
@@ -388,19 +400,33 @@ class TableWriter:
     def _catch_up(self, at: Position) -> None:
         """Takes in the versions that others made after what stands."""
         table = self._stands.reported_below(self._reported_below)
-        if table.state is None or misplaced(table.marks, at) is not None:
-            # What was another's may be bound to this log by now; whose epoch that was says nothing here.
-            pending = table.pending
-            table = self._opened(table.uri)
-            self._check_owner(table.marks, table.uri)
-            table = _without_recorded(replace(table, pending=pending))
-            self._epoch, self._published = max(self._epoch, table.marks.epoch + 1), False
-            self._looked_at = at
-        else:
-            while self._versions.exists(table.version + 1):
-                table = self._taken_in(table, at)
+        try:
+            if table.state is None or misplaced(table.marks, at) is not None:
+                table = self._reopened(table, at)
+            else:
+                while self._versions.exists(table.version + 1):
+                    table = self._taken_in(table, at)
+        except FencedError:
+            self._state.send(WriterEvent.FENCED)
+            raise
         self._stands = self._table = table
-        self._announced = self._published
+        self._state.send(WriterEvent.CAUGHT_UP)
+
+    def _reopened(self, table: Table, at: Position) -> Table:
+        """Returns the table as it is now: one of another log may be bound to this one by now."""
+        pending = table.pending
+        # The epoch of another log's committer says nothing here.
+        table = self._opened(table.uri)
+        self._check_owner(table.marks, table.uri)
+        table = _without_recorded(replace(table, pending=pending))
+        self._raise_epoch(table.marks)
+        self._looked_at = at
+        return table
+
+    def _raise_epoch(self, marks: Marks) -> None:
+        """Begins an epoch above that of these marks, of which no version is published."""
+        self._epoch = max(self._epoch, marks.epoch + 1)
+        self._state.send(WriterEvent.EPOCH_RAISED)
 
     def _taken_in(self, table: Table, at: Position) -> Table:
         """The table with the version that somebody made after it."""
@@ -424,8 +450,7 @@ class TableWriter:
                 hint="another committer has taken over; this one stops",
             )
         if marks.epoch >= self._epoch:
-            self._epoch = marks.epoch + 1
-            self._published = False
+            self._raise_epoch(marks)
         return _without_recorded(Table(table.uri, state, marks, table.pending))
 
 
