@@ -46,7 +46,7 @@ def recording(taken: Counter[Transition]) -> Iterator[None]:
         taken[Transition(chart.name, state, event)] += 1
         return following
 
-    Chart.after = counted  # type: ignore[method-assign]
+    Chart.after = counted  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
