@@ -28,7 +28,18 @@ from lakefold_table.errors import FencedError, RetryError
 from lakefold_table.marks.owner import Owner
 from lakefold_table.storage.memory import MemoryStorage, Refuse
 from lakefold_table.uri import place
-from tests.folding import FORMAT, LOG, append, changed, creation, entries, fold_at, opened, versions_at
+from tests.folding import (
+    FORMAT,
+    FORMATS,
+    LOG,
+    append,
+    changed,
+    creation,
+    entries,
+    fold_at,
+    opened,
+    versions_at,
+)
 from tests.foreign import commit
 from tests.reported import Outcomes
 from tests.simulation.ending import MOST_STEPS
@@ -227,7 +238,7 @@ class Bench:
             self.queue.take(Waiting(message, entry))  # type: ignore[arg-type]
         self.scheduler = TableScheduler(
             log,  # type: ignore[arg-type]
-            Tables(FORMAT, lambda _: None, lambda uri, _: opened(uri), self.claims),
+            Tables(FORMATS, lambda _: None, lambda uri, _: opened(uri), self.claims),
             Pace(Limits(1, 1 << 20), 0.0),
             self.runtime,  # type: ignore[arg-type]
             Metrics(),
