@@ -13,7 +13,7 @@ if find_spec("pyspark") is None:
     raise ImportError(message, name="pyspark")
 
 from lakefold.console.settings import read_settings
-from lakefold_ingest.batch import OnRolledBack, Settings, Wait
+from lakefold_ingest.batch import OnOlderBatch, OnRolledBack, Settings, Wait
 from lakefold_ingest.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
 from lakefold_ingest.sink import Sink
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
@@ -57,6 +57,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     max_rows_per_file: int = MAX_ROWS_PER_FILE,
     max_bytes_per_file: int = MAX_BYTES_PER_FILE,
     on_rolled_back: OnRolledBack = "raise",
+    on_older_batch: OnOlderBatch = "raise",
 ) -> Sink:
     """Returns a function for `foreachBatch` that appends each batch to a Lance table exactly once.
 
@@ -68,30 +69,28 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     nullable as in Spark; a committer must run for that, which creates the topics too. Columns are matched by
     name, case-sensitively; a batch may lack nullable ones. One that doesn't fit fails before it is sent.
 
-    `table` is a URI or path, on a local disk or in a bucket. `bootstrap_servers`, `transactions_topic`,
-    `outcomes_topic`, `kafka` (librdkafka's options) and `storage_options` (pylance's): if one isn't given, it
-    comes from `LAKEFOLD_…` variables, else from the TOML file `config`, and the brokers at last from the
-    broker that `lakefold up` started in this folder.
-
+    `table` is a URI or path, on a local disk or in a bucket. If `bootstrap_servers`, `transactions_topic`,
+    `outcomes_topic`, `kafka` (librdkafka's options) or `storage_options` (pylance's) isn't given, it comes
+    from `LAKEFOLD_…` variables, else from the TOML file `config`, the brokers at last from `lakefold up`.
     `app_id` names the application that numbers the batches; the default is the streaming query's id in its
     checkpoint. Two sinks into one table within one `foreachBatch` need different ones. `wait`: "commit"
     returns when the batch is in the table, "log" when the brokers have stored it (acks=all). With "log" a
     refusal is logged with a later batch, if this user may read the outcomes, so watch the dead letters.
     `timeout`: seconds for each. A batch that timed out and is run again is folded once. The first batch of a
     new table always waits for its outcome.
-
     `stable_row_ids`, `data_storage_version`: used if the table is created; an existing table keeps its own.
     `max_rows_per_file`, `max_bytes_per_file` (in memory): a task begins another file after so much.
-
-    `on_rolled_back`: what to do with a batch that was folded before and whose rows a Restore removed since.
-    "raise" fails it: use another `app_id`. "skip" leaves its rows out. `wait="log"` may notice it late.
+    `on_rolled_back`: "raise" fails a batch that was folded before and whose rows a Restore removed since (use
+    another `app_id`), "skip" leaves its rows out; `wait="log"` may notice it late. `on_older_batch`: the same
+    for a query's batch that was folded before, as were later ones. Then the query's checkpoint is older than
+    the table, or another query uses its `app_id`, so the rows of the batch may be others.
 
     The function returns the outcome, `Committed` or `Duplicate` with its version, and logs it with the logger
     `lakefold`. The version is None if it isn't known: a batch without rows, or `wait="log"`. A Duplicate
     added nothing; it is a warning if its rows were rolled back or differ from the first. It raises
-    `InvalidError` if rows don't fit or the batch was refused for good (if a newer schema caused that, it is
-    tried once more), `RetryError` if the log or the committer did not answer, `StopError` if the topic is
-    another one than before. `sink` itself raises `PlaceError` if no table can be written at `table`.
+    `InvalidError` if rows don't fit or the batch was refused for good, `RetryError` if the log or the
+    committer did not answer, `StopError` if the topic is another one than before. `sink` itself raises
+    `PlaceError` if no table can be written at `table`.
     """
     given = {"bootstrap_servers": bootstrap_servers, "kafka": kafka, "storage_options": storage_options}
     topics = {"transactions_topic": transactions_topic, "outcomes_topic": outcomes_topic}
@@ -108,6 +107,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
         max_rows_per_file=max_rows_per_file,
         max_bytes_per_file=max_bytes_per_file,
         on_rolled_back=on_rolled_back,
+        on_older_batch=on_older_batch,
     )
     return Sink(sink_settings, app_id)
 

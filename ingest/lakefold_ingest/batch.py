@@ -12,6 +12,9 @@ again, and the committer folds a key once. So every step may fail or be repeated
   query, and the files must be written for the new one. A second refusal is the caller's to see.
 - A batch that was folded, and whose rows a Restore then left out of the table, is never folded again under
   its key. That would be silent loss, so it raises, unless the sink is told to skip such batches.
+- A streaming query repeats only its last batch. If it sends an older one that was folded, its checkpoint is
+  older than the table, or another query uses its app id. Then its batches may have new rows under known keys,
+  which would be dropped silently, so this raises an error too, unless `on_older_batch` is "skip".
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("lakefold")
 Wait = Literal["commit", "log"]
 OnRolledBack = Literal["raise", "skip"]
+OnOlderBatch = Literal["raise", "skip"]
 _ATTEMPTS = 2
 _NO_ANSWER = "see that a committer runs; the same batch may be run again, it is folded once"
 
@@ -67,6 +71,7 @@ class Settings:
     max_rows_per_file: int = MAX_ROWS_PER_FILE
     max_bytes_per_file: int = MAX_BYTES_PER_FILE
     on_rolled_back: OnRolledBack = "raise"
+    on_older_batch: OnOlderBatch = "raise"
 
     def __post_init__(self) -> None:
         if self.wait not in get_args(Wait):
@@ -77,6 +82,12 @@ class Settings:
             raise InvalidError(
                 f"{self.on_rolled_back!r} is nothing to do with a batch that was rolled back",
                 where="on_rolled_back",
+                hint='give "raise" or "skip"',
+            )
+        if self.on_older_batch not in get_args(OnOlderBatch):
+            raise InvalidError(
+                f"{self.on_older_batch!r} is nothing to do with a batch that is older than the table",
+                where="on_older_batch",
                 hint='give "raise" or "skip"',
             )
         for name in ("timeout_s", "max_rows_per_file", "max_bytes_per_file"):
@@ -91,18 +102,22 @@ def put_batch(
     batch_id: int,
     schema: pa.Schema,
     write: Callable[[Target], list[DataFragment]],
+    *,
+    in_order: bool = False,
 ) -> Result | None:
     """Put the rows that `write` writes into the table, exactly once for each key (`app_id`, `batch_id`).
 
-    `schema` is that of the rows. Returns the outcome (`Committed` or `Duplicate`), None where it is not
-    known: the batch has no rows, or the sink waits for the log only. Raises `InvalidError` where the rows
-    don't fit the table or the proposal is refused for good, or if the batch was folded before and rolled back
-    since (unless `on_rolled_back` is "skip"), `RetryError` where nothing answered in time, `StopError` where
-    the log is not the one it was.
+    `schema` is that of the rows. `in_order`: the app sends its batches by ascending ids and repeats only the
+    last one, as a streaming query does. Returns the outcome (`Committed` or `Duplicate`), or None if it is
+    not known: the batch has no rows, or the sink waits for the log only. Raises `InvalidError` if the rows
+    don't fit the table or the proposal is refused for good, if the batch was folded before and rolled back
+    since (unless `on_rolled_back` is "skip"), or if it comes `in_order` and was folded before, as were later
+    ones (unless `on_older_batch` is "skip"); `RetryError` if nothing answered in time, `StopError` if the log
+    is not the one it was.
     """
     check_key(app_id, batch_id)
     try:
-        result = _Batch(settings, app_id, batch_id, schema).put(write)
+        result = _Batch(settings, app_id, batch_id, schema, in_order=in_order).put(write)
     except StopError:
         drop_line(settings.kafka, settings.topics)
         raise
@@ -142,8 +157,11 @@ def _in_version(result: Duplicate) -> str:
 
 
 class _Batch:
-    def __init__(self, settings: Settings, app_id: str, batch_id: int, schema: pa.Schema) -> None:
+    def __init__(
+        self, settings: Settings, app_id: str, batch_id: int, schema: pa.Schema, *, in_order: bool
+    ) -> None:
         self._settings = settings
+        self._refuses_older = in_order and settings.on_older_batch == "raise"
         self._app_id = app_id
         self._batch_id = batch_id
         self._schema = schema
@@ -152,6 +170,9 @@ class _Batch:
         refused: list[str] = []
         while len(refused) < _ATTEMPTS:
             view = self._look(afresh=bool(refused)) or self._create()
+            later = view.folded_later(self._app_id, self._batch_id) if self._refuses_older else None
+            if later is not None:
+                raise self._older(later)
             folded = view.folded(self._app_id, self._batch_id)
             if folded is not None:
                 return folded
@@ -236,6 +257,16 @@ class _Batch:
             f"the creation of the table ended as {result}, but there is no table",
             where=settings.table,
             hint="somebody may have removed it meanwhile; run the batch again",
+        )
+
+    def _older(self, later: int) -> InvalidError:
+        return InvalidError(
+            f"batch {self._batch_id} of {self._app_id} was folded before, and so were later ones up to "
+            f"{later}: the query's checkpoint is older than the table, or another query uses this app_id; "
+            "nothing was added",
+            where=self._settings.table,
+            hint="restore the newest checkpoint, or give the sink another app_id and start the source "
+            'where the table ends; on_older_batch="skip" leaves out the rows of all such batches',
         )
 
     def _no_answer(self, answer: Answer, what: str) -> RetryError:

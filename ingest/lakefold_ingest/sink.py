@@ -52,13 +52,14 @@ class Sink:
         Returns a `Result` or None, and raises, as `lakefold_ingest.batch.put_batch` does. Spark drops what is
         returned; within a `foreachBatch` function of one's own it can be looked at.
         """
-        app_id = self.app_id or _query_id(frame)
-        return put_batch(self.settings, app_id, batch_id, _arrow_schema(frame), partial(_write, frame))
+        query_id: str = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or ""
+        app_id = self.app_id or _checked_app_id(query_id)
+        schema, write = _arrow_schema(frame), partial(_write, frame)
+        return put_batch(self.settings, app_id, batch_id, schema, write, in_order=bool(query_id))
 
 
-def _query_id(frame: DataFrame) -> str:
-    """The id of the streaming query that runs this batch; its checkpoint keeps it over restarts."""
-    query_id: str | None = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+def _checked_app_id(query_id: str) -> str:
+    """Returns the id of the query that runs this batch. Raises `InvalidError` if it is empty."""
     if not query_id:
         raise InvalidError(
             "there is no streaming query whose id could tell this writer from others",

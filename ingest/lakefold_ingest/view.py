@@ -38,8 +38,8 @@ class View:
     """A table at its newest version.
 
     `fields` is its schema, `schema` the same as Arrow shows it. `marks` are those that this very version was
-    made with, none where it is a foreign client's. `bound` is the position to which the table is bound, None
-    where it is bound to no log.
+    made with, none where it is a foreign client's; `carried` those that it has, whoever made it. `bound` is
+    the position to which the table is bound, None where it is bound to no log.
     """
 
     uri: str
@@ -48,6 +48,7 @@ class View:
     schema: pa.Schema
     data_storage_version: str
     marks: Marks
+    carried: Marks
     bound: Position | None
 
     def folded(self, app_id: str, batch_id: int) -> Duplicate | None:
@@ -56,6 +57,17 @@ class View:
         if mark is None or not mark.has(batch_id):
             return None
         return Duplicate(mark.version_of(batch_id), mark.rolled_back_by(batch_id))
+
+    def folded_later(self, app_id: str, batch_id: int) -> int | None:
+        """The highest batch id of the app if this batch was folded, and that later one too.
+
+        Returns None otherwise, and for a batch that a Restore left out of the table.
+        """
+        mark = self.carried.apps.get(app_id)
+        if mark is None or not mark.has(batch_id) or mark.rolled_back_by(batch_id):
+            return None
+        highest = mark.folded[-1][1]
+        return highest if highest > batch_id else None
 
     def field_ids(self, columns: Collection[str]) -> tuple[int, ...]:
         """The ids of these columns and of the fields below them, in the order of the schema."""
@@ -105,6 +117,7 @@ def look(uri: str, storage_options: Mapping[str, str], *, afresh: bool = False) 
         head.data_format.version,
         # A foreign client's version may carry the marks of another table (a clone) or of an older version.
         marks if summary.own else Marks(),
+        marks,
         marks.position,
     )
 

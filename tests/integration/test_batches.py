@@ -1,6 +1,6 @@
 """One batch through a real log and a real committer, without Spark: each key once, whatever happens.
 
-Promises: rolled-back-batches, different-content (docs/operations.md).
+Promises: rolled-back-batches, older-batches, different-content (docs/operations.md).
 """
 
 from __future__ import annotations
@@ -69,9 +69,11 @@ class Place:
     def table(self) -> str:
         return local_path(self.settings.table)
 
-    def put(self, batch_id: int, write: Writer, app_id: str = APP, **told: str | float) -> Result | None:
+    def put(
+        self, batch_id: int, write: Writer, app_id: str = APP, *, in_order: bool = False, **told: str | float
+    ) -> Result | None:
         settings = replace(self.settings, **told)  # type: ignore[arg-type] # the test names the field
-        return put_batch(settings, app_id, batch_id, write.rows.schema, write)
+        return put_batch(settings, app_id, batch_id, write.rows.schema, write, in_order=in_order)
 
     def end(self) -> int:
         """How many messages the transactions topic has had."""
@@ -150,6 +152,27 @@ def test_a_batch_that_was_rolled_back_is_not_dropped_without_a_word(
     warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
     assert len(warnings) == 3
     assert all("restored an older one without its rows" in text for text in warnings)
+
+
+def test_a_query_whose_checkpoint_is_older_than_the_table_is_refused(place: Place) -> None:
+    older = rows(1, 77)
+    later_ones = "batch 1 of app was folded before, and so were later ones up to 2"
+    with place.committer():
+        for batch in range(3):
+            place.put(batch, rows(batch), in_order=True)
+        assert place.put(2, rows(2), in_order=True) == Duplicate(4)
+        with pytest.raises(InvalidError, match=later_ones) as caught:
+            place.put(1, older, in_order=True)
+        assert "another app_id" in caught.value.hint
+        assert place.put(1, older, in_order=True, on_older_batch="skip") == Duplicate(3)
+        # Who sends its batches in any order may repeat any of them.
+        assert place.put(1, older) == Duplicate(3)
+        lance.dataset(place.table).update_config({"made": "by another client"})
+        with pytest.raises(InvalidError, match=later_ones):
+            place.put(1, older, in_order=True, wait="log")
+        assert older.calls == 0
+        assert isinstance(place.put(3, rows(3), in_order=True), Committed)
+    assert place.numbers() == [0, 1, 2, 3]
 
 
 def test_a_batch_with_other_rows_under_its_key_is_a_warning(

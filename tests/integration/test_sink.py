@@ -1,9 +1,13 @@
-"""Streaming queries write through a real log: each row once, also when the driver is killed."""
+"""Streaming queries write through a real log: each row once, also when the driver is killed.
+
+Promise: older-batches (docs/operations.md).
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -108,6 +112,42 @@ def test_a_query_from_a_topic_goes_on_under_its_key_after_a_restart(
     view = look(canonical(tmp_path / "t"), {})
     assert view is not None
     assert {app: mark.intervals for app, mark in view.marks.apps.items()} == {query_ids.pop(): ((0, 5),)}
+
+
+def test_a_query_whose_checkpoint_was_restored_to_an_earlier_copy_drops_nothing(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    """Its next batch has the number of one that was folded, and more rows than that one had."""
+    checkpoint, copy = tmp_path / "checkpoint", tmp_path / "copy"
+    (tmp_path / "events").mkdir()
+
+    def run(*, files: int) -> None:
+        events = spark.readStream.schema("n long").option("maxFilesPerTrigger", files)
+        query = (
+            events.json(str(tmp_path / "events"))
+            .writeStream.foreachBatch(sink(tmp_path / "t", **told(bootstrap, topic_names)))
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    def send(first: int, last: int) -> None:
+        for n in range(first, last):
+            (tmp_path / "events" / f"{n}.json").write_text(json.dumps({"n": n}))
+
+    with committer(bootstrap, topic_names, tmp_path):
+        send(0, 2)
+        run(files=1)
+        shutil.copytree(checkpoint, copy)
+        send(2, 5)
+        run(files=1)
+        shutil.rmtree(checkpoint)
+        shutil.copytree(copy, checkpoint)
+        send(5, 9)
+        with pytest.raises(StreamingQueryException, match="checkpoint is older than the table"):
+            run(files=100)
+    assert sorted(lance.dataset(tmp_path / "t").to_table()["n"].to_pylist()) == list(range(5))
 
 
 def test_instants_are_kept_whatever_zone_the_session_shows(
