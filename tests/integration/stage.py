@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from lakefold_committer.process.daemon import Committer, Options
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.producer import Proposer
-from lakefold_table.errors import StopError
+from lakefold_table.errors import RetryError, StopError
 from lakefold_table.marks.marks import decode_marks
 from lakefold_table.uri import canonical
 from tests.integration.committers import committer_arguments
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from lakefold_table.position import LogId
     from tests.integration.conftest import TopicNames
 
+
+STDERR_FILENO = 2
+"""What pytest captures too, unlike a copy of `sys.stderr`."""
 
 DIES_BEFORE_ITS_REPORT = """
 import os
@@ -96,10 +100,18 @@ class Stage:
                 proposer.send_wait(envelope, partition)
 
     def ask(self, envelope: Envelope, partition: int = 0) -> Result:
-        """What becomes of a proposal, by a committer that is running."""
+        """Returns the outcome that a running committer gives a proposal.
+
+        If none comes in time, the stacks of all threads are printed: they show what the committer waits for.
+        """
         waiter = OutcomeWaiter(self.own.config, self.own.topics, envelope.table, partition=partition)
         with waiter, Proposer(self.own.config, self.own.topics) as proposer:
-            return waiter.wait(proposer.send_wait(envelope, partition), envelope, PATIENCE_S).result
+            position = proposer.send_wait(envelope, partition)
+            try:
+                return waiter.wait(position, envelope, PATIENCE_S).result
+            except RetryError:
+                faulthandler.dump_traceback(STDERR_FILENO)
+                raise
 
     def batch(self, number: int, read: int = 1) -> Envelope:
         """One row, whose id is the batch's number."""
