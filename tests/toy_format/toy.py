@@ -46,7 +46,7 @@ FOLDER: Final = "_toy_log"
 FIELD: Final = 1000
 """The envelope's field that holds a proposal, as JSON; the generated code knows no such field."""
 CREATE, APPEND, DELETE = "create", "append", "delete"
-_SIZE: Final = 9
+HEAD_LINE: Final = 9
 """A file begins with how many bytes its head takes: eight digits and the end of the line."""
 _FILE: Final = re.compile(r"(\d{20})\.jsonl")
 
@@ -194,14 +194,14 @@ class ToyFormat:
 
     def head_length(self, start: bytes) -> int:
         """As the file's first line says."""
-        return _SIZE + int(start[:_SIZE]) if start[: _SIZE - 1].isdigit() else 0
+        return HEAD_LINE + int(start[:HEAD_LINE]) if start[: HEAD_LINE - 1].isdigit() else 0
 
     def head(self, start: bytes) -> VersionHead | None:
         """The head, if all of it is there."""
         length = self.head_length(start)
         if not length or len(start) < length:
             return None
-        said = json.loads(start[_SIZE:length])
+        said = json.loads(start[HEAD_LINE:length])
         return VersionHead(said["uuid"], said["properties"])
 
     def detect(self, names: Iterable[str]) -> ToyNaming | None:
@@ -398,7 +398,7 @@ def file_of(head: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) -> list
     """The parts of a version's file: its head, and the rest."""
     first = _encoded(head) + b"\n"
     rest = b"".join(_encoded(line) + b"\n" for line in lines)
-    return [f"{len(first):0{_SIZE - 1}}\n".encode() + first, rest]
+    return [f"{len(first):0{HEAD_LINE - 1}}\n".encode() + first, rest]
 
 
 def _of(entry: Entry) -> ToyProposal:
@@ -409,7 +409,7 @@ def _of(entry: Entry) -> ToyProposal:
 def _parsed(data: bytes, where: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The head of a version's file, and its other lines."""
     try:
-        head, *lines = (json.loads(line) for line in data[_SIZE:].splitlines())
+        head, *lines = (json.loads(line) for line in data[HEAD_LINE:].splitlines())
     except ValueError as error:
         raise DamagedError(f"the file is no log of a version: {error}", where=where) from error
     return head, lines

@@ -9,13 +9,20 @@ import pytest
 
 import lakefold
 from lakefold import cli
+from lakefold_committer.claims.claim_check import Claims
+from lakefold_committer.fold.grouping import Limits
+from lakefold_committer.replay.file_fold import fold_file
+from lakefold_committer.tables.branches import open_line
+from lakefold_log.read.file_log import FileLog, framed
 from lakefold_reader import opening
 from lakefold_reader.opening import open_source
 from lakefold_reader.snapshot.history import history_of
 from lakefold_reader.versions.as_of import version_as_of
 from lakefold_table.errors import DamagedError, VersionExpiredError
+from lakefold_table.formats import Formats, lance
 from lakefold_table.storage import open_storage
-from tests.toy_tables import ToyNaming, ToyReader, append
+from tests.toy_format.reading import ToyReader, append
+from tests.toy_format.toy import APPEND, CREATE, DELETE, NAMING, ToyFormat, ToyProposal, envelope_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,54 +30,57 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
 
 
+LOG_ID = "6d9b4a4e-6f1c-4f0b-9a5e-0f3b7a1c2d3e"
+
+
 @pytest.fixture
 def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
     monkeypatch.setattr(opening, "FORMATS", (*opening.FORMATS, ToyReader()))
     made = open_storage((tmp_path / "toy").as_uri())
     for version in (1, 2, 3):
-        append(made, version, [{"id": version, "v": 10 * version}])
+        append(made, version, {str(version): f"row {version}"})
     return made
 
 
 def test_a_tail_gives_each_version_and_its_rows(storage: Storage) -> None:
     with lakefold.tail(storage.uri, "earliest") as tail:
         first, *others = tail
-    assert first.inserted().to_pylist() == [{"id": 1, "v": 10}]
+    assert first.inserted().to_pylist() == [{"key": "1", "value": "row 1"}]
     assert [(change.version, change.rows, change.operation) for change in others] == [
         (2, 1, "append"),
         (3, 1, "append"),
     ]
-    assert others[-1].inserted(["id"]).to_pylist() == [{"id": 3}]
+    assert others[-1].inserted(["key"]).to_pylist() == [{"key": "3"}]
 
 
 def test_a_tail_continues_from_a_cursor_and_sees_what_came_since(storage: Storage) -> None:
     cursor = lakefold.tail(storage.uri, 3).cursor
-    append(storage, 4, [{"id": 4, "v": 40}])
+    append(storage, 4, {"4": "row 4"})
     (change,) = lakefold.tail(storage.uri, str(cursor))
-    assert change.inserted().to_pylist() == [{"id": 4, "v": 40}]
+    assert change.inserted().to_pylist() == [{"key": "4", "value": "row 4"}]
 
 
 def test_a_tail_notices_another_table_under_the_same_name(storage: Storage) -> None:
     cursor = lakefold.tail(storage.uri, 3).cursor
-    storage.delete(ToyNaming().path(3))
-    append(storage, 3, [], uuid="another")
+    storage.delete(NAMING.path(3))
+    append(storage, 3, {}, uuid="another")
     with pytest.raises(lakefold.MadeAnewError):
         lakefold.tail(storage.uri, cursor)
 
 
 def test_a_tail_notices_that_versions_were_cleaned_up(storage: Storage) -> None:
     for version in (1, 2):
-        storage.delete(ToyNaming().path(version))
+        storage.delete(NAMING.path(version))
     with pytest.raises(VersionExpiredError) as caught:
         lakefold.tail(storage.uri, 1)
     assert caught.value.oldest == 3
 
 
 def test_a_damaged_version_is_named(storage: Storage) -> None:
-    storage.put(ToyNaming().path(4), [b"{"])
+    storage.put(NAMING.path(4), [b"{"])
     with pytest.raises(DamagedError) as caught:
         list(lakefold.tail(storage.uri, 3))
-    assert caught.value.where.endswith(ToyNaming().path(4))
+    assert caught.value.where.endswith(NAMING.path(4))
 
 
 def test_steps_stay_within_limits(storage: Storage) -> None:
@@ -89,7 +99,10 @@ def test_a_consumer_continues_where_it_stopped(storage: Storage) -> None:
 def test_the_verb_prints_its_versions_and_rows(storage: Storage, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["tail", storage.uri, "--from", "1", "--rows", "--json"]) == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["row"] for line in told if "row" in line] == [{"id": 2, "v": 20}, {"id": 3, "v": 30}]
+    assert [line["row"] for line in told if "row" in line] == [
+        {"key": "2", "value": "row 2"},
+        {"key": "3", "value": "row 3"},
+    ]
     assert [line["version"] for line in told if "cursor" in line] == [2, 3]
 
 
@@ -97,3 +110,28 @@ def test_history_and_times(storage: Storage) -> None:
     source = open_source(storage.uri)
     assert version_as_of(source, 2_500_000) == 2
     assert [(row.version, row.rows_in) for row in history_of(source)] == [(3, 1), (2, 1), (1, 1)]
+
+
+def test_a_tail_reads_what_the_committer_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "FORMATS", (*opening.FORMATS, ToyReader()))
+    uri, formats = (tmp_path / "folded").as_uri(), Formats(lance(), ToyFormat())
+    proposals = (
+        ToyProposal("a", CREATE),
+        ToyProposal("b", APPEND, 1, {"1": "one", "2": "two"}),
+        ToyProposal("c", DELETE, 1, keys=("1",)),
+    )
+    entries = FileLog(framed([envelope_of(uri, each) for each in proposals]), LOG_ID, formats=formats)
+    line = open_line(uri, "", None, formats=formats)
+    claims = Claims(formats=formats)
+    list(fold_file(lambda _: line, uri, formats, entries, Limits(1, 1 << 20), dry_run=False, claims=claims))
+    changes = list(lakefold.tail(uri, 0))
+    assert [(change.operation, change.rows, change.only_inserts) for change in changes] == [
+        ("create", 0, True),
+        ("append", 2, True),
+        ("delete", 0, False),
+    ]
+    assert changes[1].inserted().to_pylist() == [
+        {"key": "1", "value": "one"},
+        {"key": "2", "value": "two"},
+    ]
+    assert [change.position.offset for change in changes if change.position] == [0, 1, 2]

@@ -1,13 +1,11 @@
-"""A second table format for the reader: every version is a file of JSON lines in `_toy/`.
+"""The toy format for readers: its tables are followed as those of any other format.
 
-The first line of a file is the version's header, the others are the rows that it appended. It has what
-following a table needs, and refuses the rest.
+It has what following a table needs, and refuses the rest.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -17,7 +15,9 @@ from lakefold_reader.format.changes import Weight
 from lakefold_reader.format.snapshots import Traffic
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import VersionSummary
+from lakefold_table.marks.record import TABLE_ID, is_own
 from lakefold_table.roots import below
+from tests.toy_format.toy import FOLDER, HEAD_LINE, NAMING, file_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,33 +26,22 @@ if TYPE_CHECKING:
     from lakefold_reader.format.source import ChangePart, FeedFormat, Schema, Source
     from lakefold_table.marks.record import Record
     from lakefold_table.storage.base import Storage
-
-FOLDER = "_toy"
-NAME = re.compile(r"([0-9]{8})\.jsonl")
-Row = dict[str, int]
+    from tests.toy_format.toy import ToyNaming
 
 
-def append(storage: Storage, version: int, rows: Sequence[Row], **header: object) -> None:
-    """Writes the version that appends these rows."""
-    first = {"version": version, "time_us": version * 1_000_000, "uuid": f"u{version}", **header}
-    lines = [json.dumps(line) for line in (first, *rows)]
-    storage.put_if_absent(ToyNaming().path(version), ["\n".join(lines).encode()])
+def append(storage: Storage, version: int, rows: Mapping[str, str], **more: object) -> None:
+    """Publishes the version that appends these rows, as another client would."""
+    head = {"version": version, "time_us": version * 1_000_000, "uuid": f"u{version}", "operation": "append"}
+    file = file_of({**head, "metadata": {}, "properties": {}, **more}, [{"add": dict(rows)}])
+    storage.put_if_absent(NAMING.path(version), file)
 
 
 @dataclass(frozen=True)
-class ToyNaming:
-    """See `Naming`."""
+class ToyContent:
+    """What a version added and removed."""
 
-    folder: str = FOLDER
-
-    def path(self, version: int) -> str:
-        """See `Naming.path`."""
-        return f"{FOLDER}/{version:08}.jsonl"
-
-    def parse(self, name: str) -> int | None:
-        """See `Naming.parse`."""
-        found = NAME.fullmatch(name)
-        return None if found is None else int(found[1])
+    added: Mapping[str, str]
+    removed: int
 
 
 @dataclass(frozen=True)
@@ -64,7 +53,7 @@ class ToySchema:
     @property
     def arrow(self) -> pa.Schema:
         """See `Schema.arrow`."""
-        return pa.schema([(name, pa.int64()) for name in self.names])
+        return pa.schema([(name, pa.string()) for name in self.names])
 
     def chosen(self, names: Sequence[str] | None) -> ToySchema:
         """See `Schema.chosen`."""
@@ -79,18 +68,18 @@ class ToySchema:
 class ToyChange:
     """See `VersionChange`."""
 
-    content: Sequence[Row]
+    content: ToyContent
     schema: ToySchema
 
     @property
     def only_inserts(self) -> bool:
         """See `VersionChange.only_inserts`."""
-        return True
+        return not self.content.removed
 
     @property
     def rows(self) -> int:
         """See `VersionChange.rows`."""
-        return len(self.content)
+        return len(self.content.added)
 
     @property
     def weight(self) -> Weight:
@@ -99,8 +88,9 @@ class ToyChange:
 
     def inserted(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """See `VersionChange.inserted`."""
-        rows = pa.Table.from_pylist(list(self.content), schema=self.schema.chosen(columns).arrow)
-        return cast("pa.RecordBatchReader", rows.to_reader())
+        rows = [{"key": key, "value": value} for key, value in self.content.added.items()]
+        table = pa.Table.from_pylist(rows, schema=self.schema.chosen(columns).arrow)
+        return cast("pa.RecordBatchReader", table.to_reader())
 
     def appended(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """See `VersionChange.appended`."""
@@ -128,7 +118,7 @@ class ToyReader:
 
     def detect(self, names: Iterable[str]) -> ToyNaming | None:
         """See `ReaderFormat.detect`."""
-        return ToyNaming() if any(NAME.fullmatch(name) for name in names) else None
+        return NAMING if any(NAMING.parse(name) for name in names) else None
 
     def summary(
         self, source: Source, version: int, *, whole: bool, first: int | None
@@ -137,43 +127,48 @@ class ToyReader:
         del whole, first
         path = source.versions.path(version)
         try:
-            header, *rows = (json.loads(line) for line in source.storage.get(path).decode().splitlines())
+            data = source.storage.get(path)
+            head, *lines = (json.loads(line) for line in data[HEAD_LINE:].splitlines())
         except FileNotFoundError:
             return None
         except ValueError as error:
             raise DamagedError(f"this is no JSON: {error}", where=below(source.uri, path)) from error
+        added = {key: value for line in lines for key, value in line.get("add", {}).items()}
+        removed = sum(len(line.get("remove", ())) for line in lines)
         return VersionSummary(
             version,
-            "append",
-            header.get("properties", {}),
+            head["operation"],
+            head["properties"],
             begins_clone=False,
             footprint=None,
-            keeps_metadata=True,
-            uuid=header["uuid"],
-            time_us=header["time_us"],
+            keeps_metadata=not head["properties"],
+            uuid=head["uuid"],
+            time_us=head["time_us"],
+            table_id=head["metadata"].get(TABLE_ID, ""),
             branch="",
-            metadata=header.get("metadata", {}),
-            content=rows,
+            own=is_own(head["properties"], version),
+            metadata=head["metadata"],
+            content=ToyContent(added, removed),
+            size=len(data),
         )
 
     def schema(self, summary: VersionSummary) -> ToySchema:
         """See `ReaderFormat.schema`."""
         del summary
-        return ToySchema(["id", "v"])
+        return ToySchema(["key", "value"])
 
     def change(self, source: Source, summary: VersionSummary, schema: Schema, *, whole: bool) -> ToyChange:
         """See `ReaderFormat.change`."""
-        versions = [summary]
+        content = cast("ToyContent", summary.content)
         if whole:
-            earlier = (source.summary(number) for number in range(1, summary.version))
-            versions = [*(one for one in earlier if one is not None), summary]
-        rows = [row for one in versions for row in cast("list[Row]", one.content)]
-        return ToyChange(rows, cast("ToySchema", schema))
+            content = ToyContent(_rows_at(source, summary.version), 0)
+        return ToyChange(content, cast("ToySchema", schema))
 
     def traffic(self, source: Source, summary: VersionSummary, record: Record | None) -> Traffic:
         """See `ReaderFormat.traffic`."""
         del source, record
-        return Traffic(len(cast("list[Row]", summary.content)), 0, 1, 0)
+        content = cast("ToyContent", summary.content)
+        return Traffic(len(content.added), content.removed, 1, 0)
 
     def open(self, source: Source, version: int) -> NoReturn:
         """See `ReaderFormat.open`."""
@@ -209,6 +204,18 @@ class ToyReader:
     def check_branch_name(self, name: str) -> None:
         """See `ReaderFormat.check_branch_name`."""
         del name
+
+
+def _rows_at(source: Source, version: int) -> dict[str, str]:
+    """The rows of a version: those that all versions up to it added and did not remove."""
+    rows: dict[str, str] = {}
+    for number in range(1, version + 1):
+        data = source.storage.get(source.versions.path(number))
+        for line in (json.loads(line) for line in data[HEAD_LINE:].splitlines()[1:]):
+            rows.update(line.get("add", {}))
+            for key in line.get("remove", ()):
+                rows.pop(key, None)
+    return rows
 
 
 def refused() -> InvalidError:
