@@ -62,5 +62,5 @@ def test_names_without_a_table_are_found_by_one_listing_of_their_folder(site: Bu
     sent = [entry(at(f"{root}/{name}", append()), offset) for offset, name in enumerate(names)]
     looked = survey.look(sent)
     assert {names[offset] for offset in looked.refused} == {"no-1", "no-2", "no-3", "no-4"}
-    assert bucket_of(place(f"{root}/table")) in looked.there
+    assert bucket_of(place(f"{root}/table")) in looked.existing
     assert survey.seems_there(place(f"{root}/k=v w"))

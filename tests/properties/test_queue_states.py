@@ -99,7 +99,7 @@ class QueueMachine(RuleBasedStateMachine):
     @when(lambda line: line.may_prepare and line.preparation.state is PreparationState.OPEN)
     @rule(most=st.integers(1, 3))
     def begin_fold(self, most: int) -> None:
-        count = min(most, len(self.line.queue))
+        count = min(most, len(self.line.in_memory))
         self.line.begin_fold(tuple(self.line.take_head() for _ in range(count)), 0.0)
 
     @when(lambda line: line.folding is not None and not line.is_lost)
@@ -182,7 +182,7 @@ class QueueMachine(RuleBasedStateMachine):
     def every_entry_is_answered_or_waits_in_its_order(self) -> None:
         line = self.line
         batches = [waiting.offset for batch in line.batches for waiting in batch.group]
-        queued = [waiting.offset for waiting in line.queue]
+        queued = [waiting.offset for waiting in line.in_memory]
         backlog = [*line.backlog.leading(len(line.backlog))]
         assert self.answered + batches + queued + backlog == [*range(self.end)]
         assert line.waiting == self.end - len(self.answered)
@@ -192,8 +192,8 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_held_is_counted(self) -> None:
         line = self.line
-        size = sum(waiting.entry.size for waiting in line.queue)
-        assert (line.load.entries, line.load.offsets) == (len(line.queue), len(line.backlog))
+        size = sum(waiting.entry.size for waiting in line.in_memory)
+        assert (line.load.entries, line.load.offsets) == (len(line.in_memory), len(line.backlog))
         assert line.load.size == line.queued_bytes == size
 
 

@@ -16,8 +16,8 @@ from structlog.testing import capture_logs
 from lakefold_committer.loop.name_survey import Survey
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import Pace, Tables
-from lakefold_committer.loop.slots import Slots
 from lakefold_committer.loop.table_queue import Load, TableQueue, Waiting
+from lakefold_committer.loop.table_scheduler import Slots
 from lakefold_committer.loop.unopened_tables import UnopenedTables
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_log.codec.envelope import address_of, encode
@@ -101,9 +101,9 @@ def test_a_line_whose_entries_wait_long_gives_them_up_but_for_its_next_group() -
     assert line.delay(100.0) == 100.0
     assert (load.entries, load.size, load.offsets) == (250, line.queued_bytes, 0)
     line.spill(LIMITS)
-    assert (len(line.queue), len(line.backlog), line.first_offset) == (100, 150, 0)
+    assert (len(line.in_memory), len(line.backlog), line.first_offset) == (100, 150, 0)
     assert (load.entries, load.size, load.offsets) == (100, line.queued_bytes, 150)
-    while line.queue:
+    while line.in_memory:
         line.take_head()
     assert line.delay(200.0) == 0.0
     assert (load.entries, load.size, line.first_offset) == (0, 0, 100)

@@ -239,7 +239,7 @@ def test_what_a_listing_found_seems_to_be_there() -> None:
     open_storage(f"{BUCKET}/lake/table").put("data/x", [b"x"])
     assert not survey.seems_there(place(f"{BUCKET}/lake/table"))
     looked = survey.look([entry(one, offset) for offset, one in enumerate(nobody(f"{BUCKET}/lake", 6))])
-    assert looked.there == {bucket_of(place(f"{BUCKET}/lake/table"))}
+    assert looked.existing == {bucket_of(place(f"{BUCKET}/lake/table"))}
     assert survey.seems_there(place(f"{BUCKET}/lake/table"))
     assert not survey.seems_there(place(f"{BUCKET}/lake/nobody-0"))
 
@@ -254,12 +254,12 @@ def test_strangers_that_are_put_first_keep_their_order_and_count_as_before() -> 
     assert [*strangers.leading(10)] == [1, 3, 5]
     strangers.put_first({bucket_of(names[0])})
     assert ([*strangers.leading(10)], strangers.first, len(strangers)) == ([0, 1, 3, 5], 0, 7)
-    strangers.drop([names[0], names[1], names[1]], kept={1, 3})
+    strangers.drop([names[0], names[1], names[1]], except_offsets={1, 3})
     assert ([*strangers.leading(10)], strangers.first) == ([1, 3, 5], 1)
     assert [strangers.holds(name) for name in names] == [False, True, True, True]
     strangers.drop([names[1]] * 3)
     assert ([*strangers.leading(10)], strangers.first) == ([2, 4, 6], 2)
-    strangers.drop([names[2], names[3]], kept={4})
+    strangers.drop([names[2], names[3]], except_offsets={4})
     assert [*strangers.leading(10)] == [4, 6]
     assert [strangers.holds(name) for name in names] == [False, False, False, True]
     strangers.put_first({bucket_of(names[3])})

@@ -216,7 +216,7 @@ def test_tables_are_closed_when_they_take_too_much_and_stay_ours(tmp_path: Path)
     committer = committer_of(log, Stamped(), Trouble("", []))
     committer._pace = Pace(LIMITS, 0.0, table_bytes=0)
     committer.run(threading.Event(), log.end_offset())
-    assert not committer._lines
+    assert not committer._queues
     assert opened(one, "").table.marks.epoch == 1
 
 
@@ -240,7 +240,7 @@ def test_the_longest_unused_table_is_closed_first(tmp_path: Path) -> None:
         size = opened(uris[0], "").table.state.memory_bytes if closes else 1 << 20  # type: ignore[union-attr]
         committer._pace = Pace(LIMITS, 0.0, table_bytes=2 * size)
         committer.run(threading.Event(), log.end_offset())
-        left = [*committer._lines.values()]
+        left = [*committer._queues.values()]
         assert [one.uri for one in left] == ([uris[2], uris[0]] if closes else [uris[1], uris[2], uris[0]])
         assert committer.standing().tables_open == len(left)
         assert committer.standing().table_bytes == sum(one.table.memory_bytes for one in left if one.table)

@@ -165,7 +165,7 @@ def test_tables_that_are_not_there_are_not_kept(tmp_path: Path) -> None:
     )
     outcomes, committer = folded(log)
     assert [type(one.result) for one in outcomes] == [Committed, *[Invalid] * 50, Committed, Committed]
-    assert committer._lines.keys() == {place(there), place(nowhere[0])}
+    assert committer._queues.keys() == {place(there), place(nowhere[0])}
 
 
 def on(branch: str, envelope: Envelope) -> Envelope:
@@ -184,8 +184,8 @@ def test_each_branch_has_versions_of_its_own(tmp_path: Path) -> None:
     results = [one.result for one in outcomes]
     assert [one.version for one in results if isinstance(one, Committed)] == [1, 1, 2, 2, 2]
     assert [one.branch for one in outcomes] == ["", "", "", "team/a", ""]
-    assert committer._lines.keys() == {place(main), place(branch)}
-    table = committer._lines[place(branch)].table
+    assert committer._queues.keys() == {place(main), place(branch)}
+    table = committer._queues[place(branch)].table
     assert table is not None
     assert table.table.marks.version == 2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from lakefold_committer.loop.outcome_log_lines import MOST_LINES, tell_outcomes
+from lakefold_committer.loop.outcome_log_lines import MOST_LINES, log_outcomes
 from lakefold_table.entry import Committed, Conflict, Duplicate, Invalid, Outcome, Rejected
 from lakefold_table.position import LogId, Position
 
@@ -18,8 +18,8 @@ def outcome(offset: int, result: Committed | Duplicate | Rejected | Invalid) -> 
 def test_a_refusal_is_told_with_all_that_finds_it_again() -> None:
     conflict = Rejected(Conflict(retryable=True, message="met a Rewrite", other_version=6))
     with capture_logs() as lines:
-        tell_outcomes([outcome(0, Committed(1)), outcome(1, conflict), outcome(2, Duplicate(1))])
-        tell_outcomes([outcome(3, Invalid("no such file"))])
+        log_outcomes([outcome(0, Committed(1)), outcome(1, conflict), outcome(2, Duplicate(1))])
+        log_outcomes([outcome(3, Invalid("no such file"))])
     shared: dict[str, object] = {
         "event": "refused",
         "log_level": "info",
@@ -38,7 +38,7 @@ def test_a_refusal_is_told_with_all_that_finds_it_again() -> None:
 def test_a_repetition_whose_rows_are_gone_or_were_others_is_a_warning() -> None:
     gone, other = Duplicate(3, rolled_back_by=5), Duplicate(4, different_content=True)
     with capture_logs() as lines:
-        tell_outcomes([outcome(0, gone), outcome(1, Duplicate(4)), outcome(2, other)])
+        log_outcomes([outcome(0, gone), outcome(1, Duplicate(4)), outcome(2, other)])
     told = [(line["event"], line["log_level"], line["position"], line["batch_id"]) for line in lines]
     assert told == [
         ("repeated key, rolled back", "warning", "transactions/2@0", 7),
@@ -49,7 +49,7 @@ def test_a_repetition_whose_rows_are_gone_or_were_others_is_a_warning() -> None:
 
 def test_many_refusals_are_few_lines() -> None:
     with capture_logs() as lines:
-        tell_outcomes([outcome(offset, Invalid("wrong")) for offset in range(5000)])
+        log_outcomes([outcome(offset, Invalid("wrong")) for offset in range(5000)])
     assert len(lines) == MOST_LINES + 1
     assert (lines[-1]["event"], lines[-1]["entries"]) == ("refused more", 5000 - MOST_LINES)
     assert (lines[-1]["first"], lines[-1]["last"]) == ("transactions/2@10", "transactions/2@4999")

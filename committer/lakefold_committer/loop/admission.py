@@ -1,8 +1,8 @@
-"""Takes strangers out of their queue: reads their messages again, looks at their names, and judges them.
+"""Admits strangers, messages for names under which no table is open: reads them again, checks their names.
 
-The reader of old messages is shared with the tables that are open, so it is let go of before the names are
-looked at. If a name is no table its messages are refused here, hundreds at a time. The others go to lines, of
-which only some may be at work at a time, and whatever doesn't get its turn stays in the queue.
+The reader of old messages is shared with the tables that are open, so it is released before the names are
+checked. If a name is no table its messages are refused here, hundreds at a time. The others are added to
+queues of tables, of which only some may be new at a time. The rest stays among the strangers.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ if TYPE_CHECKING:
 
 LOG = structlog.get_logger("lakefold.committer")
 STRANGERS_AT_ONCE: Final = 32
-"""So many names that no table is open under are opened at once; others wait as offsets."""
+"""How many names under which no table is open are opened at once. Messages for others wait as offsets."""
 MOST_NEW: Final = 256
-"""As many may be, if something lies where they say."""
+"""As before, if something is stored under those names."""
 LOOKED_AT: Final = 512
-"""So many messages are read at once to have their names looked at together."""
+"""How many messages are read at once to have their names checked together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What the partition does with messages whose names were looked at, and what it knows of its lines.
+    """What the partition does with messages whose names were checked, and what it knows of its queues.
 
-    `judge` opens a line for the name of a message if there is none. `refuse` takes the outcome of a message
-    whose name is no table. `has_line`: whether there is a line for a name. `new_lines`: how many lines are at
-    work whose table isn't known to be there.
+    `judge` adds a message to the queue of its name, which it creates if it doesn't exist. `refuse` takes the
+    outcome of a message whose name is no table. `has_queue`: whether a name has a queue. `new_queues`: how
+    many queues have entries whose table isn't known to exist.
     """
 
     judge: Callable[[Message, Decoded], None]
     refuse: Callable[[Message, Decoded, Outcome], None]
-    has_line: Callable[[Place], bool]
-    new_lines: Callable[[], int]
+    has_queue: Callable[[Place], bool]
+    new_queues: Callable[[], int]
 
 
 class Admitting:
-    """The strangers of one partition on their way. `begin` is called again and again by the loop."""
+    """The strangers of one partition. The loop calls `begin` in each round."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class Admitting:
         self._runtime = runtime
         self._scheduler = scheduler
         self._desk = desk
-        self._most = LOOKED_AT
+        self._most_read = LOOKED_AT
         self._is_at_work = False
         self._backoff = Backoff()
 
     def begin(self) -> None:
-        """Asks for the turn to have some of the strangers read again, if there is room for more names."""
+        """Asks for the turn to read some of the strangers again, if there is room for more names."""
         if self._may_begin():
             self._scheduler.ask_to_read(self, self._begin_reading)
 
@@ -91,11 +91,11 @@ class Admitting:
         if (
             not self._may_begin()
             or self._runtime.now() < self.again_at
-            or self._desk.new_lines() >= STRANGERS_AT_ONCE
+            or self._desk.new_queues() >= STRANGERS_AT_ONCE
         ):
             return False
         self._is_at_work = True
-        offsets = self.strangers.leading(self._most)
+        offsets = self.strangers.leading(self._most_read)
         self._runtime.start(
             partial(reread, self._reader, offsets, self._pace.limits.max_bytes), self._were_read
         )
@@ -116,7 +116,7 @@ class Admitting:
                 self._admit(result, Looked())
                 return
             self._is_at_work = True
-            reads = [one.decoded for one in result]
+            reads = [decoded for _, decoded, _ in result]
             self._runtime.start(partial(survey.look, reads), partial(self._were_looked_at, result))
 
     def _were_looked_at(self, reads: Sequence[Reread], result: Looked | BaseException) -> None:
@@ -127,25 +127,25 @@ class Admitting:
             self._admit(reads, result)
 
     def _admit(self, reads: Sequence[Reread], looked: Looked) -> None:
-        """Refuses or judges what was read, as far as there is room for new lines; the rest stays."""
-        places = [place_of(address_of(message.value)) for message, _, _ in reads]
-        new, kept = self._desk.new_lines(), set[int]()
+        """Refuses or judges the messages that were read, as far as there is room for new queues."""
+        locations = [place_of(address_of(message.value)) for message, _, _ in reads]
+        new, kept_offsets = self._desk.new_queues(), set[int]()
         begun: set[Place] = set()
         judged: list[tuple[Message, Decoded]] = []
-        for (message, read, _), place in zip(reads, places, strict=True):
+        for (message, read, _), location in zip(reads, locations, strict=True):
             outcome = looked.refused.get(message.offset)
-            if place is None or place in begun or self._desk.has_line(place):
+            if location is None or location in begun or self._desk.has_queue(location):
                 judged.append((message, read))
             elif outcome is not None:
                 self._desk.refuse(message, read, outcome)
-            elif new < (MOST_NEW if bucket_of(place) in looked.there else STRANGERS_AT_ONCE):
+            elif new < (MOST_NEW if bucket_of(location) in looked.existing else STRANGERS_AT_ONCE):
                 new += 1
-                begun.add(place)
+                begun.add(location)
                 judged.append((message, read))
             else:
-                kept.add(message.offset)
-        self._most = STRANGERS_AT_ONCE if kept else LOOKED_AT
-        self.strangers.drop(places, kept)
-        self.strangers.put_first(looked.there)
+                kept_offsets.add(message.offset)
+        self._most_read = STRANGERS_AT_ONCE if kept_offsets else LOOKED_AT
+        self.strangers.drop(locations, kept_offsets)
+        self.strangers.put_first(looked.existing)
         for message, read in judged:
             self._desk.judge(message, read)

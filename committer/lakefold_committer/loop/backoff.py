@@ -15,6 +15,6 @@ class Backoff:
     longest: float = LONGEST_PAUSE_SECONDS
 
     def pause(self) -> float:
-        """How many seconds to pause now."""
-        now, self.next_pause = self.next_pause, min(self.next_pause * 2, self.longest)
-        return now
+        """Returns for how many seconds to pause now."""
+        seconds, self.next_pause = self.next_pause, min(self.next_pause * 2, self.longest)
+        return seconds

@@ -1,10 +1,10 @@
-"""Which of many names are no tables: found out together, and refused together.
+"""Which of many names are no tables: they are checked together, and refused together.
 
-Anybody may send proposals for any number of names. To open a table takes several requests and two tasks, also
-if nothing is there. So names that no table is open under are looked at many at a time: on a local disk with
-one system call for each, in a bucket with one listing for all that lie in the same folder. A name under which
-nothing lies at all is no table, and what was proposed for it is refused at once. Every other name, and every
-proposal that may begin a table, is left to the line that opens it.
+A client may send proposals for any number of names. To open a table takes several requests and two tasks,
+even if no table exists. So names under which no table is open are checked many at a time: on a local disk
+with a system call for each, in a bucket with a listing for all in the same folder. A name under which nothing
+is stored is no table, and what was proposed for it is refused at once. Every other name, and every proposal
+that may create a table, is left to the queue that opens the table.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
 
 WORTH_LISTING: Final = 4
-"""So many names in one folder of a bucket are looked at by listing it."""
+"""If a folder of a bucket has at least so many names to check, it is listed."""
 MOST_LISTED: Final = 10_000
-"""A folder of a bucket that holds more is not listed: its names are looked at one by one."""
+"""A folder of a bucket with more objects than this is not listed: its tables are opened to check them."""
 _TERMS: Final = Terms(epoch=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a look at the names of some messages found.
+    """What is known of the names of some messages after a check.
 
-    `refused`: the outcomes of those whose name is no table, by offset. `there`: the hashes (`bucket_of`) of
-    names in the same folders that something lies under; their messages needn't wait behind the others.
+    `refused`: the outcomes of those whose name is no table, by offset. `existing`: the hashes (`bucket_of`)
+    of names in the same folders under which something is stored. Their messages go before the others.
     """
 
     refused: Mapping[int, Outcome] = field(default_factory=dict)
-    there: Collection[int] = frozenset()
+    existing: Collection[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """What a folder of a bucket held when it was listed last: names, and the hashes of their places."""
+    """What a folder of a bucket held when it was listed last: names, and the hashes of their locations."""
 
     names: frozenset[str]
     buckets: frozenset[int]
 
 
 class Survey:
-    """Looks at names for one partition. `look` is for one thread at a time, `seems_there` for any.
+    """Checks names for one partition. `look` is for one thread at a time, `seems_there` for any.
 
-    `refusal`: why a table may not be folded into, by URI. `witness`: what was reported of tables that are
-    gone (None: nothing was).
+    `refusal` returns why a table may not be folded into, by its URI. `witness`: what was reported of tables
+    that are gone (None: nothing was).
     """
 
     def __init__(
@@ -85,94 +85,95 @@ class Survey:
         self._store = store or partial(open_canonical, storage_options=storage_options)
         self._listed: dict[Place, _Folder] = {}
 
-    def seems_there(self, place: Place) -> bool:
-        """Whether something lies at a place, as far as that is known without a request over a network.
+    def seems_there(self, location: Place) -> bool:
+        """Returns whether something is stored at a location, as far as known without asking a remote store.
 
-        Nothing is decided by it but who is looked at first.
+        Only the order in which names are checked depends on it.
         """
-        if place.scheme == FILE:
-            return os.path.lexists(f"/{place.path}")
-        folder = self._listed.get(_above(place))
-        return folder is not None and bool(place.segments) and place.segments[-1] in folder.names
+        if location.scheme == FILE:
+            return os.path.lexists(f"/{location.path}")
+        folder = self._listed.get(_above(location))
+        return folder is not None and bool(location.segments) and location.segments[-1] in folder.names
 
     def look(self, reads: Sequence[Decoded]) -> Looked:
-        """Looks at the names of these messages, each name once.
+        """Checks the names of these messages, each name once.
 
-        Raises nothing if a store can't be reached: nothing is known of its names then, and opening them says
-        why.
+        Raises nothing if a store can't be reached: its names stay unknown, and opening its tables shows why.
         """
-        entries = {place: found for place, found in _by_place(reads).items() if self._may_refuse(found)}
-        absent, self._listed = self._absent(entries)
-        refused = (outcome for place in absent for outcome in self._refused(_entries(entries[place])))
-        there = frozenset[int]().union(*(folder.buckets for folder in self._listed.values()))
-        return Looked({one.position.offset: one for one in refused}, there)
+        messages = {
+            location: same for location, same in _by_location(reads).items() if self._may_refuse(same)
+        }
+        absent, self._listed = self._absent(messages)
+        refused = (outcome for location in absent for outcome in self._refused(_entries(messages[location])))
+        existing = frozenset[int]().union(*(folder.buckets for folder in self._listed.values()))
+        return Looked({outcome.position.offset: outcome for outcome in refused}, existing)
 
     def _may_refuse(self, reads: Sequence[Decoded]) -> bool:
-        """Whether nothing of this may begin a table, or has to be brought before it can be judged."""
+        """Returns whether none of these may create a table, and none is a claim, which has to be fetched."""
         entries = _entries(reads)
         return len(entries) == len(reads) and not any(
-            one.begins_table or one.is_claim or self._refusal(one.envelope.table) for one in entries
+            entry.begins_table or entry.is_claim or self._refusal(entry.envelope.table) for entry in entries
         )
 
     def _absent(
-        self, places: Mapping[Place, Sequence[Decoded]]
+        self, messages: Mapping[Place, Sequence[Decoded]]
     ) -> tuple[Sequence[Place], dict[Place, _Folder]]:
-        """The places at which nothing lies at all, and the folders that were listed to find that out."""
-        absent = [one for one in places if one.scheme == FILE and _is_nothing(f"/{one.path}")]
+        """Returns the locations at which nothing is stored, and the folders that were listed for that."""
+        absent = [
+            location for location in messages if location.scheme == FILE and _is_nothing(f"/{location.path}")
+        ]
         listed: dict[Place, _Folder] = {}
-        for folder, inside in _by_folder(places).items():
-            one = _entries(places[inside[0]])[0]
-            found = self._listing(folder, folder_and_name(_root(one))[0])
-            if found is not None:
-                listed[folder] = found
-                absent += [place for place in inside if place.segments[-1] not in found.names]
+        for folder, inside in _by_folder(messages).items():
+            entry = _entries(messages[inside[0]])[0]
+            listing = self._listing(folder, folder_and_name(_root(entry))[0])
+            if listing is not None:
+                listed[folder] = listing
+                absent += [location for location in inside if location.segments[-1] not in listing.names]
         return absent, listed
 
     def _listing(self, folder: Place, uri: str) -> _Folder | None:
-        """What lies in a folder of a bucket. Returns None if that can't be found out in a few requests."""
+        """Returns what a folder of a bucket holds. Returns None if that takes more than a few requests."""
         try:
             storage = self._store(uri)
             if not isinstance(storage, ListsSomeFolders) or isinstance(storage, RecordsElsewhere):
                 return None
-            found = storage.some_folders("", MOST_LISTED)
+            folders = storage.some_folders("", MOST_LISTED)
         except LakefoldError:
             return None
-        if found is None:
+        if folders is None:
             return None
-        names, before = frozenset(found), self._listed.get(folder)
+        names, before = frozenset(folders), self._listed.get(folder)
         if before is not None and before.names == names:
             return before
-        places = (replace(folder, segments=(*folder.segments, name)) for name in names)
-        return _Folder(names, frozenset(map(bucket_of, places)))
+        locations = (replace(folder, segments=(*folder.segments, name)) for name in names)
+        return _Folder(names, frozenset(map(bucket_of, locations)))
 
     def _refused(self, entries: Sequence[Entry]) -> Sequence[Outcome]:
-        """The outcomes of one name's entries if there is no table; none of them if there was a table once."""
-        roots = {_root(one) for one in entries}
+        """Returns the outcomes of the entries for a name, or nothing if it may have had a table once."""
+        roots = {_root(entry) for entry in entries}
         try:
             if self._witness is not None and any(map(self._witness.last_committed, roots)):
                 return ()
         except LakefoldError:
             return ()
-        folded = [
-            fold(self._formats.of_entry(one), Table(_root(one)), [one], Fetched(), _TERMS) for one in entries
-        ]
-        return [outcome for one in folded if one.publication is None for outcome in one.outcomes]
+        results = map(self._folded, entries)
+        return [outcome for folded in results if folded.publication is None for outcome in folded.outcomes]
 
     def _folded(self, entry: Entry) -> Folded:
         table_format = self._formats.of_entry(entry)
         return fold(table_format, Table(_root(entry)), [entry], Fetched(), _TERMS)
 
 
-def _by_place(reads: Iterable[Decoded]) -> dict[Place, list[Decoded]]:
-    """The messages that name a table, by the place of its line: one place may be spelled in two ways."""
-    found: defaultdict[Place, list[Decoded]] = defaultdict(list)
+def _by_location(reads: Iterable[Decoded]) -> dict[Place, list[Decoded]]:
+    """Returns the messages that name a table by its location, since a location has several spellings."""
+    messages: defaultdict[Place, list[Decoded]] = defaultdict(list)
     for read in reads:
         if isinstance(read, Undecodable):
             continue
-        place = line_of(*_address(read))
-        if isinstance(place, Place):
-            found[place].append(read)
-    return found
+        location = line_of(*_address(read))
+        if isinstance(location, Place):
+            messages[location].append(read)
+    return messages
 
 
 def _address(read: Entry | UnknownKind) -> tuple[str, str]:
@@ -181,21 +182,21 @@ def _address(read: Entry | UnknownKind) -> tuple[str, str]:
     return read.table, read.branch
 
 
-def _by_folder(places: Iterable[Place]) -> dict[Place, list[Place]]:
-    """The places in buckets by the folder that they lie in, if there are enough of them to list it."""
-    found: defaultdict[Place, list[Place]] = defaultdict(list)
-    for place in places:
-        if place.scheme != FILE and not place.external and place.segments:
-            found[_above(place)].append(place)
-    return {folder: inside for folder, inside in found.items() if len(inside) >= WORTH_LISTING}
+def _by_folder(locations: Iterable[Place]) -> dict[Place, list[Place]]:
+    """Returns the locations in buckets by their folder, for folders with enough of them to list it."""
+    folders: defaultdict[Place, list[Place]] = defaultdict(list)
+    for location in locations:
+        if location.scheme != FILE and not location.external and location.segments:
+            folders[_above(location)].append(location)
+    return {folder: inside for folder, inside in folders.items() if len(inside) >= WORTH_LISTING}
 
 
-def _above(place: Place) -> Place:
-    return replace(place, segments=place.segments[:-1])
+def _above(location: Place) -> Place:
+    return replace(location, segments=location.segments[:-1])
 
 
 def _entries(reads: Iterable[Decoded]) -> list[Entry]:
-    return [one for one in reads if isinstance(one, Entry)]
+    return [read for read in reads if isinstance(read, Entry)]
 
 
 def _root(entry: Entry) -> str:
@@ -203,7 +204,7 @@ def _root(entry: Entry) -> str:
 
 
 def _is_nothing(path: str) -> bool:
-    """Whether nothing lies there. Of what can't be looked at nothing is known."""
+    """Returns whether the path doesn't exist. Returns False if that can't be checked."""
     try:
         os.lstat(path)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""The log lines about what was answered: each refusal with its reason, each repetition that is doubtful.
+"""The log lines about answers: each refusal with its reason, each repetition that is doubtful.
 
-What became of each entry stands in the outcomes topic. A line is for those that somebody has to look at, and
-a report of thousands must not become thousands of lines.
+Every outcome is in the outcomes topic. A log line is for outcomes that a person has to check, and a report of
+thousands must not become thousands of log lines.
 """
 
 from __future__ import annotations
@@ -19,31 +19,33 @@ if TYPE_CHECKING:
 
 LOG = structlog.get_logger("lakefold.committer")
 MOST_LINES: Final = 10
-"""How many outcomes of one report, of each sort, get a line of their own."""
+"""How many outcomes of one report, of each kind, get a log line of their own."""
 
 
-def tell_outcomes(outcomes: Sequence[Outcome]) -> None:
+def log_outcomes(outcomes: Sequence[Outcome]) -> None:
     """Logs the refusals among these outcomes, and the Duplicates whose rows are gone or were others.
 
-    Each of the first ten of a sort gets a line of its own, those beyond them share one.
+    Each of the first ten of a kind gets a log line of its own, the others share one.
     """
-    _tell(LOG.info, "refused", [one for one in outcomes if isinstance(one.result, Rejected | Invalid)])
-    again = [one for one in outcomes if isinstance(one.result, Duplicate)]
-    _tell(LOG.warning, "repeated key, rolled back", [one for one in again if _is_rolled_back(one.result)])
-    _tell(LOG.warning, "repeated key, different content", [one for one in again if _differs(one.result)])
+    refused = [outcome for outcome in outcomes if isinstance(outcome.result, Rejected | Invalid)]
+    _log(LOG.info, "refused", refused)
+    rolled_back = [outcome for outcome in outcomes if _is_rolled_back(outcome.result)]
+    _log(LOG.warning, "repeated key, rolled back", rolled_back)
+    different = [outcome for outcome in outcomes if _differs(outcome.result)]
+    _log(LOG.warning, "repeated key, different content", different)
 
 
-def _tell(log: Callable[..., object], event: str, outcomes: Sequence[Outcome]) -> None:
-    for one in outcomes[:MOST_LINES]:
+def _log(log: Callable[..., object], event: str, outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes[:MOST_LINES]:
         log(
             event,
-            table=one.table,
-            branch=one.branch or None,
-            position=str(one.position),
-            uuid=one.uuid,
-            app_id=one.app_id or None,
-            batch_id=one.batch_id,
-            **_reason(one.result),
+            table=outcome.table,
+            branch=outcome.branch or None,
+            position=str(outcome.position),
+            uuid=outcome.uuid,
+            app_id=outcome.app_id or None,
+            batch_id=outcome.batch_id,
+            **_reason(outcome.result),
         )
     if rest := outcomes[MOST_LINES:]:
         first, last = str(rest[0].position), str(rest[-1].position)
@@ -66,11 +68,11 @@ def _reason(result: object) -> dict[str, object]:
             "different_content": result.different_content,
         }
     if isinstance(result, Rejected):
-        found = result.conflict
+        conflict = result.conflict
         return {
             "outcome": "rejected",
-            "retryable": found.retryable,
-            "reason": found.message,
-            "other_version": found.other_version or None,
+            "retryable": conflict.retryable,
+            "reason": conflict.message,
+            "other_version": conflict.other_version or None,
         }
     return {"outcome": "invalid", "reason": result.message if isinstance(result, Invalid) else ""}

@@ -1,11 +1,11 @@
-"""One partition of the log: poll, hand each entry to its line, advance the lines, report; again.
+"""One partition of the log: poll, add each entry to its queue, advance the queues, report; again.
 
-The loop itself never waits for a store. Each table has a line (two with a branch, and so on) with a pace of
-its own (`advancing`): a table that can't be gone on with is parked and holds nobody up. Outcomes are reported
-as they come, together with the offset below which every entry is answered. A crash anywhere before the report
-leaves that offset where it was: the successor reads on from there, passes over what the outcomes topic says
-was answered, gives the answers that the tables recorded, or folds what no table holds yet. Nothing is
-skipped, nothing is folded twice.
+The loop itself never waits for a store. Each branch of a table has a queue (`table_queue.py`) with a pace of
+its own: a table that fails is parked, and the others continue. Outcomes are reported as soon as they hold,
+together with the offset below which every entry is answered. A crash anywhere before the report leaves that
+offset as it was: the successor reads on from it, passes over what the outcomes topic says was answered, gives
+the answers that the tables recorded, or folds what no table holds yet. No entry is skipped, and none is
+folded twice.
 """
 
 from __future__ import annotations
@@ -47,37 +47,37 @@ if TYPE_CHECKING:
 LOG = structlog.get_logger("lakefold.committer")
 IDLE_POLL_SECONDS = 0.5
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.002, 0.05
-"""How long the loop waits for tasks before it looks at the log again."""
+"""How long the loop waits for tasks before it polls the log again."""
 SLOW_SECONDS = 5.0
-"""A line whose step takes longer is told as slow."""
+"""A queue whose step takes longer is logged as slow."""
 LONGEST_DELAY_SECONDS = 3.0
-"""If there is no room, a line whose entries wait longer holds nobody up: they are read again later."""
+"""If there is no room, entries that wait longer are kept as offsets and read again later."""
 FIRST_LOG_US = 1_293_840_000_000_000
-"""The begin of 2011, when Kafka came to be: no log is older."""
+"""The begin of 2011, when Kafka was published: no log is older."""
 MAX_BEHIND_US = 5 * 60 * 1_000_000
-"""How far an entry's time may be behind that of an entry in front of it. Brokers' clocks differ by less."""
+"""How far an entry's time may be behind that of an earlier entry. Brokers' clocks differ by less."""
 MOST_IN_ROUND = 2048
-"""So many messages are handed to lines before the lines go on and outcomes are reported."""
-TELLING_SHARE = 20
-"""To add up how all lines stand takes at most the so-manieth part of the loop's time."""
+"""How many messages are added to queues before the queues are advanced and outcomes are reported."""
+SUMMARY_SHARE = 20
+"""Adding up the metrics of all queues takes at most this part (one twentieth) of the loop's time."""
 GATHER_SECONDS = 0.05
-"""How long refusals of names that are no tables wait for each other before they are reported."""
+"""How long refusals of names that are no tables are gathered before they are reported."""
 MOST_BACKLOG = 4_000_000
-"""So many offsets of waiting entries are kept; beyond that the partition waits."""
+"""How many offsets of waiting entries are kept. Beyond that nothing is polled."""
 GRACE_SECONDS = 8.0
-"""How long tasks may take to end when the committer is told to stop."""
+"""How long tasks may take to end after the committer was asked to stop."""
 MOST_NAMED = 100
-"""How many parked tables are named to people; all of them are counted."""
+"""How many parked tables `/parked` names. All of them are counted."""
 RESTAMP_SECONDS = 24 * 3600.0
-"""The stamped offset is committed again daily, so that the broker doesn't expire it."""
+"""The offset is committed again daily, so that the broker doesn't expire it."""
 
 
 class PartitionCommitter:
-    """Folds one partition until told to stop. `trouble` says why it isn't folding just now, or is empty.
+    """Folds one partition until it is asked to stop. `trouble` says why it isn't folding, or is empty.
 
     `answered`: offsets from the reader's position on that are answered already, ascending; `read_back_from`:
-    from where on the outcomes topic tells those. `anchor`: the last entry that was read before, None if none
-    was, or if another one stands there.
+    the offset of the outcomes topic from which on their outcomes are stored. `anchor`: the last entry that
+    was read before. None if none was, or if the log holds another entry at its offset.
     """
 
     def __init__(  # noqa: PLR0913 - the parts that it is made of, each passed in
@@ -112,67 +112,68 @@ class PartitionCommitter:
         desk = Desk(
             partial(self._judge, behind=True),
             self._refuse_stranger,
-            lambda place: place in self._lines,
-            self._count_new_lines,
+            lambda location: location in self._queues,
+            self._count_new_queues,
         )
         self._admitting = Admitting(reader, tables, pace, self._runtime, self._scheduler, desk)
-        self._new_lines = 0
+        self._new_queues = 0
         self._load = Load()
-        self._lines: dict[Place, TableQueue] = {}
+        self._queues: dict[Place, TableQueue] = {}
         self._active: dict[Place, TableQueue] = {}
         self._touched: dict[Place, int] = {}
         self._wait_s = FIRST_WAIT_SECONDS
         self._table_bytes = 0
         self._busy = self._is_urgent = self._has_skipped = False
-        self._tell_at = 0.0
+        self._summarize_at = 0.0
         self._trouble = "starting"
         self._standing = Standing(position=reader.position)
 
     @property
     def trouble(self) -> str:
-        """Why it isn't folding just now: no broker answers, or no store of a table does; empty otherwise."""
+        """Why it isn't folding now: no broker answers, or no store of a table does. Empty otherwise."""
         return self._trouble or self._reporting.trouble
 
     def standing(self) -> Standing:
-        """How this partition stands. For any thread."""
+        """Returns the state of this partition for metrics and probes. For any thread."""
         return self._standing
 
     def run(self, stop: Stop, until: int | None = None) -> None:
-        """Folds until `stop` is set (what is being put is finished) or all below offset `until` is answered.
+        """Folds until `stop` is set or all below `until` is answered. Puts that were begun are finished.
 
-        What is not reachable is tried again with growing pauses, and `trouble` says so meanwhile. Raises what
-        ends the whole partition, `FencedError` or `GapError`; `OutnumberedError` only if the brokers took a
-        report after it, so that nobody has taken over; `OutcomesLostError` if the outcomes topic has lost its
-        end, and a new reporter has to go on. With `until` raises also what parks a table for good
-        once nothing else is left to do.
+        A broker or store that is not reachable is tried again with growing pauses, and `trouble` says so
+        meanwhile. Raises what ends the whole partition, `FencedError` or `GapError`; `OutnumberedError` only
+        if the brokers took a report after it, so that no other committer has taken over; `OutcomesLostError`
+        if the outcomes topic has lost its end, and a new reporter has to continue. If `until` is given, it
+        also raises the error of a parked table that doesn't pass by itself, once nothing else is left to do.
         """
         self._trouble = ""
         try:
-            # No table is opened before whoever comes next can see that this one was here.
+            # No table is opened before the next committer can see that this one was here.
             if self._reporting.claims_place and self._reporting.report(self._low_watermark, stop) is None:
                 return
             while not stop.is_set() and not self._is_done(until):
                 self._poll()
                 taken = self._take_in()
                 self._admitting.begin()
-                for line in [*self._active.values()]:
-                    self._scheduler.advance(line)
+                for queue in [*self._active.values()]:
+                    self._scheduler.advance(queue)
                 self._wait(0 if taken and self._polled else self._wait_s)
                 self._scheduler.check()
                 if not self._report(stop):
                     break
-                self._tell()
+                self._summarize()
             self._finish()
             self._report(stop, whole=True)
-            self._tell(now=True)
+            self._summarize(now=True)
         except OutnumberedError:
-            # The brokers let only the process report that began last; the numbers may have been set back.
+            # The brokers let only the process report that began last. The owners' numbers may be wrong, if
+            # the brokers were restored to an earlier state.
             self._reporting.report(self._low_watermark, stop)
             raise
         except FencedError:
             raise
         except OutcomesLostError:
-            # Whoever reports next finds out what is left; what was put until then is in the tables.
+            # The next reporter reads what is left; versions that were put until then are in the tables.
             self._finish()
             raise
         except BaseException:
@@ -183,7 +184,7 @@ class PartitionCommitter:
             self._runtime.close()
 
     def _poll(self) -> None:
-        """The next messages. An idle log is answered at once, a busy one may wait for a fuller group."""
+        """Polls the next messages. A busy log may wait for more of them, an idle one doesn't."""
         limits = self._pace.limits
         if self._polled or not self._has_room():
             return
@@ -191,10 +192,10 @@ class PartitionCommitter:
         polled = [*self._reader.poll(limits.max_entries, 0 if at_work else self._idle_s())]
         deadline = self._runtime.now() + self._pace.max_wait_s
         while self._busy and not at_work and 0 < len(polled) < limits.max_entries:
-            left = deadline - self._runtime.now()
-            if left <= 0:
+            seconds = deadline - self._runtime.now()
+            if seconds <= 0:
                 break
-            polled += self._reader.poll(limits.max_entries - len(polled), left)
+            polled += self._reader.poll(limits.max_entries - len(polled), seconds)
         if polled or not at_work:
             self._busy = len(polled) > 1
         self._polled.extend(polled)
@@ -202,7 +203,7 @@ class PartitionCommitter:
             self._metrics.proposals.labels(str(self._reader.log.partition)).inc(len(polled))
 
     def _has_room(self) -> bool:
-        """Whether more entries may be taken to the lines; if not, slow ones give up what they hold."""
+        """Returns whether more entries may be added to the queues. If not, slow ones are spilled."""
         limits, load = self._pace.limits, self._load
         for _ in range(2):
             if load.size <= 2 * limits.max_bytes and load.entries <= 2 * limits.max_entries:
@@ -211,39 +212,39 @@ class PartitionCommitter:
         return False
 
     def _spill_slow(self) -> None:
-        """A line that takes long doesn't keep the others from the log."""
+        """Spills the queues that take long, so that the others get entries."""
         now, limits = self._runtime.now(), self._pace.limits
-        for line in self._active.values():
-            slow = line.is_busy and now - line.since > SLOW_SECONDS
-            if line.queue and (slow or line.parked is not None):
+        for queue in self._active.values():
+            slow = queue.is_busy and now - queue.since > SLOW_SECONDS
+            if queue.in_memory and (slow or queue.parked is not None):
                 LOG.warning(
                     "slow",
-                    table=line.uri,
-                    branch=line.branch or None,
+                    table=queue.uri,
+                    branch=queue.branch or None,
                     partition=self._reader.log.partition,
-                    offset=line.first_offset,
-                    seconds=now - line.since,
+                    offset=queue.first_offset,
+                    seconds=now - queue.since,
                 )
-                line.spill()
-            elif line.delay(now) > LONGEST_DELAY_SECONDS:
-                # Its next group stays, so that it goes on at its own pace.
-                line.spill(limits)
+                queue.spill()
+            elif queue.delay(now) > LONGEST_DELAY_SECONDS:
+                # Its next group stays in memory, so that it continues at its own pace.
+                queue.spill(limits)
 
     def _idle_s(self) -> float:
-        """How long to wait for a message where nothing is at work."""
+        """Returns for how many seconds to wait for a message if no task runs."""
         now = self._runtime.now()
-        again = [line.parked.until - now for line in self._active.values() if line.parked is not None]
+        again = [queue.parked.until - now for queue in self._active.values() if queue.parked is not None]
         if self._admitting.strangers:
             again.append(self._admitting.again_at - now)
-        ready = any(line.parked is None for line in self._active.values())
+        ready = any(queue.parked is None for queue in self._active.values())
         return 0.0 if ready else max(0.0, min([IDLE_POLL_SECONDS, *again]))
 
     def _take_in(self) -> bool:
-        """Hands polled messages to their lines, as many as may be decoded at once; whether there were any."""
+        """Adds polled messages to their queues, as many as may be decoded at once. Returns if any were."""
         if not self._polled or not self._has_room():
             return False
         size, judged, clock_us = 0, 0, int(self._runtime.wall() * 1e6)
-        self._new_lines = self._count_new_lines()
+        self._new_queues = self._count_new_queues()
         routes: dict[tuple[str, str], TableQueue | Place | None] = {}
         for _ in range(min(len(self._polled), MOST_IN_ROUND)):
             message = self._polled.popleft()
@@ -254,7 +255,7 @@ class PartitionCommitter:
             if message.time_us < self._latest_us - MAX_BEHIND_US:
                 self._behind.append(message)
             else:
-                # One that is ahead of all clocks doesn't make those behind it late.
+                # An entry that is ahead of all clocks doesn't make the next ones late.
                 self._latest_us = max(self._latest_us, min(message.time_us, clock_us))
             address = address_of(message.value)
             if address is not None and address not in routes:
@@ -271,11 +272,11 @@ class PartitionCommitter:
                 self._admitting.strangers.add(message.offset, route or place_of(address))
             if size > self._pace.limits.max_bytes:
                 break
-        self._tell_behind()
+        self._log_behind()
         return True
 
-    def _tell_behind(self) -> None:
-        """Says that entries are dated far before others that stand in front of them."""
+    def _log_behind(self) -> None:
+        """Logs that entries are dated far before earlier ones."""
         if not self._behind:
             return
         last = self._behind[-1]
@@ -290,7 +291,7 @@ class PartitionCommitter:
         self._behind.clear()
 
     def _may_judge(self, message: Message, address: tuple[str, str] | None, judged: int) -> bool:
-        """Whether a message for no open table is decoded in this round, in which so many were before."""
+        """Returns whether a message for no open table is decoded in this round, after `judged` others."""
         if len(message.value) > LARGE_BYTES:
             return False
         if judged < STRANGERS_AT_ONCE or address is None or place_of(address) is None:
@@ -298,62 +299,65 @@ class PartitionCommitter:
         return judged < MOST_NEW and self._source.seems_there(*address)
 
     def _route(self, uri: str, branch: str) -> TableQueue | Place | None:
-        """The line that entries of this name go to; its place if they wait; None if they are to be judged."""
-        found = place_of((uri, branch))
-        if found is None:
+        """Returns the queue for entries of this name, or its location if they wait among the strangers.
+
+        Returns None if they are to be judged.
+        """
+        location = place_of((uri, branch))
+        if location is None:
             return None
-        line = self._lines.get(found)
-        if line is not None and not (line.behind_strangers and self._admitting.strangers.holds(found)):
-            line.behind_strangers = False
-            self._active[found] = line
-            return line
-        if self._admitting.strangers.holds(found):
-            return found
-        new = self._new_lines
+        queue = self._queues.get(location)
+        if queue is not None and not (queue.behind_strangers and self._admitting.strangers.holds(location)):
+            queue.behind_strangers = False
+            self._active[location] = queue
+            return queue
+        if self._admitting.strangers.holds(location):
+            return location
+        new = self._new_queues
         if new < STRANGERS_AT_ONCE and not self._admitting.strangers:
             return None
-        return None if new < MOST_NEW and self._source.seems_there(uri, branch) else found
+        return None if new < MOST_NEW and self._source.seems_there(uri, branch) else location
 
-    def _count_new_lines(self) -> int:
-        """How many lines are at work whose table isn't known to be there."""
+    def _count_new_queues(self) -> int:
+        """Returns how many queues have entries whose table isn't known to exist."""
         return sum(
-            line.parked is None and not line.has_versions and not line.is_idle
-            for line in self._active.values()
+            queue.parked is None and not queue.has_versions and not queue.is_idle
+            for queue in self._active.values()
         )
 
-    def _take_for(self, line: TableQueue, message: Message) -> int:
-        """Takes a message for this line; how many bytes of it were decoded."""
-        if line.backlog or len(message.value) > LARGE_BYTES:
-            line.pass_over(message.offset, message.time_us)
+    def _take_for(self, queue: TableQueue, message: Message) -> int:
+        """Adds a message to this queue. Returns how many bytes of it were decoded."""
+        if queue.backlog or len(message.value) > LARGE_BYTES:
+            queue.pass_over(message.offset, message.time_us)
             return 0
         read = self._decoded(message)
         if isinstance(read, Undecodable):
             self._refuse(message, read)
         else:
-            line.take(Waiting(message, read), self._runtime.now())
+            queue.take(Waiting(message, read), self._runtime.now())
         return len(message.value)
 
     def _judge(self, message: Message, read: Decoded, *, behind: bool = False) -> None:
-        """Refuses a message, or hands it to its line, which is begun if there is none.
+        """Refuses a message, or adds it to its queue, which is created if it doesn't exist.
 
-        `behind`: others of its name may wait among the strangers.
+        `behind`: other messages of its name may wait among the strangers.
         """
         if isinstance(read, Undecodable):
             self._refuse(message, read)
             return
         if isinstance(read, Entry):
-            line = self._line(read.envelope.table, read.envelope.branch, behind=behind)
+            queue = self._queue_of(read.envelope.table, read.envelope.branch, behind=behind)
         else:
-            line = self._line(read.table, read.branch, behind=behind)
-        if isinstance(line, TableQueue):
+            queue = self._queue_of(read.table, read.branch, behind=behind)
+        if isinstance(queue, TableQueue):
             if len(message.value) > LARGE_BYTES:
-                line.pass_over(message.offset, message.time_us)
+                queue.pass_over(message.offset, message.time_us)
             else:
-                line.take(Waiting(message, read), self._runtime.now())
+                queue.take(Waiting(message, read), self._runtime.now())
         elif isinstance(read, Entry):
-            self._reporting.add(message, read, outcome_of(read, line))
+            self._reporting.add(message, read, outcome_of(read, queue))
         else:
-            outcome = Outcome(read.position, read.table, line)
+            outcome = Outcome(read.position, read.table, queue)
             self._reporting.add(message, _refused(read, outcome), outcome)
 
     def _decoded(self, message: Message) -> Decoded:
@@ -363,8 +367,8 @@ class PartitionCommitter:
     def _refuse_stranger(self, message: Message, read: Decoded, outcome: Outcome) -> None:
         """Answers a message whose name is no table.
 
-        It is reported in this round, before a later message may begin a table under that name: the table's
-        record would not know of it.
+        It is reported in this round, before a later message may create a table under that name: the table's
+        record would not have this answer.
         """
         if isinstance(read, Entry):
             self._reporting.add(message, read, outcome)
@@ -375,23 +379,25 @@ class PartitionCommitter:
         fault = Invalid(read.message, read.hint)
         self._reporting.add(message, read, Outcome(read.position, read.table, fault))
 
-    def _line(self, uri: str, branch: str, *, behind: bool) -> TableQueue | Invalid:
-        """The line of a table; several spellings of its name share one: two would fence each other.
+    def _queue_of(self, uri: str, branch: str, *, behind: bool) -> TableQueue | Invalid:
+        """Returns the queue of a table, or why it may not be folded into.
 
-        `behind`: if it is begun now, others of its entries may wait among the strangers.
+        All spellings of a name share one queue: two would fence each other. `behind`: if it is created now,
+        other entries for it may wait among the strangers.
         """
         refusal = self._source.refusal(uri)
-        found = line_of(uri, branch) if refusal is None else refusal
-        if isinstance(found, Invalid):
-            return found
-        if found not in self._lines:
-            self._lines[found] = TableQueue(found, uri, branch, load=self._load, behind_strangers=behind)
-            self._new_lines += 1
-        line = self._active[found] = self._lines[found]
-        return line
+        location = line_of(uri, branch) if refusal is None else refusal
+        if isinstance(location, Invalid):
+            return location
+        if location not in self._queues:
+            new = TableQueue(location, uri, branch, load=self._load, behind_strangers=behind)
+            self._queues[location] = new
+            self._new_queues += 1
+        queue = self._active[location] = self._queues[location]
+        return queue
 
     def _is_answered(self, offset: int) -> bool:
-        """Whether an entry was answered before this process began, above the stamped offset."""
+        """Returns whether an entry above the committed offset was answered before this process began."""
         if not self._answered:
             return False
         index = bisect_left(self._answered, offset)
@@ -400,15 +406,16 @@ class PartitionCommitter:
             return False
         return self._answered[index] == offset
 
-    def _answer(self, line: TableQueue, group: Sequence[Waiting], outcomes: Sequence[Outcome]) -> None:
-        for one, outcome in zip(group, outcomes, strict=True):
-            read = _refused(one.entry, outcome) if isinstance(one.entry, UnknownKind) else one.entry
-            self._reporting.add(one.message, read, outcome)
-        self._touched[line.place] = group[-1].offset + 1
-        self._is_urgent = self._is_urgent or line.has_versions
+    def _answer(self, queue: TableQueue, group: Sequence[Waiting], outcomes: Sequence[Outcome]) -> None:
+        for waiting, outcome in zip(group, outcomes, strict=True):
+            entry = waiting.entry
+            read = _refused(entry, outcome) if isinstance(entry, UnknownKind) else entry
+            self._reporting.add(waiting.message, read, outcome)
+        self._touched[queue.location] = group[-1].offset + 1
+        self._is_urgent = self._is_urgent or queue.has_versions
 
     def _wait(self, seconds: float) -> None:
-        """For the end of a task, a little longer each time that none ends: the log must be looked at too."""
+        """Waits for the end of a task, longer each time that none ends: the log must be polled as well."""
         if self._runtime.wait(seconds):
             self._wait_s = FIRST_WAIT_SECONDS
         elif seconds:
@@ -416,8 +423,8 @@ class PartitionCommitter:
 
     @property
     def _low_watermark(self) -> int:
-        """The lowest offset that isn't answered: what is reported now counts as answered."""
-        firsts = [line.first_offset for line in self._active.values()]
+        """The lowest offset that isn't answered. Outcomes that are to be reported count as answers."""
+        firsts = [queue.first_offset for queue in self._active.values()]
         lowest = [first for first in firsts if first is not None]
         if self._polled:
             lowest.append(self._polled[0].offset)
@@ -426,14 +433,14 @@ class PartitionCommitter:
         return min(lowest, default=self._reader.position)
 
     def _report(self, stop: Stop, *, whole: bool = False) -> bool:
-        """Reports what holds; False if told to stop while no broker was reachable.
+        """Reports the outcomes. Returns False if it was asked to stop while no broker was reachable.
 
-        While many names wait that are no tables, their refusals gather for a moment, unless all is to go out
-        (`whole`): each report is a transaction of Kafka's.
+        Each report is a transaction of Kafka's. So while many names wait that are no tables, their refusals
+        are gathered for a moment, unless all outcomes are to be reported now (`whole`).
         """
         since = self._runtime.now() - self._reporting.reported_at
         gathers = self._admitting.strangers and not self._is_urgent and not whole and since < GATHER_SECONDS
-        # Else nothing may come any more that would tell that all of them are answered.
+        # Otherwise no outcome may follow with which the offset behind the skipped entries is committed.
         skipped = self._has_skipped and not (self._polled or self._active or self._admitting.strangers)
         if gathers or not (self._reporting.waiting or skipped or since > RESTAMP_SECONDS):
             self._let_go()
@@ -443,8 +450,8 @@ class PartitionCommitter:
         reported = self._reporting.report(self._low_watermark, stop)
         if reported is None:
             return False
-        for place, below in self._touched.items():
-            table = self._lines[place].table
+        for location, below in self._touched.items():
+            table = self._queues[location].table
             if table is not None:
                 table.reported(below)
         self._touched.clear()
@@ -453,93 +460,97 @@ class PartitionCommitter:
         return True
 
     def _let_go(self) -> None:
-        """Lines that nothing waits for; their tables stay open while they take little, if there are any."""
-        idle = [line for line in self._active.values() if line.is_idle and line.place not in self._touched]
-        for line in idle:
-            # The longest unused one stands first; and thousands that are idle cost nothing.
-            del self._active[line.place], self._lines[line.place]
-            self._table_bytes -= line.counted_bytes
-            # Messages may name any number of tables that are not there.
-            if line.table is not None and line.has_versions:
-                self._lines[line.place] = line
-                line.counted_bytes = line.table.memory_bytes
-                self._table_bytes += line.counted_bytes
+        """Removes idle queues. Those whose tables exist stay open while they take little memory."""
+        idle = [
+            queue for queue in self._active.values() if queue.is_idle and queue.location not in self._touched
+        ]
+        for queue in idle:
+            # The dictionary is ordered by last use, so the longest unused queue comes first.
+            del self._active[queue.location], self._queues[queue.location]
+            self._table_bytes -= queue.counted_bytes
+            # Messages may name any number of tables that don't exist.
+            if queue.table is not None and queue.has_versions:
+                self._queues[queue.location] = queue
+                queue.counted_bytes = queue.table.memory_bytes
+                self._table_bytes += queue.counted_bytes
         if self._table_bytes > self._pace.table_bytes:
             self._close_longest_unused()
 
     def _close_longest_unused(self) -> None:
-        for line in [*self._lines.values()]:
+        for queue in [*self._queues.values()]:
             if self._table_bytes <= self._pace.table_bytes:
                 break
-            if line.place not in self._active:
-                self._table_bytes -= line.counted_bytes
-                self._scheduler.let_go(line)
-                del self._lines[line.place]
-                LOG.info("closed", table=line.uri, branch=line.branch or None)
+            if queue.location not in self._active:
+                self._table_bytes -= queue.counted_bytes
+                self._scheduler.let_go(queue)
+                del self._queues[queue.location]
+                LOG.info("closed", table=queue.uri, branch=queue.branch or None)
 
     def _is_done(self, until: int | None) -> bool:
-        """Whether all below `until` is answered. Raises what parks the tables that are left."""
+        """Returns whether all below `until` is answered. Raises the error of the tables that stay parked."""
         if until is None or self._reader.position < until or self._polled or self._reporting.waiting:
             return False
         if self._admitting.strangers:
             return False
-        left = [line for line in self._active.values() if not line.is_idle]
-        parked = [line.parked for line in left if line.parked is not None and not line.is_at_work]
-        errors = [one.error for one in parked if not isinstance(one.error, RetryError)]
-        if left and len(errors) == len(left):
+        busy = [queue for queue in self._active.values() if not queue.is_idle]
+        parked = [queue.parked.error for queue in busy if queue.parked is not None and not queue.is_at_work]
+        errors = [error for error in parked if not isinstance(error, RetryError)]
+        if busy and len(errors) == len(busy):
             raise errors[0]
-        return not left
+        return not busy
 
     def _finish(self) -> None:
-        """Waits for the tasks that are at work; no other is begun."""
+        """Waits for the tasks that run. No other one is started."""
         self._scheduler.fail(_Leaving())
         deadline = self._runtime.now() + GRACE_SECONDS
-        while self._runtime.running and (left := deadline - self._runtime.now()) > 0:
-            self._runtime.wait(left)
+        while self._runtime.running and (seconds := deadline - self._runtime.now()) > 0:
+            self._runtime.wait(seconds)
 
-    def _tell(self, *, now: bool = False) -> None:
-        """What metrics and probes are told; not in each round if there is much to add up, but for `now`."""
+    def _summarize(self, *, now: bool = False) -> None:
+        """Adds up what metrics and probes show: not in each round if that takes long, unless `now` is set."""
         began = self._runtime.now()
-        if not now and began < self._tell_at:
+        if not now and began < self._summarize_at:
             return
-        self._tell_standing()
-        self._tell_at = self._runtime.now() + TELLING_SHARE * (self._runtime.now() - began)
+        self._add_up()
+        self._summarize_at = self._runtime.now() + SUMMARY_SHARE * (self._runtime.now() - began)
 
-    def _tell_standing(self) -> None:
-        waiting = [line for line in self._active.values() if not line.is_idle]
-        parked = [line for line in waiting if line.parked is not None]
+    def _add_up(self) -> None:
+        waiting = [queue for queue in self._active.values() if not queue.is_idle]
+        parked = [queue for queue in waiting if queue.parked is not None]
         self._standing = Standing(
             position=self._reader.position,
             unanswered=len(self._polled)
             + len(self._admitting.strangers)
-            + sum(line.waiting for line in waiting),
-            oldest_us=min((line.oldest_us for line in waiting if line.oldest_us is not None), default=None),
+            + sum(queue.waiting for queue in waiting),
+            oldest_us=min(
+                (queue.oldest_us for queue in waiting if queue.oldest_us is not None), default=None
+            ),
             parked_tables=len(parked),
-            parked_entries=sum(line.waiting for line in parked),
-            tables_open=len(self._lines) - sum(line.table is None for line in self._active.values()),
+            parked_entries=sum(queue.waiting for queue in parked),
+            tables_open=len(self._queues) - sum(queue.table is None for queue in self._active.values()),
             table_bytes=self._table_bytes,
             parked=tuple(
-                self._parked_table(line, line.parked)
-                for line in parked[:MOST_NAMED]
-                if line.parked is not None
+                self._parked_table(queue, queue.parked)
+                for queue in parked[:MOST_NAMED]
+                if queue.parked is not None
             ),
         )
         if not self._reader.connected:
             self._trouble = "the broker is not reachable"
         else:
             # A table that is parked for another reason says nothing about this process.
-            errors = [line.parked.error for line in waiting if line.parked is not None]
+            errors = [queue.parked.error for queue in waiting if queue.parked is not None]
             away = [str(error) for error in errors if isinstance(error, RetryError)]
             self._trouble = away[0] if away and len(away) == len(waiting) else ""
 
-    def _parked_table(self, line: TableQueue, parked: Parked) -> ParkedTable:
-        """What people are shown of a table that is parked."""
+    def _parked_table(self, queue: TableQueue, parked: Parked) -> ParkedTable:
+        """Returns what `/parked` shows of a table that is parked."""
         return ParkedTable(
-            line.uri,
-            line.branch,
+            queue.uri,
+            queue.branch,
             self._reader.log.partition,
-            line.first_offset,
-            line.waiting,
+            queue.first_offset,
+            queue.waiting,
             round(self._runtime.now() - parked.since, 1),
             parked.error.message,
             parked.error.hint,
@@ -547,14 +558,17 @@ class PartitionCommitter:
 
 
 def _refused(unknown: UnknownKind, outcome: Outcome) -> Undecodable:
-    """What can't be folded here, as what it is refused for."""
-    why = outcome.result
-    message, hint = (why.message, why.hint) if isinstance(why, Invalid) else (unknown.message, unknown.hint)
+    """Returns a proposal of an unknown kind as one that is refused with this outcome."""
+    result = outcome.result
+    if isinstance(result, Invalid):
+        message, hint = result.message, result.hint
+    else:
+        message, hint = unknown.message, unknown.hint
     return Undecodable(unknown.position, unknown.time_us, unknown.table, message, hint, unknown.size)
 
 
 class _Leaving(Exception):  # noqa: N818 - no error: the loop has ended
-    """Why nothing is begun any more where nothing failed."""
+    """The reason why no step is started any more if nothing failed."""
 
 
 def _raised(result: object) -> None:

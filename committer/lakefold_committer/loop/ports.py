@@ -54,41 +54,41 @@ class LogReader(Protocol):
         ...
 
     def poll(self, max_messages: int, timeout_s: float) -> Sequence[Message]:
-        """The next messages, to be proven; empty after `timeout_s` seconds without any."""
+        """Returns the next messages, to be verified. Empty after `timeout_s` seconds without any."""
         ...
 
     def prove(self) -> None:
-        """Waits until all that was polled is known to have come from the proven log; on any thread.
+        """Waits until all that was polled is known to have come from the verified log. For any thread.
 
-        To be asked before anything is published or reported that follows from it. Raises `GapError` where it
-        may not have, `RetryError` where no broker answers.
+        It must be called before anything is published or reported that follows from the messages. Raises
+        `GapError` if they may be from another log, `RetryError` if no broker answers.
         """
         ...
 
     def end_offset(self) -> int:
-        """The offset after the log's last message."""
+        """Returns the offset after the log's last message."""
         ...
 
     def read_again(self, offsets: Sequence[int], max_bytes: int) -> Sequence[Message]:
-        """The messages at the first of these ascending offsets, in order; on any thread, one at a time.
+        """Returns the messages at the first of these ascending offsets. For any thread, one at a time.
 
-        At least one, and no more once they have `max_bytes`. Raises `RetryError` where no broker answers,
-        `GapError` where the log doesn't hold them any more.
+        It returns at least one message, and stops once they have `max_bytes`. Raises `RetryError` if no
+        broker answers, `GapError` if the log doesn't hold them any more.
         """
         ...
 
 
 class OutcomeReporter(Protocol):
-    """Where outcomes go, together with the offset that they cover."""
+    """Reports outcomes, together with the offset that they cover."""
 
     @property
     def outcomes_offset(self) -> int:
-        """The offset after the last outcome that is known to stand in the outcomes topic."""
+        """The offset after the last outcome that is known to be in the outcomes topic."""
         ...
 
     @property
     def owner(self) -> Owner | None:
-        """Who reports here, in the row of those before it; None where nobody counts."""
+        """The committer that reports, numbered after those before it. None if committers aren't numbered."""
         ...
 
     def report(
@@ -98,19 +98,19 @@ class OutcomeReporter(Protocol):
         next_offset: int,
         stamp: OffsetMetadata,
     ) -> int:
-        """Reports all of it at once or nothing; returns the outcomes topic's offset after the last one."""
+        """Reports all of it at once or nothing. Returns the offset after the last outcome in its topic."""
         ...
 
 
 class Stop(Protocol):
-    """Told to stop, or not yet."""
+    """Whether the committer was asked to stop."""
 
     def is_set(self) -> bool:
-        """Whether it was told."""
+        """Returns whether it was asked to stop."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until it is told, at most so many seconds; whether it was."""
+        """Waits until it is asked to stop, at most so many seconds. Returns whether it was."""
         ...
 
 
@@ -119,7 +119,7 @@ class Runtime(Protocol):
 
     @property
     def running(self) -> int:
-        """How many tasks were started and have not been told of."""
+        """How many tasks were started whose `ended` was not called yet."""
         ...
 
     def now(self) -> float:
@@ -131,15 +131,15 @@ class Runtime(Protocol):
         ...
 
     def pause(self, seconds: float, stop: Stop) -> None:
-        """Waits so long, or until told to stop."""
+        """Waits so many seconds, or until it is asked to stop."""
         ...
 
     def start(self, work: Callable[[], T], ended: Callable[[T | BaseException], None]) -> None:
-        """Has `work` done beside the loop; a later `wait` calls `ended` with what it returned or raised."""
+        """Starts a task beside the loop. A later `wait` calls `ended` with what it returned or raised."""
         ...
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits until a task has ended, at most so long; tells of all that have. Whether any had."""
+        """Waits until a task has ended, at most so long, and calls its `ended`. Returns whether any had."""
         ...
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class Runtime(Protocol):
 class Pace:
     """How much is taken at once: a group's limits, and how long a busy log may wait for a fuller group.
 
-    `table_bytes`: how much the tables may take that nothing waits for, before the longest unused are let go.
+    `table_bytes`: how much memory idle tables may take before the longest unused ones are closed.
     """
 
     limits: Limits
@@ -161,10 +161,10 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Where tables come from, by URI and branch (empty for the main line).
+    """The tables, by URI and branch (empty for the main branch).
 
-    `refusal` says why one may not be folded into, by URI alone; `open` opens it; `claims` brings what large
-    entries stand for. `survey` finds out which of many names are no tables (None: each is opened to see).
+    `refusal` returns why a table may not be folded into, by its URI alone; `open` opens it; `claims` fetches
+    the envelopes of claims. `survey` checks which of many names are no tables (None: each one is opened).
     """
 
     formats: Formats
@@ -174,8 +174,8 @@ class Tables:
     survey: Survey | None = None
 
     def seems_there(self, uri: str, branch: str) -> bool:
-        """Whether anything is known to lie at a name: such a table goes before names that are nothing.
+        """Returns whether anything is known to be stored under a name: such tables go before other names.
 
-        No store over a network is asked.
+        It asks no remote store.
         """
         return self.survey is not None and self.survey.seems_there(place(root_of(uri, branch)))

@@ -1,8 +1,8 @@
-"""Outcomes on their way out: gathered from all lines, reported with the offset below which all is answered.
+"""Outcomes, gathered from all queues and reported with the offset below which every entry is answered.
 
-Lines go on at their own pace, so entries above that offset may be answered already. A successor reads those
-answers back from the outcomes topic; the stamp tells it where to begin, so it is kept in mind how far the
-answers had come at each report.
+Queues advance at their own pace, so entries above that offset may be answered already. A successor reads
+those answers back from the outcomes topic. The metadata of the committed offset says where it has to begin,
+so the highest entry that was answered is kept for each report.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lakefold_committer.loop.backoff import Backoff
-from lakefold_committer.loop.outcome_log_lines import tell_outcomes
-from lakefold_committer.loop.refusals import dead_letters
+from lakefold_committer.loop.outcome_log_lines import log_outcomes
 from lakefold_committer.observability.metrics import BROKERS
 from lakefold_log.read.anchor import Anchor
+from lakefold_log.read.dead_letters import DeadLetter
 from lakefold_log.read.offset_metadata import OffsetMetadata
+from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ MOST_CHECKPOINTS = 1024
 
 
 class Checkpoints:
-    """How far the answers had come, and where the outcomes topic then ended.
+    """Which entries were answered at each report, and where the outcomes topic ended then.
 
-    `outcomes_offset`: all answers to entries that may be asked about stand from there on; `highest_offset`:
-    the last entry that is answered already.
+    `outcomes_offset`: all answers that a successor may need are in the outcomes topic from this offset on;
+    `highest_offset`: the last entry that is answered already.
     """
 
     def __init__(self, outcomes_offset: int, highest_offset: int = -1) -> None:
@@ -47,15 +48,18 @@ class Checkpoints:
         self._highest_offset = highest_offset
 
     def reported(self, highest_offset: int, outcomes_offset: int) -> None:
-        """Answers up to that entry were reported, and the outcomes topic ends at `outcomes_offset`."""
+        """Notes that answers up to that entry were reported, and the outcomes topic ends at an offset."""
         self._highest_offset = max(highest_offset, self._highest_offset)
         self._reports.append((self._highest_offset, outcomes_offset))
         if len(self._reports) > MOST_CHECKPOINTS:
-            # Fewer of them only mean that more is read back than needed.
+            # With fewer of them, more is read back than needed.
             self._reports = deque([*self._reports][::2])
 
     def before(self, low_watermark: int) -> int:
-        """From where on all answers to entries at or above this offset stand; lower ones are forgotten."""
+        """Returns the offset from which on all answers to entries at or above `low_watermark` are stored.
+
+        Reports that no such entry needs are forgotten.
+        """
         while len(self._reports) > 1 and self._reports[1][0] < low_watermark:
             self._reports.popleft()
         return self._reports[0][1]
@@ -63,7 +67,7 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """A report that was begun at this time, by the runtime's clock: what it answers, and the call."""
+    """A report that was begun: the answers in it, the time by the runtime's clock, and the call."""
 
     answers: Sequence[Answer]
     begun_at: float
@@ -71,9 +75,9 @@ class _Report:
 
 
 class Reporting:
-    """The answers of one partition that are not reported yet, and the report of them.
+    """The answers of one partition that are not reported yet, and their report.
 
-    `anchor`: the last entry that was read by those before; `last_read`: the last one since.
+    `anchor`: the last entry that earlier committers read; `last_read`: the last message since.
     """
 
     def __init__(
@@ -106,21 +110,21 @@ class Reporting:
 
     @property
     def claims_place(self) -> bool:
-        """Whether others can tell by its reports who comes after whom: then the first one is made at once."""
+        """Whether a report shows which committer follows which: then the first report is made at once."""
         return self._reporter.owner is not None
 
     def add(self, message: Message, read: Entry | Undecodable, outcome: Outcome) -> None:
-        """One more outcome that holds."""
+        """Adds an outcome that holds."""
         self._waiting.append((message, read, outcome))
 
     def report(
         self, low_watermark: int, stop: Stop
     ) -> tuple[Sequence[Entry | Undecodable], Sequence[Outcome]] | None:
-        """Reports all that waits; every entry below `low_watermark` is answered then.
+        """Reports all outcomes that wait, after which every entry below `low_watermark` is answered.
 
-        Returns what was reported, in the log's order; None if told to stop while no broker was reachable.
-        Raises `FencedError` where another process reports about this partition now. A report that was begun
-        and whose end isn't known is made again as it was, before any other: it may be there already.
+        Returns what was reported, in the log's order, or None if it was asked to stop while no broker was
+        reachable. Raises `FencedError` if another process reports on this partition now. A report whose
+        result isn't known is made again as it was, before any other: the brokers may have it already.
         """
         answers: list[Answer] = []
         if self._begun is not None:
@@ -135,10 +139,10 @@ class Reporting:
         return [read for _, read, _ in answers], [outcome for _, _, outcome in answers]
 
     def _begin(self, low_watermark: int) -> _Report:
-        """The report of all that waits."""
+        """Returns the report of all outcomes that wait."""
         answers = sorted(self._waiting, key=_offset)
         outcomes = [outcome for _, _, outcome in answers]
-        letters = dead_letters([message for message, _, _ in answers], outcomes)
+        letters = _dead_letters([message for message, _, _ in answers], outcomes)
         from_offset = self._checkpoints.before(low_watermark)
         log = self._reader.log
         anchor, owner = self._last_anchor(), self._reporter.owner
@@ -147,14 +151,14 @@ class Reporting:
         return _Report(answers, self._runtime.now(), call)
 
     def _last_anchor(self) -> Anchor | None:
-        """The last entry that was read, by which whoever comes next proves that the log is the same."""
+        """Returns the last entry that was read. By it the next committer checks that the log is the same."""
         last = self.last_read
         if last is not None and (self._anchor is None or last.offset > self._anchor.offset):
             self._anchor = Anchor.of(last)
         return self._anchor
 
     def _made(self, report: _Report, stop: Stop) -> bool:
-        """Makes it; False if told to stop while no broker was reachable."""
+        """Makes a report. Returns False if it was asked to stop while no broker was reachable."""
         end = self._sent(report.call, stop)
         if end is None:
             return False
@@ -164,9 +168,9 @@ class Reporting:
         return True
 
     def _settled(self, report: _Report) -> Sequence[Answer]:
-        """Notes that a report was made; what it answered."""
+        """Notes that a report was made. Returns its answers."""
         self._begun = None
-        # What came since stands behind.
+        # Outcomes that were added since are behind these.
         del self._waiting[: len(report.answers)]
         self.reported_at = self._runtime.now()
         seconds = self.reported_at - report.begun_at
@@ -174,11 +178,11 @@ class Reporting:
         self._metrics.report_seconds.observe(seconds)
         self._metrics.answered((read, outcome) for _, read, outcome in report.answers)
         self._traces.answered(report.answers, seconds)
-        tell_outcomes(outcomes)
+        log_outcomes(outcomes)
         return report.answers
 
     def _sent(self, report: Callable[[], int], stop: Stop) -> int | None:
-        """Makes the same report again until the brokers take it; None if told to stop meanwhile."""
+        """Makes the same report until the brokers take it. Returns None if it was asked to stop meanwhile."""
         backoff = Backoff()
         while True:
             try:
@@ -195,3 +199,21 @@ class Reporting:
 
 def _offset(answer: Answer) -> int:
     return answer[1].position.offset
+
+
+def _dead_letters(messages: Sequence[Message], outcomes: Sequence[Outcome]) -> list[DeadLetter]:
+    """Returns a dead letter for each message that was refused: the message as it came, with the reason."""
+    letters: list[DeadLetter] = []
+    for message, outcome in zip(messages, outcomes, strict=True):
+        if isinstance(outcome.result, Rejected | Invalid):
+            reason, hint = _reason(outcome.result)
+            letters.append(
+                DeadLetter(outcome.position, message.key, message.value, reason, hint, message.headers)
+            )
+    return letters
+
+
+def _reason(result: Rejected | Invalid) -> tuple[str, str]:
+    if isinstance(result, Invalid):
+        return result.message, result.hint
+    return result.conflict.message, "build it again" if result.conflict.retryable else ""

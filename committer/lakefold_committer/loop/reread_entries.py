@@ -1,8 +1,8 @@
-"""Messages read from the log once more and decoded, no more of them at once than memory is meant for.
+"""Messages read from the log once more and decoded, as many at once as there is memory for.
 
-What waits in memory is counted by its bytes as they came. A large message may take a hundred times as much
-once it is decoded, so of those only as many are decoded as may take `MOST_DECODED` together, by an estimate
-from their bytes. The others are read again when their turn comes.
+Entries that wait in memory are counted by the bytes of their messages. A large message may take a hundred
+times as much once it is decoded. So of those only as many are decoded as take `MOST_DECODED` together, by an
+estimate from their bytes. The others are read again when their turn comes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from lakefold_table.formats import Formats
 
 LARGE_BYTES: Final = 128 * 1024
-"""A message of so many bytes may hold thousands of fragments: it waits in the log until its turn comes."""
+"""A message of more bytes may hold thousands of fragments: it waits in the log until its turn comes."""
 MOST_DECODED: Final = 64 << 20
-"""So many bytes of memory may large messages take that are decoded and wait, if there are several of them."""
+"""How many bytes of memory large messages that are decoded and wait may take, if there are several."""
 
 
 class Reread(NamedTuple):
@@ -38,33 +38,33 @@ class Reread(NamedTuple):
 def reread(
     reader: LogReader, offsets: Sequence[int], max_bytes: int, held: int = 0, formats: Formats = BUILT_IN
 ) -> list[Reread]:
-    """The messages at the first of these offsets, decoded: at least one of them. A task.
+    """Returns the messages at the first of these offsets, decoded: at least one of them. A task.
 
-    `held`: how much memory other large messages take that wait.
-    `formats`: those whose proposals are known. Raises as `LogReader.read_again` does.
+    `held`: how much memory other large messages take that wait. `formats`: the formats whose proposals are
+    known. Raises as `LogReader.read_again` does.
     """
-    found: list[Reread] = []
+    messages: list[Reread] = []
     for message in reader.read_again(offsets, max_bytes):
-        one = _decoded(reader, message, None if not found else MOST_DECODED - held, formats)
-        if one is None:
+        decoded = _decoded(reader, message, MOST_DECODED - held if messages else None, formats)
+        if decoded is None:
             break
-        held += one.memory
-        found.append(one)
-    return found
+        held += decoded.memory
+        messages.append(decoded)
+    return messages
 
 
 def _decoded(reader: LogReader, message: Message, room: int | None, formats: Formats) -> Reread | None:
-    """A message, decoded. Returns None if it takes more than `room` bytes of memory (None: any number)."""
-    place = Position(reader.log, message.offset, reader.topic)
+    """Returns a message, decoded. Returns None if it takes more than `room` bytes of memory (None: any)."""
+    position = Position(reader.log, message.offset, reader.topic)
     if len(message.value) <= LARGE_BYTES:
-        return Reread(message, decode(message.value, message.key, place, message.time_us, formats), 0)
+        return Reread(message, decode(message.value, message.key, position, message.time_us, formats), 0)
 
     def allow(needed: int) -> None:
         if room is not None and needed > room:
             raise _FullError
 
     try:
-        large = decode_large(message.value, message.key, place, message.time_us, allow, formats)
+        large = decode_large(message.value, message.key, position, message.time_us, allow, formats)
         return Reread(message, *large)
     except _FullError:
         return None

@@ -51,7 +51,7 @@ AT_WORK: Final = (PreparationState.OPENING, PreparationState.FOLDING, Preparatio
 READY: Final = (PreparationState.CLOSED, PreparationState.OPEN)
 """The table may be opened, or its next group be folded."""
 LONGEST_PARKING_SECONDS = 60.0
-"""How long a table is left alone that can't be gone on with, though its store answers."""
+"""The longest pause between attempts at a table whose store answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Waiting:
 
     @property
     def offset(self) -> int:
-        """Where it stands in the log."""
+        """Its offset in the log."""
         return self.entry.position.offset
 
 
@@ -89,9 +89,9 @@ class FoldedBatch(Batch):
 
 @dataclass(slots=True)
 class Parked:
-    """Why a line is left alone, since when and until when (seconds of a monotonic clock).
+    """Why a queue is parked, since when and until when (seconds of a monotonic clock).
 
-    `step`: what failed, which unparks the line where it succeeds.
+    `step`: what failed. The queue is active again when it succeeds.
     """
 
     error: LakefoldError
@@ -103,9 +103,9 @@ class Parked:
 
 @dataclass(slots=True)
 class Load:
-    """What all lines of a partition hold: entries in memory and their bytes, and offsets of others.
+    """What all queues of a partition hold: entries in memory and their bytes, and offsets of others.
 
-    `memory`: how many bytes of memory the large ones of these entries take, decoded.
+    `memory`: how many bytes of memory the large entries among them take, decoded.
     """
 
     entries: int = 0
@@ -116,19 +116,19 @@ class Load:
 
 @dataclass(eq=False, slots=True)
 class TableQueue:
-    """`uri` and `branch` name it as its first entry did; `place` is the path of its versions.
+    """`uri` and `branch` name it as its first entry did; `location` is the path of its versions.
 
-    `table` is there while `preparation` is open or folds, `folding`, `folded` and `putting` are the groups of
-    the states of that name. `since`: when the task was started that runs now. `counted_bytes`: what its table
-    took in memory when it was idle last. `load` counts what all queues hold. `behind_strangers`: entries for
-    it may still wait among the names under which no table is open. `seems_there`: whether anything is stored
-    at its root, None if nothing was checked yet.
+    `table` is None while `preparation` is closed or opening. `folding`, `folded` and `putting` are the groups
+    of these steps. `since`: when the task was started that runs now. `counted_bytes`: what its table took in
+    memory when it was idle last. `load` counts what all queues hold. `behind_strangers`: entries for it may
+    still wait among the names under which no table is open. `seems_there`: whether anything is stored at its
+    root, None if that was not checked yet.
     """
 
-    place: Place
+    location: Place
     uri: str
     branch: str
-    queue: deque[Waiting] = field(default_factory=deque)
+    in_memory: deque[Waiting] = field(default_factory=deque)
     queued_bytes: int = 0
     backlog: Offsets = field(default_factory=Offsets)
     backlog_us: int = 0
@@ -150,7 +150,7 @@ class TableQueue:
 
     @property
     def batches(self) -> list[Batch]:
-        """What was taken out of the queue and isn't answered, in order."""
+        """The groups that were taken out of the queue and are not answered, in order."""
         return [batch for batch in (self.putting, self.folded, self.folding) if batch is not None]
 
     @property
@@ -180,113 +180,116 @@ class TableQueue:
     @property
     def may_prepare(self) -> bool:
         """Whether the table may be opened, or its next group be folded."""
-        return bool(self.queue) and self.preparation.state in READY and not self.is_lost
+        return bool(self.in_memory) and self.preparation.state in READY and not self.is_lost
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing is at work."""
-        return not (self.queue or self.backlog or self.is_at_work or self.batches)
+        """Whether no entry waits and no step is at work."""
+        return not (self.in_memory or self.backlog or self.is_at_work or self.batches)
 
     @property
     def has_versions(self) -> bool:
-        """Whether a table is known to be there."""
+        """Whether the table is open and has a version."""
         return self.table is not None and self.table.table.state is not None
 
     @property
     def first_offset(self) -> int | None:
-        """The lowest offset that isn't answered, None where all are."""
+        """The lowest offset that isn't answered. None if all are answered."""
         for batch in self.batches:
             return batch.group[0].offset
-        if self.queue:
-            return self.queue[0].offset
+        if self.in_memory:
+            return self.in_memory[0].offset
         return self.backlog.first if self.backlog else None
 
     @property
     def oldest_us(self) -> int | None:
-        """The log time of what waits longest, as far as it is in memory; None where nothing waits."""
+        """The log time in microseconds of the entry that waits longest. None if no entry waits."""
         for batch in self.batches:
             return batch.group[0].entry.time_us
-        if self.queue:
-            return self.queue[0].entry.time_us
+        if self.in_memory:
+            return self.in_memory[0].entry.time_us
         return self.backlog_us if self.backlog else None
 
     @property
     def waiting(self) -> int:
-        """How many entries aren't answered."""
-        return sum(len(batch.group) for batch in self.batches) + len(self.queue) + len(self.backlog)
+        """The number of entries that are not answered."""
+        return sum(len(batch.group) for batch in self.batches) + len(self.in_memory) + len(self.backlog)
 
     @property
     def unknown(self) -> UnknownKind | None:
-        """What stands at the head of the queue, where this release doesn't know what that is."""
-        head = self.queue[0].entry if self.queue else None
+        """The proposal at the head of the queue, if this release doesn't know its kind; otherwise None."""
+        head = self.in_memory[0].entry if self.in_memory else None
         return head if isinstance(head, UnknownKind) else None
 
-    def take(self, one: Waiting, now: float = 0.0) -> None:
-        """One more entry from the log; only its offset if others before it wait in the log."""
+    def take(self, waiting: Waiting, now: float = 0.0) -> None:
+        """Adds an entry. Only its offset is kept if entries before it wait as offsets."""
         if self.backlog:
-            self.pass_over(one.offset, one.entry.time_us)
+            self.pass_over(waiting.offset, waiting.entry.time_us)
         else:
-            self._queue(one, now)
+            self._append(waiting, now)
 
     def pass_over(self, offset: int, time_us: int) -> None:
-        """One more entry, which is read from the log again when its turn comes."""
+        """Adds the offset of an entry, which is read from the log again when its turn comes."""
         if not self.backlog:
             self.backlog_us = time_us
         self.backlog.append(offset)
         self.load.offsets += 1
 
-    def take_again(self, several: Sequence[Waiting], now: float = 0.0, *, read: int | None = None) -> None:
-        """The first ones of the backlog, read again; `read` (None: as many): how many messages they were."""
-        count = len(several) if read is None else read
+    def take_again(self, entries: Sequence[Waiting], now: float = 0.0, *, read: int | None = None) -> None:
+        """Replaces the first offsets of the backlog by their entries.
+
+        `read`: how many messages were read, None if each of them was an entry.
+        """
+        count = len(entries) if read is None else read
         self.backlog.drop(count)
         self.load.offsets -= count
-        for one in several:
-            self._queue(one, now)
-        if several:
-            self.backlog_us = several[-1].entry.time_us
+        for waiting in entries:
+            self._append(waiting, now)
+        if entries:
+            self.backlog_us = entries[-1].entry.time_us
 
     def cut(self, formats: Formats, limits: Limits) -> tuple[Waiting, ...]:
-        """Takes the next group out of the queue: what may share the version after all that was prepared."""
-        known = takewhile(_is_entry, islice(self.queue, limits.max_entries + 1))
-        entries = [one.entry for one in known if isinstance(one.entry, Entry)]
+        """Removes the next group from the queue and returns it: the entries that may share a version."""
+        first = takewhile(_is_entry, islice(self.in_memory, limits.max_entries + 1))
+        entries = [waiting.entry for waiting in first if isinstance(waiting.entry, Entry)]
         state = None if self.table is None else self.table.ahead.state
         size = len(first_group(entries, formats, limits, state))
         return tuple(self.take_head() for _ in range(size))
 
     def take_head(self) -> Waiting:
-        """Takes the first entry out of the queue."""
-        one = self.queue.popleft()
-        self._count([one], -1)
-        if self._watched is not None and one.offset >= self._watched[0]:
+        """Removes the first entry from the queue and returns it."""
+        waiting = self.in_memory.popleft()
+        self._count([waiting], -1)
+        if self._watched is not None and waiting.offset >= self._watched[0]:
             self._watched = None
-        return one
+        return waiting
 
     def give_back(self, batches: Iterable[Batch]) -> None:
-        """Puts groups back to the head of the queue; they are given in order."""
+        """Returns groups, given in order, to the head of the queue."""
         for batch in reversed([*batches]):
-            self.queue.extendleft(reversed(batch.group))
+            self.in_memory.extendleft(reversed(batch.group))
             self._count(batch.group)
 
     def spill(self, keep: Limits | None = None) -> None:
-        """Keeps only the offsets of what is queued, but for what a group within `keep` may hold."""
-        kept = size = 0
+        """Keeps only the offsets of the entries in memory, except for one group within the limits `keep`."""
+        count = size = 0
         if keep is not None:
-            for one in islice(self.queue, keep.max_entries):
-                size += one.entry.size
-                if kept and size > keep.max_bytes:
+            for waiting in islice(self.in_memory, keep.max_entries):
+                size += waiting.entry.size
+                if count and size > keep.max_bytes:
                     break
-                kept += 1
-        if len(self.queue) > kept:
-            rest = [self.queue.pop() for _ in range(len(self.queue) - kept)][::-1]
+                count += 1
+        if len(self.in_memory) > count:
+            rest = [self.in_memory.pop() for _ in range(len(self.in_memory) - count)][::-1]
             self._count(rest, -1)
             self.backlog_us = rest[0].entry.time_us
-            self.backlog.put_before(one.offset for one in rest)
+            self.backlog.put_before(waiting.offset for waiting in rest)
             self.load.offsets += len(rest)
             if self._watched is not None and self._watched[0] >= rest[0].offset:
                 self._watched = None
 
     def delay(self, now: float) -> float:
-        """For how many seconds, at least, one of its entries has been waiting in memory for its group."""
+        """Returns for how many seconds, at least, an entry has been waiting in memory for its group."""
         return 0.0 if self._watched is None else now - self._watched[1]
 
     def begin_opening(self, now: float) -> None:
@@ -310,7 +313,7 @@ class TableQueue:
 
     def begin_fold(self, group: tuple[Waiting, ...], now: float) -> Batch:
         """A task folds this group, and publishes its version too if nothing else can be folded meanwhile."""
-        alone = not self.queue and self.publication.state is PublicationState.NONE
+        alone = not self.in_memory and self.publication.state is PublicationState.NONE
         self.preparation.send(
             PreparationEvent.FOLD_TO_PUBLISH_BEGUN if alone else PreparationEvent.FOLD_BEGUN
         )
@@ -381,7 +384,7 @@ class TableQueue:
         self.rereading.send(BacklogEvent.READ_ENDED)
 
     def park(self, error: LakefoldError, step: str, now: float, longest: float) -> float:
-        """Leaves the queue alone for a while, for longer each time. Returns for how many seconds."""
+        """Parks the queue, for longer each time. Returns for how many seconds."""
         self.parking.send(ParkingEvent.STEP_FAILED)
         if self.parked is None or self.parked.step != step:
             since = now if self.parked is None else self.parked.since
@@ -391,7 +394,7 @@ class TableQueue:
         return pause
 
     def succeeded(self, step: str) -> bool:
-        """Notes that a step has succeeded. Returns whether that ended the queue's being parked."""
+        """Notes that a step has succeeded. Returns whether the queue was parked because of it."""
         if self.parked is None or self.parked.step != step:
             return False
         self.parking.send(ParkingEvent.STEP_SUCCEEDED)
@@ -399,7 +402,7 @@ class TableQueue:
         return True
 
     def may_go(self, now: float) -> bool:
-        """Whether it isn't parked, or it is time to try again."""
+        """Returns whether a step may be started: the queue isn't parked, or it is time to try again."""
         return self.parked is None or now >= self.parked.until
 
     def _taken(self, batch: B | None) -> B:
@@ -411,20 +414,20 @@ class TableQueue:
             )
         return batch
 
-    def _queue(self, one: Waiting, now: float) -> None:
-        self.queue.append(one)
-        self._count([one])
+    def _append(self, waiting: Waiting, now: float) -> None:
+        self.in_memory.append(waiting)
+        self._count([waiting])
         if self._watched is None:
-            self._watched = (one.offset, now)
+            self._watched = (waiting.offset, now)
 
-    def _count(self, several: Sequence[Waiting], sign: int = 1) -> None:
-        """Notes that these came into the queue, or (-1) that they left it."""
-        size = sign * sum(one.entry.size for one in several)
+    def _count(self, entries: Sequence[Waiting], sign: int = 1) -> None:
+        """Counts entries that were added (`sign` 1) or removed (-1)."""
+        size = sign * sum(waiting.entry.size for waiting in entries)
         self.queued_bytes += size
-        self.load.entries += sign * len(several)
+        self.load.entries += sign * len(entries)
         self.load.size += size
-        self.load.memory += sign * sum(one.memory for one in several)
+        self.load.memory += sign * sum(waiting.memory for waiting in entries)
 
 
-def _is_entry(one: Waiting) -> bool:
-    return isinstance(one.entry, Entry)
+def _is_entry(waiting: Waiting) -> bool:
+    return isinstance(waiting.entry, Entry)

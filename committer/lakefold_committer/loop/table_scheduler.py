@@ -1,7 +1,8 @@
 """Takes queues forward, step by step: open the table, fold the next group, put its version; or read again.
 
 Each step is a task beside the loop. A queue has one step at work at a time, and its put besides: while one
-version is put the next group is folded on it in memory. What can't go on is parked, and others don't notice.
+version is put the next group is folded on it in memory. A queue whose step fails is parked, and the others
+continue.
 How far a queue is, it knows itself (`table_queue.py`): here it is only decided what is started, and what the
 end of a task means. Everything here runs on the loop's thread but the few functions that are handed over as
 tasks.
@@ -18,7 +19,6 @@ from lakefold_committer.fold.binding import misplaced
 from lakefold_committer.fold.fold import outcome_of
 from lakefold_committer.loop.backoff import LONGEST_PAUSE_SECONDS
 from lakefold_committer.loop.reread_entries import LARGE_BYTES, MOST_DECODED, reread
-from lakefold_committer.loop.slots import Slots
 from lakefold_committer.loop.table_queue import LONGEST_PARKING_SECONDS, Waiting
 from lakefold_committer.observability.metrics import MEMORY, STORE
 from lakefold_committer.states.charts import BacklogState, PreparationState
@@ -51,28 +51,60 @@ if TYPE_CHECKING:
     from lakefold_table.uri import Place
 
 T = TypeVar("T")
-Stands = bool
-"""Whether what was put is there."""
+IsPublished = bool
+"""Whether the version that was put is published."""
 
 LOG = structlog.get_logger("lakefold.committer")
 
 OPEN, FOLD, PUT, READ = "open", "fold", "put", "read again"
-"""The steps of a line."""
+"""The steps of a queue, as the log names them."""
 LARGE_AT_ONCE = 1
-"""So many groups with large messages are folded at once: Python's threads share one processor."""
+"""How many groups with large messages are folded at once: Python's threads share one processor."""
 OPENING_AT_ONCE = {True: 8, False: 16}
-"""So many tables are opened at once if something lies at their roots, and if nothing is known to.
+"""How many tables are opened at once: if something is stored at their roots, and if nothing is known to be.
 
-The other threads are for those that are open. Names that are no tables may take long to look at, and there
-may be any number of them, so tables don't wait for their turns.
+The other threads are for tables that are open. Names that are no tables may take long to open, and there may
+be any number of them, so tables don't wait for their turns.
 """
 
 
+class Slots:
+    """Turns: `most` may run at once, the others begin in the order in which they asked. For one thread.
+
+    Tables share a committer's threads, its processor and the reader of its log. Without turns, those that ask
+    most often would get them first, and others might wait for ever.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+        self._waiting: dict[Hashable, Callable[[], bool]] = {}
+
+    def ask(self, who: Hashable, begin: Callable[[], bool]) -> None:
+        """Calls `begin` when it is the turn of `who`, now or later. Asking again doesn't lose the turn.
+
+        `begin` returns whether anything was begun. If so, `release` must be called when that has ended.
+        """
+        self._waiting[who] = begin
+        self._begin()
+
+    def release(self) -> None:
+        """Frees a slot, so that the next one begins."""
+        self._free += 1
+        self._begin()
+
+    def _begin(self) -> None:
+        while self._free and self._waiting:
+            begin = self._waiting.pop(next(iter(self._waiting)))
+            self._free -= 1
+            if not begin():
+                self._free += 1
+
+
 class TableScheduler:
-    """Starts the next steps of lines and takes in how they ended.
+    """Starts the next steps of queues and handles their results.
 
     `answer` is called with each group's entries and outcomes, once they hold, `refuse` with a message that
-    turned out to be no entry.
+    is no entry.
     """
 
     def __init__(
@@ -100,35 +132,35 @@ class TableScheduler:
         self._large = Slots(LARGE_AT_ONCE)
         self._failure: BaseException | None = None
 
-    def advance(self, line: TableQueue) -> None:
-        """Starts what can be started of this line now."""
-        if not self._may_begin(line):
+    def advance(self, queue: TableQueue) -> None:
+        """Starts the steps of this queue that can be started now."""
+        if not self._may_begin(queue):
             return
-        self._begin_put(line)
-        if self._lacks_entries(line):
-            self._reading.ask(line, partial(self._begin_reading, line))
-        if not line.may_prepare:
+        self._begin_put(queue)
+        if self._lacks_entries(queue):
+            self._reading.ask(queue, partial(self._begin_reading, queue))
+        if not queue.may_prepare:
             return
-        if line.unknown is not None:
-            self._judge_unknown(line, line.unknown)
-        elif line.preparation.state is PreparationState.CLOSED:
-            self._ask_to_open(line)
-        elif _is_large(line):
-            self._large.ask(line, partial(self._begin_large, line))
+        if queue.unknown is not None:
+            self._judge_unknown(queue, queue.unknown)
+        elif queue.preparation.state is PreparationState.CLOSED:
+            self._ask_to_open(queue)
+        elif _is_large(queue):
+            self._large.ask(queue, partial(self._begin_large, queue))
         else:
-            self._begin_fold(line)
+            self._begin_fold(queue)
 
     @property
     def is_ending(self) -> bool:
-        """Whether nothing is started any more."""
+        """Whether the partition ends, and no step is started any more."""
         return self._failure is not None
 
     def fail(self, error: BaseException) -> None:
-        """Notes what must end the whole partition, if nothing did before: nothing is started after it."""
+        """Ends the whole partition with this error, unless an earlier one does. No step is started then."""
         self._failure = self._failure or error
 
     def check(self) -> None:
-        """Raises what must end the whole partition."""
+        """Raises the error that ends the whole partition, if there is one."""
         if self._failure is not None:
             raise self._failure
 
@@ -140,91 +172,91 @@ class TableScheduler:
         self._reading.ask(who, begin)
 
     def reading_ended(self) -> None:
-        """The next one may read old messages."""
+        """Lets the next one read old messages."""
         self._reading.release()
 
-    def let_go(self, line: TableQueue) -> None:
+    def let_go(self, queue: TableQueue) -> None:
         """Closes the table of an idle queue, but remembers under which epoch it was owned."""
-        if line.table is not None:
-            if line.table.table.state is not None:
-                self._epochs[line.place] = line.table.epoch
-            line.let_go()
+        if queue.table is not None:
+            if queue.table.table.state is not None:
+                self._epochs[queue.location] = queue.table.epoch
+            queue.let_go()
 
-    def _lacks_entries(self, line: TableQueue) -> bool:
-        """Whether more of its backlog is to be read: before its queue is empty, so that it needn't wait."""
-        limits, load = self._pace.limits, line.load
+    def _lacks_entries(self, queue: TableQueue) -> bool:
+        """Returns whether more of the backlog is to be read, so that the queue doesn't run empty."""
+        limits, load = self._pace.limits, queue.load
         return (
-            bool(line.backlog)
-            and line.rereading.state is BacklogState.WAITING
-            and 2 * len(line.queue) < limits.max_entries
-            and 2 * line.queued_bytes < limits.max_bytes
-            # More than polling may take, so that whoever has a backlog isn't left behind.
+            bool(queue.backlog)
+            and queue.rereading.state is BacklogState.WAITING
+            and 2 * len(queue.in_memory) < limits.max_entries
+            and 2 * queue.queued_bytes < limits.max_bytes
+            # More than polling may take, so that a queue with a backlog isn't left behind.
             and load.entries <= 3 * limits.max_entries
             and load.size <= 3 * limits.max_bytes
             and load.memory < MOST_DECODED
         )
 
-    def _may_begin(self, line: TableQueue) -> bool:
-        return self._failure is None and line.may_go(self._runtime.now())
+    def _may_begin(self, queue: TableQueue) -> bool:
+        return self._failure is None and queue.may_go(self._runtime.now())
 
-    def _ask_to_open(self, line: TableQueue) -> None:
-        if line.seems_there is None:
-            line.seems_there = self._source.seems_there(line.uri, line.branch)
-        self._opening[line.seems_there].ask(line, partial(self._begin_opening, line))
+    def _ask_to_open(self, queue: TableQueue) -> None:
+        if queue.seems_there is None:
+            queue.seems_there = self._source.seems_there(queue.uri, queue.branch)
+        self._opening[queue.seems_there].ask(queue, partial(self._begin_opening, queue))
 
-    def _begin_opening(self, line: TableQueue) -> bool:
-        if not self._may_begin(line) or not line.may_prepare or line.table is not None:
+    def _begin_opening(self, queue: TableQueue) -> bool:
+        if not self._may_begin(queue) or not queue.may_prepare or queue.table is not None:
             return False
-        line.begin_opening(self._runtime.now())
-        turns = self._opening[bool(line.seems_there)]
-        self._start(line, partial(self._source.open, line.uri, line.branch), self._opened, turns)
+        queue.begin_opening(self._runtime.now())
+        turns = self._opening[bool(queue.seems_there)]
+        self._start(queue, partial(self._source.open, queue.uri, queue.branch), self._opened, turns)
         return True
 
-    def _begin_large(self, line: TableQueue) -> bool:
-        if not self._may_begin(line) or not line.may_prepare or line.table is None:
+    def _begin_large(self, queue: TableQueue) -> bool:
+        if not self._may_begin(queue) or not queue.may_prepare or queue.table is None:
             return False
-        self._begin_fold(line, self._large)
+        self._begin_fold(queue, self._large)
         return True
 
     def _start(
         self,
-        line: TableQueue,
+        queue: TableQueue,
         work: Callable[[], T],
         ended: Callable[[TableQueue, T | BaseException], None],
         turns: Slots | None = None,
     ) -> None:
-        """Starts a task of a queue. `turns`: where it took one, which it gives back when it has ended."""
+        """Starts a task of a queue. `turns`: the slots of which it took one, which is released at its end."""
 
         def end(result: T | BaseException) -> None:
             if turns is not None:
                 turns.release()
-            ended(line, _allocating(result))
-            self.advance(line)
+            ended(queue, _allocating(result))
+            self.advance(queue)
 
         self._runtime.start(work, end)
 
-    def _opened(self, line: TableQueue, result: TableWriter | BaseException) -> None:
+    def _opened(self, queue: TableQueue, result: TableWriter | BaseException) -> None:
         if isinstance(result, BaseException):
-            line.opening_failed()
-            self._failed(line, OPEN, result)
+            queue.opening_failed()
+            self._failed(queue, OPEN, result)
             return
-        line.opened(result)
-        epoch = self._epochs.pop(line.place, None)
+        queue.opened(result)
+        epoch = self._epochs.pop(queue.location, None)
         if epoch is not None:
             result.resume(epoch)
-        self._unpark(line, OPEN)
+        self._unpark(queue, OPEN)
 
-    def _begin_fold(self, line: TableQueue, turns: Slots | None = None) -> None:
-        table = line.writer
-        group = line.cut(self._source.formats, self._pace.limits)
-        batch = line.begin_fold(group, self._runtime.now())
-        if line.preparation.state is PreparationState.FOLDING_TO_PUBLISH:
-            self._start(line, partial(self._fold_and_put, table, batch), self._folded_and_put, turns)
+    def _begin_fold(self, queue: TableQueue, turns: Slots | None = None) -> None:
+        table = queue.writer
+        group = queue.cut(self._source.formats, self._pace.limits)
+        batch = queue.begin_fold(group, self._runtime.now())
+        if queue.preparation.state is PreparationState.FOLDING_TO_PUBLISH:
+            self._start(queue, partial(self._fold_and_put, table, batch), self._folded_and_put, turns)
         else:
-            self._start(line, partial(self._fold, table, batch), self._folded, turns)
+            self._start(queue, partial(self._fold, table, batch), self._folded, turns)
 
-    def _fold_and_put(self, table: TableWriter, batch: Batch) -> tuple[Prepared, Stands | BaseException]:
-        """A task: if nothing else can be folded meanwhile, the version needn't wait for another thread."""
+    def _fold_and_put(self, table: TableWriter, batch: Batch) -> tuple[Prepared, IsPublished | BaseException]:
+        """A task, if nothing else can be folded beside this group: its version waits for no other thread."""
         prepared = self._fold(table, batch)
         try:
             return prepared, self._put(table, prepared)
@@ -232,83 +264,83 @@ class TableScheduler:
             return prepared, error
 
     def _folded_and_put(
-        self, line: TableQueue, result: tuple[Prepared, Stands | BaseException] | BaseException
+        self, queue: TableQueue, result: tuple[Prepared, IsPublished | BaseException] | BaseException
     ) -> None:
         if isinstance(result, BaseException):
-            self._folded(line, result)
+            self._folded(queue, result)
             return
         prepared, put = result
-        self._folded(line, prepared)
-        line.begin_put(self._runtime.now())
-        self._was_put(line, put)
+        self._folded(queue, prepared)
+        queue.begin_put(self._runtime.now())
+        self._was_put(queue, put)
 
     def _fold(self, table: TableWriter, batch: Batch) -> Prepared:
         """A task."""
         started = self._runtime.now()
-        prepared = table.prepare(self._brought(batch.entries))
+        prepared = table.prepare(self._with_claims(batch.entries))
         seconds = self._runtime.now() - started
         self._metrics.fold_seconds.observe(seconds)
         self._traces.folded(prepared.group, seconds)
         return prepared
 
-    def _brought(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """The entries with what their claims stand for."""
+    def _with_claims(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Returns the entries with the envelopes that their claims stand for."""
         group = self._source.claims.bring(entries)
         if group is not entries:
-            found = [entry.size for entry in group if entry.fault is None]
-            self._metrics.claims.inc(len(found))
-            self._metrics.claim_bytes.inc(sum(found))
+            sizes = [entry.size for entry in group if entry.fault is None]
+            self._metrics.claims.inc(len(sizes))
+            self._metrics.claim_bytes.inc(sum(sizes))
         return group
 
-    def _folded(self, line: TableQueue, result: Prepared | BaseException) -> None:
-        if line.is_lost:
-            # Whatever it came to, it was folded on a version that does not exist.
+    def _folded(self, queue: TableQueue, result: Prepared | BaseException) -> None:
+        if queue.is_lost:
+            # The result is worthless: it was folded on a version that does not exist.
             if isinstance(result, IllegalTransitionError):
                 self.fail(result)
-            self._fall_back(line)
+            self._fall_back(queue)
         elif isinstance(result, BaseException):
-            self._failed(line, FOLD, result, line.fold_failed())
+            self._failed(queue, FOLD, result, queue.fold_failed())
         else:
-            line.fold_ended(result)
-            self._unpark(line, FOLD)
+            queue.fold_ended(result)
+            self._unpark(queue, FOLD)
 
-    def _begin_put(self, line: TableQueue) -> None:
-        batch = line.begin_put(self._runtime.now())
+    def _begin_put(self, queue: TableQueue) -> None:
+        batch = queue.begin_put(self._runtime.now())
         if batch is not None:
-            self._start(line, partial(self._put, line.writer, batch.prepared), self._was_put)
+            self._start(queue, partial(self._put, queue.writer, batch.prepared), self._was_put)
 
     def _put(self, table: TableWriter, prepared: Prepared) -> bool:
-        """A task. What the group came to counts only where the log is still the one that is followed."""
+        """A task. The outcomes of the group count only if the log is still the one that is followed."""
         started = self._runtime.now()
-        stands = table.put(prepared, self._reader.prove)
+        is_published = table.put(prepared, self._reader.prove)
         publication, seconds = prepared.folded.publication, self._runtime.now() - started
         if publication is not None:
             self._metrics.publish_seconds.observe(seconds)
-            if stands:
+            if is_published:
                 self._traces.published(prepared.group, publication.version, seconds)
-        return stands
+        return is_published
 
-    def _was_put(self, line: TableQueue, result: Stands | BaseException) -> None:
+    def _was_put(self, queue: TableQueue, result: IsPublished | BaseException) -> None:
         if isinstance(result, RetryError):
-            # The same is put again: if it did arrive, that is found out.
-            line.put_unknown()
-            self._park(line, PUT, result)
+            # The same version is put again: if it arrived the first time, that shows then.
+            queue.put_unknown()
+            self._park(queue, PUT, result)
         elif isinstance(result, BaseException) or not result:
-            line.put_lost()
-            self._metrics.strays.inc(line.writer.strays_removed)
-            line.writer.strays_removed = 0
+            queue.put_lost()
+            self._metrics.strays.inc(queue.writer.strays_removed)
+            queue.writer.strays_removed = 0
             if isinstance(result, BaseException):
-                self._failed(line, PUT, result)
-            if not line.is_at_work:
-                self._fall_back(line)
+                self._failed(queue, PUT, result)
+            if not queue.is_at_work:
+                self._fall_back(queue)
         else:
-            batch = line.put_confirmed()
-            self._unpark(line, PUT)
-            self._confirmed(line, batch)
+            batch = queue.put_confirmed()
+            self._unpark(queue, PUT)
+            self._confirmed(queue, batch)
 
-    def _confirmed(self, line: TableQueue, batch: FoldedBatch) -> None:
+    def _confirmed(self, queue: TableQueue, batch: FoldedBatch) -> None:
         prepared = batch.prepared
-        step = line.writer.confirm(prepared)
+        step = queue.writer.confirm(prepared)
         self._metrics.group_size.observe(len(batch.group))
         ahead, publication = prepared.folded.ahead, step.publication
         if ahead:
@@ -316,8 +348,8 @@ class TableScheduler:
             last = batch.group[-1].entry
             LOG.warning(
                 "log time ahead",
-                table=line.uri,
-                branch=line.branch or None,
+                table=queue.uri,
+                branch=queue.branch or None,
                 entries=ahead,
                 last=str(last.position),
                 log_time=last.time_us / 1e6,
@@ -331,65 +363,69 @@ class TableScheduler:
             self._metrics.visible_seconds.observe(max(0.0, self._runtime.wall() - first.time_us / 1e6))
             LOG.info(
                 "published",
-                table=line.uri,
-                branch=line.branch or None,
+                table=queue.uri,
+                branch=queue.branch or None,
                 version=publication.version,
                 entries=len(batch.group),
                 first=str(first.position),
                 last=str(batch.group[-1].entry.position),
                 manifest_bytes=size,
             )
-        self._answer(line, batch.group, step.outcomes)
+        self._answer(queue, batch.group, step.outcomes)
 
-    def _fall_back(self, line: TableQueue) -> None:
-        """Everything that was prepared is prepared again, on what others have published."""
-        line.fall_back()
-        line.writer.fall_back(lost=True)
-        if line.parked is not None:
-            line.spill()
-            self._let_go_if_broken(line, line.parked.error)
+    def _fall_back(self, queue: TableQueue) -> None:
+        """Has all that was prepared prepared again, on the versions that others have published."""
+        queue.fall_back()
+        queue.writer.fall_back(lost=True)
+        if queue.parked is not None:
+            queue.spill()
+            self._let_go_if_broken(queue, queue.parked.error)
 
-    def _begin_reading(self, line: TableQueue) -> bool:
-        if not self._may_begin(line) or not self._lacks_entries(line):
+    def _begin_reading(self, queue: TableQueue) -> bool:
+        if not self._may_begin(queue) or not self._lacks_entries(queue):
             return False
-        offsets = line.begin_reading(self._pace.limits.max_entries)
+        offsets = queue.begin_reading(self._pace.limits.max_entries)
         read = partial(
             reread,
             self._reader,
             offsets,
             self._pace.limits.max_bytes,
-            line.load.memory,
+            queue.load.memory,
             self._source.formats,
         )
-        self._start(line, read, partial(self._was_read, offsets[0]), self._reading)
+        self._start(queue, read, partial(self._was_read, offsets[0]), self._reading)
         return True
 
-    def _was_read(self, first: int, line: TableQueue, result: Sequence[Reread] | BaseException) -> None:
-        line.reading_ended()
+    def _was_read(self, first: int, queue: TableQueue, result: Sequence[Reread] | BaseException) -> None:
+        queue.reading_ended()
         if isinstance(result, BaseException):
-            self._failed(line, READ, result)
-        elif line.backlog.first == first:
-            # What was spilled meanwhile comes before these: then all is read again.
+            self._failed(queue, READ, result)
+        elif queue.backlog.first == first:
+            # Otherwise entries before these were spilled meanwhile, and all of them are read again.
             waiting = [
                 Waiting(message, decoded, memory)
                 for message, decoded, memory in result
                 if not isinstance(decoded, Undecodable)
             ]
-            line.take_again(waiting, self._runtime.now(), read=len(result))
+            queue.take_again(waiting, self._runtime.now(), read=len(result))
             for message, decoded, _ in result:
                 if isinstance(decoded, Undecodable):
                     self._refuse_message(message, decoded)
-            self._unpark(line, READ)
+            self._unpark(queue, READ)
 
     def _failed(
-        self, line: TableQueue, step: str, error: BaseException, folding: Batch | None = None
+        self, queue: TableQueue, step: str, error: BaseException, folding: Batch | None = None
     ) -> None:
-        """What a step's error means: for this queue, or for all of them. `folding`: the group of a fold."""
-        if isinstance(error, PlaceError) and not line.has_versions and (step == PUT or line.putting is None):
-            self._refuse(line, step, error, folding)
+        """Refuses the group or parks the queue, or ends the partition. `folding`: the group of a fold."""
+        if (
+            isinstance(error, PlaceError)
+            and not queue.has_versions
+            and (step == PUT or queue.putting is None)
+        ):
+            self._refuse(queue, step, error, folding)
             return
         if folding is not None:
-            line.give_back([folding])
+            queue.give_back([folding])
         if (
             not isinstance(error, LakefoldError)
             or isinstance(error, FencedError | GapError)
@@ -397,80 +433,82 @@ class TableScheduler:
         ):
             self.fail(error)
         else:
-            self._park(line, step, _passing(line, error))
+            self._park(queue, step, _passing(queue, error))
 
-    def _refuse(self, line: TableQueue, step: str, error: PlaceError, folding: Batch | None) -> None:
-        """No table can be stored there: an answer to the group, and no other table's trouble."""
-        refusal = Invalid(f"{line.uri}: {error.message}", error.hint)
-        if step == OPEN and line.unknown is not None:
-            self._refuse_unknown(line, line.unknown, refusal)
+    def _refuse(self, queue: TableQueue, step: str, error: PlaceError, folding: Batch | None) -> None:
+        """Refuses the group: no table can be stored at its path."""
+        refusal = Invalid(f"{queue.uri}: {error.message}", error.hint)
+        if step == OPEN and queue.unknown is not None:
+            self._refuse_unknown(queue, queue.unknown, refusal)
             return
         if step == PUT:
-            group = line.take_lost().group
+            group = queue.take_lost().group
         elif folding is not None:
             group = folding.group
-        elif line.queue:
-            group = line.cut(self._source.formats, self._pace.limits)
+        elif queue.in_memory:
+            group = queue.cut(self._source.formats, self._pace.limits)
         else:
             return
         entries = [waiting.entry for waiting in group if isinstance(waiting.entry, Entry)]
-        self._answer(line, group, [outcome_of(entry, refusal) for entry in entries])
+        self._answer(queue, group, [outcome_of(entry, refusal) for entry in entries])
 
-    def _judge_unknown(self, line: TableQueue, unknown: UnknownKind) -> None:
-        """Parks the line, unless the table follows another log by now: then any proposal is refused alike."""
-        if line.batches:
+    def _judge_unknown(self, queue: TableQueue, unknown: UnknownKind) -> None:
+        """Parks the queue, unless the table follows another log by now: then every proposal is refused."""
+        if queue.batches:
             return
-        if line.table is None:
-            self._ask_to_open(line)
+        if queue.table is None:
+            self._ask_to_open(queue)
             return
-        refusal = misplaced(line.table.table.marks, unknown.position)
+        refusal = misplaced(queue.table.table.marks, unknown.position)
         if refusal is None:
-            self._park(line, FOLD, StopError(unknown.message, where=str(unknown.position), hint=unknown.hint))
+            self._park(
+                queue, FOLD, StopError(unknown.message, where=str(unknown.position), hint=unknown.hint)
+            )
         else:
-            self._refuse_unknown(line, unknown, refusal)
-            self.advance(line)
+            self._refuse_unknown(queue, unknown, refusal)
+            self.advance(queue)
 
-    def _refuse_unknown(self, line: TableQueue, unknown: UnknownKind, refusal: Invalid) -> None:
-        one = line.take_head()
-        self._answer(line, (one,), [Outcome(unknown.position, unknown.table, refusal)])
+    def _refuse_unknown(self, queue: TableQueue, unknown: UnknownKind, refusal: Invalid) -> None:
+        waiting = queue.take_head()
+        self._answer(queue, (waiting,), [Outcome(unknown.position, unknown.table, refusal)])
 
-    def _park(self, line: TableQueue, step: str, error: LakefoldError) -> None:
+    def _park(self, queue: TableQueue, step: str, error: LakefoldError) -> None:
         transient = isinstance(error, RetryError)
         if transient:
             self._metrics.retries.labels(MEMORY if isinstance(error, NoMemoryError) else STORE).inc()
-        # The line waits with the error, and the frames that it was raised in hold what was read for the step.
+        # The error is kept, and the frames that it was raised in hold what was read for the step.
         error.__traceback__ = error.__context__ = error.__cause__ = None
-        self._let_go_if_broken(line, error)
+        self._let_go_if_broken(queue, error)
         longest = LONGEST_PAUSE_SECONDS if transient else LONGEST_PARKING_SECONDS
-        pause = line.park(error, step, self._runtime.now(), longest)
-        line.spill()
+        pause = queue.park(error, step, self._runtime.now(), longest)
+        queue.spill()
         LOG.warning(
             "parked",
-            table=line.uri,
-            branch=line.branch or None,
+            table=queue.uri,
+            branch=queue.branch or None,
             step=step,
             error=str(error),
-            position=self._position(line),
+            position=self._position(queue),
             pause_s=pause,
         )
 
-    def _let_go_if_broken(self, line: TableQueue, error: LakefoldError) -> None:
-        """Closes a table after an error that does not pass: it may be another one when it is opened again."""
-        if not isinstance(error, RetryError) and line.table is not None and not line.batches:
-            line.let_go()
+    def _let_go_if_broken(self, queue: TableQueue, error: LakefoldError) -> None:
+        """Closes a table after an error that does not pass: another one may be stored there by now."""
+        if not isinstance(error, RetryError) and queue.table is not None and not queue.batches:
+            queue.let_go()
 
-    def _unpark(self, line: TableQueue, step: str) -> None:
-        if line.succeeded(step):
-            LOG.info("unparked", table=line.uri, branch=line.branch or None, position=self._position(line))
+    def _unpark(self, queue: TableQueue, step: str) -> None:
+        if queue.succeeded(step):
+            LOG.info("unparked", table=queue.uri, branch=queue.branch or None, position=self._position(queue))
 
-    def _position(self, line: TableQueue) -> str | None:
-        """Where the line's first entry stands that has no outcome, for the log."""
-        offset = line.first_offset
+    def _position(self, queue: TableQueue) -> str | None:
+        """Returns the position of the first entry without an outcome, for the log. None if there is none."""
+        offset = queue.first_offset
         return None if offset is None else str(Position(self._reader.log, offset, self._reader.topic))
 
 
 def _allocating(result: T | BaseException) -> T | BaseException:
-    """What a task came to; a lack of memory as an error that may pass."""
+    """Returns the result of a task; a lack of memory as an error that may pass."""
     if not isinstance(result, BaseException) or not lacks_memory(result):
         return result
     return NoMemoryError(
@@ -479,21 +517,21 @@ def _allocating(result: T | BaseException) -> T | BaseException:
     )
 
 
-def _is_large(line: TableQueue) -> bool:
-    """Whether what is folded next holds much: a large message, or what a claim stands for."""
-    entry = line.queue[0].entry
+def _is_large(queue: TableQueue) -> bool:
+    """Returns whether the next entry is large: a large message, or a claim."""
+    entry = queue.in_memory[0].entry
     is_claim = isinstance(entry, Entry) and entry.is_claim
     return is_claim or entry.size > LARGE_BYTES
 
 
-def _passing(line: TableQueue, error: LakefoldError) -> LakefoldError:
-    """The error as one that may pass by itself, where others do something to a table that is known."""
+def _passing(queue: TableQueue, error: LakefoldError) -> LakefoldError:
+    """Returns the error, as one that may pass if other clients caused it on a table that exists."""
     if isinstance(error, VersionExpiredError):
         return RetryError(f"versions are being removed: {error.message}", where=error.where)
-    if isinstance(error, PlaceError) and line.has_versions:
+    if isinstance(error, PlaceError) and queue.has_versions:
         return RetryError(
-            f"there were versions here, and now no table can lie here: {error.message}",
+            f"the table had versions, and now no table can be stored at its path: {error.message}",
             where=error.where,
-            hint="bring the table back: was it moved, is something else in its place?",
+            hint="bring the table back to this path, and move away what is stored there instead",
         )
     return error

@@ -1,7 +1,8 @@
-"""Time, and tasks on threads: what the partition's loop is given in a real process.
+"""Time, and tasks on threads: the runtime of the partition's loop in a real process.
 
-The loop is one thread. Whatever may take long, on the store or on the processor, it hands over as a task and
-learns of its end when it waits. A simulation stands in the same place with a clock and an order of its own.
+The loop is one thread. Work that may take long, on the store or on the processor, is a task on another
+thread, and the loop handles its result when it waits. A simulation passes in a runtime with a clock and an
+order of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_THREADS = 32
-"""So many tasks of one partition are at work at once; more wait. A slow store keeps its threads busy."""
+"""How many tasks of one partition run at once; more wait. A slow store keeps its threads busy."""
 
 
 class Threads:
@@ -41,11 +42,11 @@ class Threads:
         return time.time()
 
     def pause(self, seconds: float, stop: Stop) -> None:
-        """Waits so long, or until told to stop."""
+        """Waits so many seconds, or until it is asked to stop."""
         stop.wait(seconds)
 
     def start(self, work: Callable[[], T], ended: Callable[[T | BaseException], None]) -> None:
-        """Has `work` done; a later `wait` calls `ended` with what it returned or raised."""
+        """Starts a task. A later `wait` calls `ended` with what it returned or raised."""
         self.running += 1
         if self.running > self._threads and self._threads < MOST_THREADS:
             self._threads += 1
@@ -54,7 +55,7 @@ class Threads:
         self._tasks.put((work, ended))
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits until a task has ended, at most so long; tells of all that have. Whether any had."""
+        """Waits until a task has ended, at most so long, and calls its `ended`. Returns whether any had."""
         if not self.running:
             return False
         ready: deque[tuple[Callable[[Any], None], object]] = deque()
@@ -70,7 +71,7 @@ class Threads:
         return bool(ready)
 
     def close(self) -> None:
-        """Lets the threads go once they have ended what they are at."""
+        """Ends the threads once their tasks have ended."""
         for _ in range(self._threads):
             self._tasks.put((_leave, _nothing))
         self._threads = 0
@@ -85,7 +86,7 @@ class Threads:
             except BaseException as error:  # noqa: BLE001 - handed to the loop, which knows what it means
                 result = error
             self._ended.put((ended, result))
-            # Until the next task comes this thread keeps nothing of this one: it may be large.
+            # The thread keeps nothing of this task while it waits for the next one: it may be large.
             del work, ended, result
 
 
@@ -94,4 +95,4 @@ def _leave() -> None:
 
 
 def _nothing(_: object) -> None:
-    """Nobody asks how that task ended."""
+    """The result of such a task is not used."""

@@ -1,8 +1,8 @@
 """Messages for names under which no table is open, kept as offsets in the order of the log.
 
-Anybody may send proposals for any number of names. Most of them are no tables, and to find that out costs as
-much as to fold a proposal. So only some of them are looked at at a time, and the tables that are open don't
-wait for them. Whatever a message turns out to be, it comes after those of its own table that came before it.
+A client may send proposals for any number of names. Most of them are no tables, and to check that costs as
+much as to fold a proposal. So only some names are checked at a time, and the tables that are open don't wait
+for them. A message is never taken before earlier messages for its own table.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from lakefold_table.uri import Place
 
 BUCKETS: Final = 1 << 20
-"""Names are told apart by a hash of so many values: four bytes each, for any number of names."""
+"""Names are distinguished by a hash of so many values: four bytes each, for any number of names."""
 NO_NAME: Final = -1
-"""Stands for the hash of a message that names no table."""
+"""The hash of a message that names no table."""
 MOST_SEARCHED: Final = 200_000
-"""So many of the waiting messages are searched for those of a name that comes first."""
+"""How many of the waiting messages are searched for those of a name that goes first."""
 
 
-def bucket_of(place: Place) -> int:
-    """The hash by which a name's messages are counted."""
-    return hash(place) % BUCKETS
+def bucket_of(location: Place) -> int:
+    """Returns the hash by which the messages for a location are counted."""
+    return hash(location) % BUCKETS
 
 
 class UnopenedTables:
-    """A queue of offsets that knows for which names there may be some in it.
+    """A queue of offsets that knows which names its messages may be for.
 
-    Those of some names may be put first. So there are two queues, each in the order of the log.
+    The messages of some names may go first. So these are two queues, each in the order of the log.
     """
 
     def __init__(self) -> None:
@@ -50,52 +50,54 @@ class UnopenedTables:
 
     @property
     def first(self) -> int:
-        """The lowest offset. Raises `IndexError` if there is none."""
+        """The lowest offset. Raises `IndexError` if the queue is empty."""
         return min(queue.first for queue in (self._first, self._offsets) if queue or not self)
 
-    def holds(self, place: Place) -> bool:
-        """Whether messages for this name may be waiting here; False only if there are none."""
-        return bool(self._counts) and self._counts[bucket_of(place)] > 0
+    def holds(self, location: Place) -> bool:
+        """Returns whether messages for this name may be waiting. If it returns False, none is."""
+        return bool(self._counts) and self._counts[bucket_of(location)] > 0
 
-    def add(self, offset: int, place: Place | None) -> None:
-        """One more message behind the others; `place` is None if it is for no table at all."""
+    def add(self, offset: int, location: Place | None) -> None:
+        """Adds a message behind the others. `location` is None if it names no table."""
         self._offsets.append(offset)
-        self._buckets.append(_bucket(place))
-        if place is not None:
+        self._buckets.append(_bucket(location))
+        if location is not None:
             if not self._counts:
                 self._counts = array("I", bytes(array("I").itemsize * BUCKETS))
-            self._counts[bucket_of(place)] += 1
+            self._counts[bucket_of(location)] += 1
 
     def leading(self, most: int) -> Sequence[int]:
-        """The offsets whose turn it is, at most so many, ascending."""
+        """Returns the offsets whose turn it is, at most so many, ascending."""
         return (self._first or self._offsets).leading(most)
 
-    def drop(self, places: Sequence[Place | None], kept: Collection[int] = ()) -> None:
-        """Forgets the leading messages, which were for these names, but for those at the offsets `kept`."""
+    def drop(self, locations: Sequence[Place | None], except_offsets: Collection[int] = ()) -> None:
+        """Removes the leading messages, which were for these names, except for those at some offsets."""
         queue = self._first or self._offsets
-        leading = [*zip(queue.leading(len(places)), places, strict=True)]
-        queue.drop(len(places))
-        queue.put_before(offset for offset, _ in leading if offset in kept)
+        leading = [*zip(queue.leading(len(locations)), locations, strict=True)]
+        queue.drop(len(locations))
+        queue.put_before(offset for offset, _ in leading if offset in except_offsets)
         if queue is self._offsets:
-            self._buckets.drop(len(places))
-            self._buckets.put_before(_bucket(place) for offset, place in leading if offset in kept)
-        for offset, place in leading:
-            if place is not None and offset not in kept:
-                self._counts[bucket_of(place)] -= 1
+            self._buckets.drop(len(locations))
+            self._buckets.put_before(
+                _bucket(location) for offset, location in leading if offset in except_offsets
+            )
+        for offset, location in leading:
+            if location is not None and offset not in except_offsets:
+                self._counts[bucket_of(location)] -= 1
         if not len(self):
             self._counts = array("I")
 
     def put_first(self, buckets: Collection[int]) -> None:
-        """Has the messages go first whose names have these hashes: their names are worth a look."""
-        wanted = {one for one in buckets if self._counts[one]} if self._counts else set[int]()
-        if not wanted:
+        """Moves the messages whose names have these hashes before the others."""
+        waiting = {bucket for bucket in buckets if self._counts[bucket]} if self._counts else set[int]()
+        if not waiting:
             return
         searched = min(len(self._offsets), MOST_SEARCHED)
-        offsets, found = self._offsets.leading(searched), self._buckets.leading(searched)
-        first = {offset for offset, bucket in zip(offsets, found, strict=True) if bucket in wanted}
+        messages = [*zip(self._offsets.leading(searched), self._buckets.leading(searched), strict=True)]
+        first = {offset for offset, bucket in messages if bucket in waiting}
         if not first:
             return
-        rest = [one for one in zip(offsets, found, strict=True) if one[0] not in first]
+        rest = [(offset, bucket) for offset, bucket in messages if offset not in first]
         self._offsets.drop(searched)
         self._buckets.drop(searched)
         self._offsets.put_before(offset for offset, _ in rest)
@@ -106,15 +108,15 @@ class UnopenedTables:
 
 
 def place_of(address: tuple[str, str] | None) -> Place | None:
-    """Where the versions would lie of what a message names; None if that is no name of a table."""
+    """Returns the location of the table that a message names. Returns None if that is no name of a table."""
     if address is None or len(address[0]) > MAX_TABLE:
         return None
     try:
-        found = line_of(*address)
+        location = line_of(*address)
     except InvalidError:
         return None
-    return None if isinstance(found, Invalid) else found
+    return None if isinstance(location, Invalid) else location
 
 
-def _bucket(place: Place | None) -> int:
-    return NO_NAME if place is None else bucket_of(place)
+def _bucket(location: Place | None) -> int:
+    return NO_NAME if location is None else bucket_of(location)

@@ -23,24 +23,24 @@ class Offsets:
 
     @property
     def first(self) -> int:
-        """The lowest. Raises `IndexError` where there is none."""
+        """The lowest offset. Raises `IndexError` if the queue is empty."""
         return self._offsets[self._start]
 
     def append(self, offset: int) -> None:
-        """One more behind the others."""
+        """Adds an offset that is higher than all others."""
         self._offsets.append(offset)
 
     def put_before(self, offsets: Iterable[int]) -> None:
-        """More of them, all lower than the others, ascending."""
+        """Adds ascending offsets that are lower than all others."""
         self._offsets = array("q", [*offsets]) + self._offsets[self._start :]
         self._start = 0
 
     def leading(self, most: int) -> Sequence[int]:
-        """The lowest ones, at most so many."""
+        """Returns the lowest offsets, at most so many."""
         return self._offsets[self._start : self._start + most]
 
     def drop(self, count: int) -> None:
-        """Forgets the lowest ones."""
+        """Removes the lowest offsets, so many."""
         self._start += count
         if self._start >= max(_COMPACT_AT, len(self._offsets) // 2) or self._start == len(self._offsets):
             del self._offsets[: self._start]
