@@ -1,8 +1,8 @@
-"""To which log a table is bound, and what that means for entries that stand elsewhere.
+"""The log that a table is bound to, and what that means for entries in other partitions and topics.
 
-The first fold binds a table to its partition. What stands in another partition or topic is a condition of
-the entry: whoever writes there must not stop a committer. The same topic under another id is another log, in
-which the table's position means nothing: a condition of the log.
+The first fold binds a table to its partition. An entry in another partition or topic is refused: no client
+that writes there may stop a committer. The same topic under another id is another log, in which the table's
+position means nothing, so the table is not folded at all.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ DROPPED = Invalid(
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """What `--accept-new-log` says of a partition: tables may come to `log`, of `topic`, from another one.
+    """What `--accept-new-log` allows in a partition: to bind tables of another log to `log`, of `topic`.
 
-    `lost`: below this offset entries are gone that may have had no answer (0: none are). `home`: in which
-    partition of this topic the entries of a table stand, by its URI and the partition that it had before.
+    `lost`: entries below this offset are gone, and may have had no answer (0: none are). `home` returns the
+    partition of this topic that has the entries of a table, by its URI and the partition that it had before.
     """
 
     log: LogId
@@ -46,10 +46,10 @@ class Acceptance:
 
 
 def misplaced(marks: Marks, at: Position) -> Invalid | None:
-    """The refusal of entries in another partition or topic than the one their table is bound to.
+    """Returns the refusal of entries in another partition or topic than the one their table is bound to.
 
-    They are nothing to the table: no version is made for them and its marks don't move, or a stray message
-    could take the table away from its own partition.
+    Returns None if the table is bound to this one. Refused entries make no version and don't move the marks,
+    or a stray message could take the table away from its own partition.
     """
     bound = marks.position
     if at.log.is_file:
@@ -78,11 +78,11 @@ def misplaced(marks: Marks, at: Position) -> Invalid | None:
 
 
 def check_log(marks: Marks, at: Position, uri: str, accept: Acceptance | None = None) -> None:
-    """Raises `GapError` where the table was folded from another log of this topic's name.
+    """Raises `GapError` if the table was folded from another log of this topic's name.
 
-    The topic was made anew, or the brokers are others. Another topic or partition is a condition of the entry
-    (`misplaced`), another partition of the new log too where that is accepted, and so is the log that a verb
-    took the table from.
+    The topic was created again, or the brokers are others. It doesn't raise for another topic or partition,
+    whose entries are refused (`misplaced`); nor for another partition of a new log that is accepted, nor for
+    the log that a verb took the table from.
     """
     bound = marks.position
     if accept is not None and bound is not None and bound.log.partition != at.log.partition:
@@ -101,9 +101,9 @@ def check_log(marks: Marks, at: Position, uri: str, accept: Acceptance | None = 
 
 
 def check_reach(marks: Marks, log: LogId, end: int, uri: str) -> None:
-    """Raises `GapError` where the table was folded beyond the log's end: its last entries are gone.
+    """Raises `GapError` if the table was folded beyond the log's end: its last entries are gone.
 
-    What is written next would stand where something else was folded, and be taken for that.
+    The next entries would get offsets that were folded already, and would count as answered.
     """
     bound = marks.position
     if bound is None or bound.log != log or bound.offset < end:
@@ -116,10 +116,10 @@ def check_reach(marks: Marks, log: LogId, end: int, uri: str) -> None:
 
 
 def accepted(marks: Marks, by: Acceptance, end: int, uri: str) -> Rebinding | None:
-    """The move by which a table comes to a log that isn't the one it was folded from, or has lost entries.
+    """Returns how a table is bound to a log that isn't the one it was folded from, or has lost entries.
 
-    None where nothing has to be accepted: it is bound to this log up to an offset that the log holds, to
-    none, or to what is a condition of the entry. `end`: the offset after the log's last message.
+    Returns None if nothing has to be accepted: the table is bound to this log up to an offset that the log
+    holds, to no log, or to one whose entries are refused. `end`: the offset after the log's last message.
     """
     bound = marks.position
     here = Position(by.log, marks.offset_of(by.log), by.topic)
@@ -138,22 +138,22 @@ def accepted(marks: Marks, by: Acceptance, end: int, uri: str) -> Rebinding | No
 
 
 def told(position: Position) -> str:
-    """A position in full, for people who have to tell two logs apart."""
+    """Returns a position in full, for people who have to distinguish two logs."""
     return f"{position}, cluster {position.log.cluster_id}, topic id {position.log.topic_id}"
 
 
 def _was_taken_from(marks: Marks, log: LogId) -> bool:
-    """Whether a verb bound the table away from this log, and nobody back to it."""
+    """Returns whether the table was last taken from this log by a verb."""
     bound = marks.position
     if bound is None or bound.log == log:
         return False
-    left = (move for move in reversed(marks.moves) if move.before is not None and move.before.log == log)
-    return any(move.why.by_verb for move in islice(left, 1))
+    moves = (move for move in reversed(marks.moves) if move.before is not None and move.before.log == log)
+    return any(move.why.by_verb for move in islice(moves, 1))
 
 
 def _is_other_topic(bound: Position, at: Position) -> bool:
     return bool(bound.topic and at.topic) and bound.topic != at.topic
 
 
-def _is_same_topic(one: LogId, other: LogId) -> bool:
-    return (one.cluster_id, one.topic_id) == (other.cluster_id, other.topic_id)
+def _is_same_topic(log: LogId, other: LogId) -> bool:
+    return (log.cluster_id, log.topic_id) == (other.cluster_id, other.topic_id)

@@ -1,7 +1,7 @@
 """The fold: (table, entries) -> (next table, outcomes, publication). A function of nothing but these.
 
-It reads no clock, makes no ids and does no IO: a version's time is the log's, its uuid a hash of what it is
-made of. So the same entries on the same table give the same bytes, whoever folds them and when
+It reads no clock, creates no ids and does no IO: a version's time is the log's, its uuid a hash of its
+inputs. So the same entries on the same table give the same bytes, whichever process folds them and when
 (fold-is-a-function).
 """
 
@@ -39,10 +39,10 @@ MOST_ROWS = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as the fold sees it: its newest version (None: no table) and what that remembers of the log.
+    """A table as the fold has it: its newest version (None: no table) and the marks of that version.
 
     `pending`: refusals given since that version and not reported yet. The next version records them, since
-    its marks will cover their positions. `move`: the last move of the marks, where no version says so yet.
+    its marks will cover their positions. `move`: the last rebinding, if no version records it yet.
     """
 
     uri: str
@@ -53,33 +53,33 @@ class Table:
 
     @property
     def version(self) -> int:
-        """The newest version, 0 where there is none."""
+        """The number of the newest version, 0 if there is no table."""
         return 0 if self.state is None else self.state.version
 
     def moving(self, move: Rebinding) -> Table:
-        """As it is folded next, after a move; the next version says so."""
+        """Returns the table after a rebinding, which the next version records."""
         return replace(self, marks=self.marks.moved(move), move=move)
 
     def reported(self) -> Table:
-        """After all outcomes so far have been reported."""
+        """Returns the table after all outcomes so far have been reported."""
         return replace(self, pending=())
 
     def reported_below(self, offset: int) -> Table:
-        """After the outcomes below this offset have been reported."""
-        left = tuple(one for one in self.pending if one.position.offset >= offset)
-        return self if len(left) == len(self.pending) else replace(self, pending=left)
+        """Returns the table after the outcomes below this offset have been reported."""
+        pending = tuple(outcome for outcome in self.pending if outcome.position.offset >= offset)
+        return self if len(pending) == len(self.pending) else replace(self, pending=pending)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Under what the folding happens.
+    """What a fold depends on besides the table and the entries.
 
-    `epoch` is the owner's, `owner` says who that is (None: nobody counts). `must_publish`: the owner hasn't
-    published under its epoch yet, so a version is made even if every entry is refused. `answers`: what was
-    answered to positions folded before, by offset. `outcomes_offset`: how far the outcomes are known, so that
-    those of later versions stand behind it. `names_parent`: the version names the one that it is made from;
-    those of older releases didn't. `clock_us`: the committer's own clock, in microseconds since 1970 (None:
-    nobody's clock bounds the log's time). `rules`: the version of the rules; older ones are for replays.
+    `epoch` is the owner's, `owner` is its number (None: committers aren't numbered). `must_publish`: the
+    owner hasn't published under its epoch yet, so a version is made even if every entry is refused.
+    `answers`: the answers to positions that were folded before, by offset. `outcomes_offset`: the end of the
+    known outcomes; those of later versions are behind it. `names_parent`: the version names the one that it
+    is made from; those of older releases didn't. `clock_us`: the committer's own clock, in microseconds since
+    1970 (None: no clock bounds the log's time). `rules`: the version of the rules, older ones for replays.
     """
 
     epoch: int
@@ -110,10 +110,10 @@ def fold(
 ) -> Folded:
     """Folds one group of one table's entries, all from one log and in its order.
 
-    The accepted entries become one version. The outcomes hold once the publication has succeeded (where there
-    is one). Every entry gets its outcome, unless the group was cut on another state of the table and one of
-    them can't share a version with those before it: then there are outcomes for those before it, and it is
-    folded with what comes after them.
+    The accepted entries become one version. The outcomes hold once the publication, if there is one, has
+    succeeded. Every entry gets its outcome, unless the group was cut on another state of the table and an
+    entry can't share a version with those before it: then only those before it get outcomes, and it is folded
+    with the next group.
     """
     covered = table.marks.offset_of(group[0].position.log)
     draft = table_format.draft(table.state, observed, of_format(table_format, group))
@@ -121,7 +121,7 @@ def fold(
     elsewhere = misplaced(table.marks, group[0].position)
     if elsewhere is not None:
         results = [
-            elsewhere if folding.is_new(one.position) else folding.answered_before(one) for one in group
+            elsewhere if folding.is_new(entry.position) else folding.answered_before(entry) for entry in group
         ]
         return Folded(table, _outcomes(group, results, table.marks.table_id), None)
     results = list(folding.answers(group))
@@ -138,12 +138,14 @@ def of_format(table_format: AnyFormat, group: Iterable[Entry]) -> list[Entry]:
     """Returns the entries that the table's format judges: those without a fault and of no other format."""
     name = table_format.name
     return [
-        one for one in group if one.fault is None and (one.proposal is None or one.proposal.format == name)
+        entry
+        for entry in group
+        if entry.fault is None and (entry.proposal is None or entry.proposal.format == name)
     ]
 
 
 class _Folding:
-    """One group on its way. `covered`: the last offset of its log that the table's marks cover.
+    """The fold of one group. `covered`: the last offset of its log that the table's marks cover.
 
     `format_name`: of the table's format.
     """
@@ -162,7 +164,7 @@ class _Folding:
 
     @property
     def _version(self) -> int:
-        """The version in the making."""
+        """The number of the version that is being made."""
         return self._draft.version
 
     @property
@@ -172,15 +174,15 @@ class _Folding:
 
     @property
     def changes(self) -> bool:
-        """Whether any entry so far became part of the version in the making."""
+        """Whether any entry so far became part of the version that is being made."""
         return bool(self._operations)
 
     def is_new(self, position: Position) -> bool:
-        """Whether this position lies beyond what the table's marks cover."""
+        """Returns whether this position is beyond what the table's marks cover."""
         return position.offset > self._covered
 
     def answers(self, group: Sequence[Entry]) -> Iterator[Result]:
-        """What becomes of the entries, up to the first that can't share a version with those before it."""
+        """Yields the results of the entries, up to the first that can't share this version."""
         for entry in group:
             result = self._answer(entry)
             if result is None:
@@ -188,7 +190,7 @@ class _Folding:
             yield result
 
     def _answer(self, entry: Entry) -> Result | None:
-        """What becomes of one entry; None where that is for the next version to say."""
+        """Returns the result of an entry, None if it is to be folded for the next version."""
         if not self.is_new(entry.position):
             return self.answered_before(entry)
         if entry.time_us > self._latest_us:
@@ -252,7 +254,7 @@ class _Folding:
         if new_entries:
             marks = marks.at(last.position, last.fingerprint)
         outcomes = _outcomes(group, results, table_id)
-        news = [one for one in outcomes if self.is_new(one.position)]
+        news = [outcome for outcome in outcomes if self.is_new(outcome.position)]
         record = self._record(news, first, last)
         if new_entries and last.fingerprint is not None and not last.position.log.is_file:
             record = replace(record, last_digest=last.fingerprint.digest)
@@ -266,7 +268,7 @@ class _Folding:
         return Folded(Table(base.uri, state, marks), outcomes, publication, self._ahead)
 
     def answered_before(self, entry: Entry) -> Result:
-        """The answer given when this position was folded; a file log says Duplicate for Committed."""
+        """Returns the answer given when this position was folded. A file log has Duplicate for Committed."""
         answer = self._terms.answers.get(entry.position.offset)
         if entry.position.log.is_file and (answer is None or isinstance(answer, Committed)):
             return Duplicate(answer.version if answer else 0)
@@ -278,21 +280,22 @@ class _Folding:
         )
 
     def _record(self, news: Sequence[Outcome], first: Entry, last: Entry) -> Record:
-        refused = [one for one in (*self._table.pending, *news) if not isinstance(one.result, Committed)]
-        committed = {one.position.offset: one.result for one in news if isinstance(one.result, Committed)}
+        answered = (*self._table.pending, *news)
+        refused = {new.position.offset: new for new in answered if not isinstance(new.result, Committed)}
+        committed = {new.position.offset: new.result for new in news if isinstance(new.result, Committed)}
         position = first.position
-        offsets = [*(one.position.offset for one in refused), *committed]
+        offsets = [*refused, *committed]
         return Record(
             log=position.log,
             topic=position.topic,
             first_offset=min(offsets, default=position.offset),
             last_offset=max(offsets, default=position.offset - 1),
             committed=committed,
-            refused={one.position.offset: one for one in refused},
+            refused=refused,
             base_version=self._table.version,
             first_time_us=_log_time(first),
             last_time_us=_log_time(last),
-            apps=_batches(one for one in news if isinstance(one.result, Committed)),
+            apps=_batches(new for new in news if isinstance(new.result, Committed)),
             epoch=self._terms.epoch,
             rules=self._terms.rules,
             deeds=self._operations if len(set(self._operations.values())) > 1 else {},
@@ -311,35 +314,35 @@ class _Folding:
         }
 
     def _asides(self, marks: Marks, partition: int) -> dict[str, str]:
-        """What the version tells beside its entries: inputs that a replay takes from here."""
-        told = {} if self._table.move is None else {names.MOVE: marks.moves[-1].encode()}
+        """Returns the properties of a version from which a replay takes the other inputs of the fold."""
+        inputs = {} if self._table.move is None else {names.MOVE: marks.moves[-1].encode()}
         if self._terms.outcomes_offset is not None:
-            told[names.OUTCOMES] = f"{partition}@{self._terms.outcomes_offset}"
+            inputs[names.OUTCOMES] = f"{partition}@{self._terms.outcomes_offset}"
         if self._terms.owner is not None:
-            told[names.OWNER] = self._terms.owner.encode()
+            inputs[names.OWNER] = self._terms.owner.encode()
         if self._terms.names_parent and self._table.state is not None and self._table.state.uuid:
-            told[names.PARENT] = self._table.state.uuid
+            inputs[names.PARENT] = self._table.state.uuid
         if self._ahead:
-            told[names.CLOCK] = str(self._terms.clock_us)
-        return told
+            inputs[names.CLOCK] = str(self._terms.clock_us)
+        return inputs
 
     def _time(self, entry: Entry) -> int:
-        """The time that counts for an entry: the log's, or the committer's if that is far ahead of it.
+        """Returns the time that counts for an entry: the log's, or the committer's if the log's is far ahead.
 
-        A broker's clock may jump. What is dated years ahead would make each later version seem as late, and
-        batch ids seem old enough to be forgotten.
+        A broker's clock may jump. An entry that is dated years ahead would date all later versions as late,
+        and batch ids would seem old enough to be forgotten.
         """
         time_us, clock = _log_time(entry), self._terms.clock_us
         return time_us if clock is None or time_us <= self._latest_us else max(clock, 0)
 
 
 def _log_time(entry: Entry) -> int:
-    """The entry's log time, within what a timestamp can say: a topic may hold whatever writers claimed."""
+    """Returns the entry's log time within the range of a timestamp: writers may set any number."""
     return min(max(entry.time_us, 0), LATEST_US)
 
 
 def _rows(count: int) -> int:
-    """A number of rows as far as an outcome can tell it: others' versions may say anything of fragments."""
+    """Returns a number of rows within the range of an outcome: versions of others may hold any number."""
     return min(max(count, 0), MOST_ROWS)
 
 
@@ -353,14 +356,14 @@ def _range_text(record: Record) -> str:
 
 
 def _version_uuid(table_id: str, record: Record) -> str:
-    """Names a version's transaction by what it is made of, so that no other version bears the same name."""
+    """Returns the uuid of a version's transaction, a hash of its inputs, so that no other version has it."""
     offsets = f"{record.first_offset}-{record.last_offset}"
-    made_of = f"{table_id} {record.base_version} {record.log} {offsets} {record.epoch}"
-    return uuid_form(hashlib.sha256(f"version {made_of}".encode()).hexdigest())
+    inputs = f"{table_id} {record.base_version} {record.log} {offsets} {record.epoch}"
+    return uuid_form(hashlib.sha256(f"version {inputs}".encode()).hexdigest())
 
 
 def outcome_of(entry: Entry, result: Result, table_id: str = "") -> Outcome:
-    """The outcome of an entry, with what it calls itself cut to what every version may carry."""
+    """Returns the outcome of an entry, with its names cut to the length that every version may carry."""
     envelope = entry.envelope
     uuid, app_id, branch = entry.uuid, envelope.app_id, envelope.branch
     if max(len(uuid), len(app_id), len(branch)) > MAX_TEXT:
@@ -373,9 +376,9 @@ def _outcomes(entries: Sequence[Entry], results: Sequence[Result], table_id: str
 
 
 def _batches(outcomes: Iterable[Outcome]) -> tuple[Batches, ...]:
-    """The batch ids of each app among the entries, for people who read the table's log."""
-    found: dict[str, list[int]] = {}
-    for one in outcomes:
-        if one.app_id and one.batch_id is not None:
-            found.setdefault(one.app_id, []).append(one.batch_id)
-    return tuple(Batches(app_id, min(ids), max(ids), len(ids)) for app_id, ids in sorted(found.items()))
+    """Returns the batch ids of each app among the entries, for people who read the table's log."""
+    batches: dict[str, list[int]] = {}
+    for outcome in outcomes:
+        if outcome.app_id and outcome.batch_id is not None:
+            batches.setdefault(outcome.app_id, []).append(outcome.batch_id)
+    return tuple(Batches(app_id, min(ids), max(ids), len(ids)) for app_id, ids in sorted(batches.items()))

@@ -1,7 +1,7 @@
-"""Which neighbouring entries of one table share a version: cut when their turn comes, the table at hand.
+"""Which neighbouring entries of a table share a version.
 
-A version costs a whole manifest and its fsync, so entries share one wherever the format says that they may.
-That can change from one version to the next, so a group is cut from what waits only when its base is known.
+A version costs a whole manifest and its fsync, so entries share a version whenever the format allows it. That
+can change from version to version, so a group is cut from the entries that wait only when its base is known.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Limits:
 
 
 class Grouping(Protocol):
-    """A format, or several: what gives the rule by which entries share a version."""
+    """A format, or several, with the rule by which entries share a version."""
 
     def grouping_rule(self, state: Any) -> GroupingRule:  # noqa: ANN401 - a state of its own
         """See `Format.grouping_rule`."""
@@ -37,9 +37,9 @@ class Grouping(Protocol):
 def first_group(
     entries: Sequence[Entry], table_format: Grouping, limits: Limits | None, state: State | None
 ) -> Sequence[Entry]:
-    """The first of one table's waiting entries, in order: as many as may make the version after `state`.
+    """Returns the first of a table's waiting entries: as many as may make the version after `state`.
 
-    `limits`: None where it is full already. At least one entry, where there is any.
+    Returns at least one entry if there is any. `limits`: None if the entries are a full group already.
     """
     if len(entries) < 2:  # noqa: PLR2004 - one is a group, whatever it is
         return entries
@@ -47,7 +47,7 @@ def first_group(
     size = 0
     shared: str | None = None
     for index, entry in enumerate(entries):
-        # What a claim stands for is brought when its turn comes, and may be large.
+        # The envelope of a claim is fetched when its turn comes, and may be large.
         name = ALONE if entry.is_claim else group_of(entry)
         size += entry.size
         if index and (_is_full(index, size, limits) or not _may_join(name, shared)):
@@ -59,7 +59,7 @@ def first_group(
 def groups_of(
     entries: Sequence[Entry], table_format: Grouping, limits: Limits, state: State | None = None
 ) -> Iterator[Sequence[Entry]]:
-    """All of one table's entries, cut into groups as if what the format asks of the table stayed as it is."""
+    """Yields all entries of a table in groups, as if what the format says of `state` held for all."""
     start = 0
     while start < len(entries):
         waiting = entries[start : start + limits.max_entries]
@@ -69,12 +69,12 @@ def groups_of(
 
 
 def _is_full(entries: int, size: int, limits: Limits | None) -> bool:
-    """Whether a group of so many entries has no room for the one that makes it this large in bytes."""
+    """Returns whether a group of so many entries has no room for the entry that brings it to `size` bytes."""
     return limits is not None and (entries >= limits.max_entries or size > limits.max_bytes)
 
 
 def _may_join(sharing: str | None, shared: str | None) -> bool:
-    """Whether an entry may join a group that shares by a name, or by none so far."""
+    """Returns whether an entry may join a group: `shared` is the name it shares by, None for any so far."""
     if ALONE in (sharing, shared):
         return False
     return sharing is None or shared is None or sharing == shared

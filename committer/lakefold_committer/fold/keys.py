@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 REPEATS_TOLD = 4
-"""The first rules by which a Duplicate tells more than its version."""
+"""The first version of the rules by which a Duplicate says more than its version."""
 
 
 class Keys:
     """The keys of a table while a group is folded under `rules`."""
 
     def __init__(self, marks: Marks, rules: int = RULES) -> None:
-        self._tells = rules >= REPEATS_TOLD
-        self._marks = marks = marks if self._tells else without_repeats(marks)
+        self._compares_content = rules >= REPEATS_TOLD
+        self._marks = marks = marks if self._compares_content else without_repeats(marks)
         self._apps = dict(marks.apps)
         self._growing: dict[str, GrowingMark] = {}
         self._uuids = dict(marks.uuids)
@@ -33,7 +33,7 @@ class Keys:
         self._contents: dict[str, str | Entry] = dict(zip(names, marks.uuid_contents, strict=True))
 
     def seen(self, entry: Entry) -> Duplicate | Invalid | None:
-        """What to answer an entry whose key was folded before or can't be kept; None for a new key."""
+        """Returns the answer to an entry whose key was folded before or can't be kept. None for a new key."""
         app_id, batch_id = entry.app_id, entry.batch_id
         if len(app_id) > MAX_APP_ID:
             return Invalid(
@@ -47,7 +47,7 @@ class Keys:
         if mark is None:
             return self._full()
         if mark.has(batch_id):
-            different = self._tells and differs(mark.content_of(batch_id), entry)
+            different = self._compares_content and differs(mark.content_of(batch_id), entry)
             return Duplicate(mark.version_of(batch_id), mark.rolled_back_by(batch_id), different)
         if batch_id < mark.forgotten_below:
             return Invalid(
@@ -57,9 +57,9 @@ class Keys:
         return None
 
     def _uuid_again(self, entry: Entry, version: int) -> Duplicate:
-        known = digests([self._contents.get(entry.uuid)]) or (UNKNOWN,)
+        contents = digests([self._contents.get(entry.uuid)]) or (UNKNOWN,)
         rolled_back_by = self._marks.uuids_rolled_back.get(entry.uuid, 0)
-        return Duplicate(version, rolled_back_by, self._tells and differs(known[0], entry))
+        return Duplicate(version, rolled_back_by, self._compares_content and differs(contents[0], entry))
 
     def _full(self) -> Invalid | None:
         if len(self._apps) < MAX_APPS:
@@ -75,19 +75,19 @@ class Keys:
         if app_id and batch_id is not None:
             growing = self._growing.get(app_id)
             if growing is None:
-                known = self._apps.setdefault(app_id, AppMark())
-                growing = self._growing[app_id] = GrowingMark(known)
-            growing.add(batch_id, version, time_us, entry if self._tells else None)
+                mark = self._apps.setdefault(app_id, AppMark())
+                growing = self._growing[app_id] = GrowingMark(mark)
+            growing.add(batch_id, version, time_us, entry if self._compares_content else None)
         elif entry.uuid:
             self._uuids[entry.uuid] = version
-            if self._tells:
+            if self._compares_content:
                 self._contents[entry.uuid] = entry
 
     def marks(self, time_us: int) -> Marks:
-        """The marks with these keys, bounded.
+        """Returns the marks with these keys, bounded.
 
-        Apps that have been silent for 90 days are forgotten, but never one of the `KEPT_APPS` whose last
-        batch lies in the newest versions: whatever a clock says, a table of few apps forgets none.
+        Apps that have been silent for 90 days are forgotten, but never the `KEPT_APPS` whose last batches are
+        in the newest versions: even if a clock is wrong, a table of few apps forgets none.
         """
         apps = self._apps | {name: growing.mark() for name, growing in self._growing.items()}
         spare = len(apps) - KEPT_APPS
@@ -97,11 +97,11 @@ class Keys:
             for name in silent[:spare]:
                 del apps[name]
         uuids = tuple(self._uuids.items())[-MAX_UUIDS:]
-        kept, gone = dict(uuids), self._marks.uuids_rolled_back
+        newest, rolled_back = dict(uuids), self._marks.uuids_rolled_back
         return replace(
             self._marks,
             apps=apps,
             uuids=uuids,
-            uuid_contents=digests(self._contents.get(uuid) for uuid in kept),
-            uuids_rolled_back={uuid: by for uuid, by in gone.items() if uuid in kept},
+            uuid_contents=digests(self._contents.get(uuid) for uuid in newest),
+            uuids_rolled_back={uuid: by for uuid, by in rolled_back.items() if uuid in newest},
         )

@@ -1,6 +1,6 @@
-"""Brings the files that the fold asks for: sizes, contents, older versions, versions of other tables.
+"""Fetches what the fold needs: sizes and contents of files, older versions, versions of other tables.
 
-What isn't there is an observation, not an error: the fold decides what it means for an entry. Only a store
+A file that doesn't exist is a result, not an error: the fold decides what it means for an entry. Only a store
 that can't be reached raises.
 """
 
@@ -28,11 +28,11 @@ UP: Final = ".."
 
 
 class Look(Enum):
-    """At which files of proposals a look is taken for their sizes.
+    """The files of proposals whose sizes are checked.
 
-    `UNSAID`: at those whose sizes nobody says, since the table takes them from the store; not at those that
-    are listed in portions, which are too many to ask a far store for, and readers do without. `NONE`: at no
-    file, for who knows from elsewhere what was found.
+    `UNSAID`: those whose sizes the proposal doesn't say, since the table takes them from the store. Files
+    that are listed in portions are not among them: they are too many for a remote store, and readers don't
+    need their sizes. `NONE`: no file, if it is known from elsewhere what was fetched.
     """
 
     ALL = "all"
@@ -41,7 +41,7 @@ class Look(Enum):
 
 
 class Prefetcher:
-    """What may be read for one table: its own files, and those of tables under `roots` (None: anywhere).
+    """Reads for one table: its own files, and those of tables below `roots` (None: of any table).
 
     `options`: how other tables are reached, as pylance's storage options.
     """
@@ -64,32 +64,32 @@ class Prefetcher:
         self._syncs = versions.storage if isinstance(versions.storage, SyncsOthers) else None
 
     def sync(self, paths: Collection[str]) -> None:
-        """Makes files of the table durable that proposals name, as far as they are there.
+        """Makes the files of the table that proposals name durable, as far as they exist.
 
-        Writers on a local disk may leave them to the system, and a power cut would take them from a version
-        that was told as Committed. Raises `RetryError` if the disk fails.
+        Writers on a local disk may leave them to the operating system, and a power cut would lose the files
+        of a version that was reported as Committed. Raises `RetryError` if the disk fails.
         """
         if self._syncs is not None:
             self._syncs.sync_others([path for path in paths if path not in self._unwritten])
 
     def remember(self, files: Iterable[NewFile]) -> None:
-        """Takes files for written that are still to be: those of versions that were folded in memory."""
+        """Adds files of versions that are folded in memory. They count as written, though they aren't yet."""
         self._unwritten.update((file.path, file.data) for file in files)
 
     def forget(self, files: Iterable[NewFile]) -> None:
-        """They are written by now."""
+        """Removes files that are written by now."""
         for file in files:
             self._unwritten.pop(file.path, None)
 
     def forget_all(self) -> None:
-        """None of them will be written, unless another version needs it."""
+        """Removes all files that were to be written, since their versions won't be published."""
         self._unwritten.clear()
 
     def sizes(self, paths: Collection[str], unsaid: Collection[str] = ()) -> Mapping[str, int | None]:
-        """The size of each file; one whose path the store refuses counts as missing.
+        """Returns the size of each file, None if it is missing or the store refuses its path.
 
-        Such a path is too long, or a link in it leaves the root: what a message names may not stop a
-        committer. `unsaid`: those of the paths whose sizes nobody said.
+        Such a path is too long, or a link in it leads out of the root. No path in a message may stop a
+        committer. `unsaid`: the paths whose sizes the proposal doesn't say.
         """
         if self._look is not Look.ALL:
             paths = unsaid if self._look is Look.UNSAID else ()
@@ -101,65 +101,66 @@ class Prefetcher:
         except PlaceError:
             return {path: _size(storage, path) for path in paths}
 
-    def listed(self, wanted: Mapping[Position, Iterable[Sequence[str]]]) -> Mapping[Position, array[int]]:
-        """The sizes of files that are listed in portions, in their order; -1 where one is not there."""
+    def listed(self, portions: Mapping[Position, Iterable[Sequence[str]]]) -> Mapping[Position, array[int]]:
+        """Returns the sizes of files that are listed in portions, in their order, -1 if one doesn't exist."""
         if self._look is not Look.ALL:
             return {}
-        found: dict[Position, array[int]] = {}
-        for position, portions in wanted.items():
-            found[position] = sizes = array("q")
-            for paths in portions:
-                there = self.sizes(paths)
+        sizes: dict[Position, array[int]] = {}
+        for position, lists in portions.items():
+            sizes[position] = array("q")
+            for paths in lists:
+                by_path = self.sizes(paths)
                 # They are read only once, and too many to be kept until the version is put.
-                self.sync([path for path, size in there.items() if size is not None])
-                sizes.extend(-1 if size is None else size for size in map(there.__getitem__, paths))
-        return found
+                self.sync([path for path, size in by_path.items() if size is not None])
+                listed = map(by_path.__getitem__, paths)
+                sizes[position].extend(-1 if size is None else size for size in listed)
+        return sizes
 
-    def folders(self, wanted: Collection[str]) -> Mapping[str, Mapping[str, int]]:
-        """The sizes of the files in each folder, by name; nothing in one that the store refuses."""
-        return {} if self._look is Look.NONE else {folder: self._listing(folder) for folder in wanted}
+    def folders(self, paths: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+        """Returns the sizes of the files in each folder, by name; nothing if the store refuses the folder."""
+        return {} if self._look is Look.NONE else {folder: self._listing(folder) for folder in paths}
 
-    def tails(self, wanted: Mapping[str, int]) -> Mapping[str, Tail | None]:
-        """The end of each file, None where it isn't there."""
+    def tails(self, lengths: Mapping[str, int]) -> Mapping[str, Tail | None]:
+        """Returns the end of each file, None if it doesn't exist."""
         if self._look is Look.NONE:
             return {}
-        return {path: self._tail(path, most) for path, most in wanted.items()}
+        return {path: self._tail(path, most) for path, most in lengths.items()}
 
-    def contents(self, wanted: Mapping[str, int]) -> Mapping[str, bytes | None]:
-        """The bytes of each file, None where it isn't there or has more bytes than are wanted of it."""
-        return {path: self._content(path, most) for path, most in wanted.items()}
+    def contents(self, limits: Mapping[str, int]) -> Mapping[str, bytes | None]:
+        """Returns the bytes of each file, None if it doesn't exist or has more bytes than its limit."""
+        return {path: self._content(path, most) for path, most in limits.items()}
 
     def schemas(self, numbers: Collection[int]) -> Mapping[int, object]:
-        """The schema of each older version, None where it is gone or damaged."""
+        """Returns the schema of each older version, None if it is gone or damaged."""
         states = {number: self._state(self._versions, number) for number in numbers}
         return {number: None if state is None else state.schema for number, state in states.items()}
 
-    def states(self, wanted: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], object]:
-        """Whole versions of this table or of others; None where one is gone, damaged or not to be read."""
-        found: dict[tuple[str, int], object] = {}
-        for root, number in wanted:
+    def states(self, numbers: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], object]:
+        """Returns versions of this table or of others, None if one is gone, damaged or may not be read."""
+        states: dict[tuple[str, int], object] = {}
+        for root, number in numbers:
             versions = self._versions if not root else self._elsewhere(root)
-            found[root, number] = None if versions is None else self._state(versions, number)
-        return found
+            states[root, number] = None if versions is None else self._state(versions, number)
+        return states
 
     def outside(self, bases: Collection[str]) -> Collection[str]:
-        """Those of the bases that do not lie under the roots.
+        """Returns the bases that are not below the roots.
 
-        Nothing is read or written there, but whoever reads the table will. What has a `..` lies outside, and
-        so does what a symbolic link leads to there. Plain paths are taken as they are, as pylance does
-        (decision 0032).
+        The committer reads and writes nothing in a base, but readers of the table do. A path with `..` counts
+        as outside, and so does one that a symbolic link leads out of the roots. Plain paths are taken as they
+        are, as pylance does (decision 0032).
         """
         return frozenset(base for base in bases if not self._may_hold(base))
 
-    def neighbours(self, wanted: Collection[str]) -> Collection[str]:
-        """Those of the roots at which tables lie, among what lies below `roots`.
+    def neighbours(self, paths: Collection[str]) -> Collection[str]:
+        """Returns the paths at which tables are stored, among those below `roots`.
 
-        On object stores, a request each. Where the store refuses for good, no committer with these rights
-        folds a table. Raises `RetryError` if the store can't be reached.
+        On object stores each takes a request. If the store refuses one for good, no committer with these
+        rights folds a table there. Raises `RetryError` if the store can't be reached.
         """
         if self._look is Look.NONE:
             return frozenset()
-        return frozenset(root for root in wanted if self._holds_table(root))
+        return frozenset(path for path in paths if self._holds_table(path))
 
     def _holds_table(self, root: str) -> bool:
         if self._roots is not None and not is_under(root, self._roots):
@@ -174,7 +175,7 @@ class Prefetcher:
         if self._roots is None:
             return True
         if UP in base.split("/"):
-            # Whoever looks at links first comes to another place than who doesn't.
+            # Readers that resolve links first get another path than those that don't.
             return False
         try:
             return is_under(canonical(base), self._roots)
@@ -203,7 +204,8 @@ class Prefetcher:
 
     def _listing(self, folder: str) -> Mapping[str, int]:
         try:
-            return {one.path.rpartition("/")[2]: one.size for one in self._versions.storage.list(folder)}
+            listing = self._versions.storage.list(folder)
+            return {file.path.rpartition("/")[2]: file.size for file in listing}
         except PlaceError:
             return {}
 

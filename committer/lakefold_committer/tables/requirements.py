@@ -1,4 +1,4 @@
-"""What the fold needs but may not fetch: the shell asks the format what that is, and brings it."""
+"""What the fold needs but may not fetch itself: the format says what that is, and it is fetched here."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from lakefold_table.versions.versions import Versions
 
 NOT_THERE = -1
-"""The size of a listed file that isn't there (`Fetched`)."""
+"""The size of a listed file that doesn't exist (`Fetched`)."""
 
 
 def observe(
-    table_format: AnyFormat, versions: Versions, bringer: Prefetcher, table: Table, group: Sequence[Entry]
+    table_format: AnyFormat, versions: Versions, prefetcher: Prefetcher, table: Table, group: Sequence[Entry]
 ) -> tuple[Table, Fetched]:
-    """What the format needs to fold this group, and the table knowing what older versions did."""
+    """Returns what the format needs to fold this group, and the table with what its older versions did."""
     group = of_format(table_format, group)
     needs = table_format.requirements(table.state, group)
     if needs.operations_since is not None:
         table = with_history(table_format, versions, table, needs.operations_since)
         needs = table_format.requirements(table.state, group)
-    observed = _brought(bringer, needs)
+    observed = _fetched(prefetcher, needs)
     if table.state is not None and _lacks_anything(observed):
-        # A store that is away lacks everything; it may be back by now, so what it lacked is no observation.
+        # A store that is away lacks all files. It may be back by now, so what was missing doesn't count.
         versions.check_there(table.state.version)
-        # Asked anew: what is listed is read only once.
-        observed = _brought(bringer, table_format.requirements(table.state, group))
+        # The needs are computed again, since files that are listed in portions are read only once.
+        observed = _fetched(prefetcher, table_format.requirements(table.state, group))
     return table, observed
 
 
@@ -50,53 +50,53 @@ def with_history(table_format: AnyFormat, versions: Versions, table: Table, sinc
     if table.state is None:
         return table
     start = table.state.history_start
-    behind = _summary(table_format, versions, start + 1) if start < table.version else None
-    older = _summaries(table_format, versions, start, since, behind)
+    following = _summary(table_format, versions, start + 1) if start < table.version else None
+    older = _summaries(table_format, versions, start, since, following)
     return replace(table, state=table_format.with_history(table.state, older))
 
 
-def _brought(bringer: Prefetcher, needs: Requirements) -> Fetched:
+def _fetched(prefetcher: Prefetcher, needs: Requirements) -> Fetched:
     return Fetched(
-        bringer.sizes(needs.sizes, needs.unsaid),
-        bringer.contents(needs.contents),
-        bringer.schemas(needs.schemas),
-        bringer.states(needs.states),
-        bringer.listed(needs.listed),
-        bringer.outside(needs.bases),
-        bringer.folders(needs.folders),
-        bringer.tails(needs.tails),
-        bringer.neighbours(needs.neighbours),
+        prefetcher.sizes(needs.sizes, needs.unsaid),
+        prefetcher.contents(needs.contents),
+        prefetcher.schemas(needs.schemas),
+        prefetcher.states(needs.states),
+        prefetcher.listed(needs.listed),
+        prefetcher.outside(needs.bases),
+        prefetcher.folders(needs.folders),
+        prefetcher.tails(needs.tails),
+        prefetcher.neighbours(needs.neighbours),
     )
 
 
 def files_in(observed: Fetched) -> list[str]:
-    """The files of the table that were looked at and are there, but for those that are listed in portions."""
-    found = [path for path, size in observed.sizes.items() if size is not None]
-    found += [path for path, data in observed.contents.items() if data is not None and not is_whole(path)]
-    found += [f"{folder}/{name}" for folder, names in observed.folders.items() for name in names]
-    return found
+    """Returns the files of the table that were fetched and exist, without those listed in portions."""
+    files = [path for path, size in observed.sizes.items() if size is not None]
+    files += [path for path, data in observed.contents.items() if data is not None and not is_whole(path)]
+    files += [f"{folder}/{name}" for folder, names in observed.folders.items() for name in names]
+    return files
 
 
 def _lacks_anything(observed: Fetched) -> bool:
-    brought = (observed.sizes, observed.contents, observed.schemas, observed.states, observed.tails)
-    if any(None in found.values() for found in brought) or not all(observed.folders.values()):
+    results = (observed.sizes, observed.contents, observed.schemas, observed.states, observed.tails)
+    if any(None in result.values() for result in results) or not all(observed.folders.values()):
         return True
-    return any(NOT_THERE in found for found in observed.listed.values())
+    return any(NOT_THERE in sizes for sizes in observed.listed.values())
 
 
 def answers_before(
     table_format: AnyFormat, versions: Versions, newest: int, log: LogId, offsets: Sequence[int]
 ) -> dict[int, Result]:
-    """The answers that the versions up to `newest`, which is known to be one, record for positions of a log.
+    """Returns the answers for offsets of a log that versions record, from `newest`, which exists, back.
 
-    Walks back over the versions; stops at the first one that is gone, that no longer can hold these offsets,
-    or in whose place lies a file that arrived late. An offset without an answer in the result was folded into
-    a version that is gone.
+    It ends at the first version that is gone, that can't hold these offsets any more, or whose file arrived
+    late and belongs to no version. An offset without an answer in the result was folded into a version that
+    is gone.
     """
-    wanted, found = set(offsets), dict[int, "Result"]()
+    missing, found_answers = set(offsets), dict[int, "Result"]()
     made: VersionHead | None = None
     for version in range(newest, 0, -1):
-        behind = made
+        following = made
         try:
             made = own_head(table_format, versions, version)
         except VersionExpiredError:
@@ -106,58 +106,60 @@ def answers_before(
         record = None if made is None else decode_record(made.properties, versions.storage.uri)
         if made is None or record is None or record.log != log or record.last_offset < record.first_offset:
             continue
-        recorded = ((offset, record.answer(offset)) for offset in wanted)
+        recorded = ((offset, record.answer(offset)) for offset in missing)
         answers = {offset: answer for offset, answer in recorded if answer is not None}
-        if answers and version < newest and _arrived_late(table_format, versions, made, behind, version):
+        if answers and version < newest and _arrived_late(table_format, versions, made, following, version):
             break
-        found.update(answers)
-        wanted -= found.keys()
-        if record.first_offset <= min(wanted, default=record.first_offset):
+        found_answers.update(answers)
+        missing -= found_answers.keys()
+        if record.first_offset <= min(missing, default=record.first_offset):
             break
-    return found
+    return found_answers
 
 
 def _arrived_late(
-    table_format: AnyFormat, versions: Versions, made: VersionHead, behind: VersionHead | None, version: int
+    table_format: AnyFormat,
+    versions: Versions,
+    made: VersionHead,
+    following: VersionHead | None,
+    version: int,
 ) -> bool:
-    """Whether the file of a version is none of the table's: the one behind it was made from another.
+    """Returns whether the file of a version is none of the table's: the next one was made from another.
 
-    `made`, `behind`: the heads of the two, as far as a committer made them.
+    `made`, `following`: the heads of the two. `following` is None if no committer made that version.
     """
-    if behind is not None:
-        parent = behind.properties.get(PARENT, "")
+    if following is not None:
+        parent = following.properties.get(PARENT, "")
         return succession(Link(made.uuid), Link(parent=parent, is_own=True)) is Succession.APART
-    before, after = (
-        link_of_summary(read_summary(table_format, versions, one)) for one in (version, version + 1)
-    )
+    numbers = (version, version + 1)
+    before, after = (link_of_summary(read_summary(table_format, versions, number)) for number in numbers)
     return succession(before, after) is Succession.APART
 
 
 def _summaries(
-    table_format: AnyFormat, versions: Versions, newest: int, since: int, behind: VersionSummary | None
+    table_format: AnyFormat, versions: Versions, newest: int, since: int, following: VersionSummary | None
 ) -> Iterator[VersionSummary]:
-    """What the versions up to `newest` and after `since` did, newest first, back to the first gap.
+    """Yields what the versions up to `newest` and after `since` did, newest first, back to the first gap.
 
-    `behind`: what the version behind the newest of them did, None if there is none or it is gone.
+    `following`: what the version after `newest` did, None if it doesn't exist or is gone.
 
-    A version whose file is damaged, or in whose place lies a file that arrived late, is as good as gone: an
-    entry that was built on what lies behind it can't be judged, and is told so; the table goes on.
+    A version whose file is damaged, or arrived late and belongs to no version, counts as gone: an entry that
+    was built on an older one is refused for that, and the table is folded on.
     """
     for version in range(newest, since, -1):
         summary = _summary(table_format, versions, version)
         if summary is None:
             return
-        if (
-            behind is not None
-            and succession(link_of_summary(summary), link_of_summary(behind)) is Succession.APART
-        ):
-            return
+        if following is not None:
+            before, after = link_of_summary(summary), link_of_summary(following)
+            if succession(before, after) is Succession.APART:
+                return
         yield summary
-        behind = summary
+        following = summary
 
 
 def _summary(table_format: AnyFormat, versions: Versions, version: int) -> VersionSummary | None:
-    """What a version did. Returns None if it is gone or its file is damaged."""
+    """Returns what a version did, None if it is gone or its file is damaged."""
     try:
         return read_summary(table_format, versions, version)
     except (VersionExpiredError, DamagedError):

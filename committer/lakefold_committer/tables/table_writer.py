@@ -1,7 +1,7 @@
-"""A table that this committer folds for: state in memory, the conditional put, and what a lost one means.
+"""A table that this committer folds for: its state in memory, the conditional put, what follows a lost one.
 
-Correctness doesn't depend on being the only one (fence-by-fact): whoever loses a put reads the winner's
-version and folds again on it; whoever meets a higher epoch steps down.
+Correctness doesn't depend on being the only committer (fence-by-fact): a committer that loses a put reads the
+winner's version and folds again on it, and one that reads a version of a higher epoch steps down.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from lakefold_table.versions.versions import Versions
 
 BEHIND = (WriterState.BEHIND, WriterState.BEHIND_AS_OWNER)
-"""What others published is read before the next group is folded."""
+"""The states in which versions of others are read before the next group is folded."""
 UNKNOWN_PUTS = 5
-"""How often a put of unknown end is tried again before the store counts as not reachable."""
+"""How often a version is put without an answer before the store counts as not reachable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What folding one group came to: an outcome for each entry, the version published (None: no change)."""
+class GroupResult:
+    """The outcomes of a group, one for each entry, and the version that was published (None: no change)."""
 
     outcomes: tuple[Outcome, ...]
     publication: Publication | None
@@ -57,9 +57,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A group that is folded in memory. Its outcomes hold once it was put.
+    """A group that is folded in memory. Its outcomes hold once its version is published.
 
-    `files`: those of the table that the fold looked at because the entries name them.
+    `files`: the files of the table that the fold read because the entries name them.
     """
 
     group: tuple[Entry, ...]
@@ -67,22 +67,23 @@ class Prepared:
     files: Sequence[str] = ()
 
     @property
-    def step(self) -> Step:
-        """What it comes to when it was put."""
-        return Step(self.folded.outcomes, self.folded.publication)
+    def step(self) -> GroupResult:
+        """The result once the version is published."""
+        return GroupResult(self.folded.outcomes, self.folded.publication)
 
 
 class TableWriter:
-    """One table, opened.
+    """One open table. Its states: docs/states.md.
 
-    `prepare` folds a group in memory, `put` publishes what was prepared; the next group may be prepared while
-    one is being put, each by a thread of its own. A put that found another's version in its place makes what
-    was prepared since worthless: `fall_back`, and prepare it all again. `fold` does it one after the other.
+    `prepare` folds a group in memory, and `put` publishes its version. The next group may be prepared while a
+    version is being put, each by a thread of its own. If another version has the number of the one that was
+    put, all that was prepared since is worthless: call `fall_back`, and prepare it again. `fold` does one
+    after the other.
 
-    `check_sizes`: look at the size of each new file (None: where that is cheap). `roots`: where other tables
-    that entries name may lie (None: anywhere), and `storage_options` how they are reached. `proofs`: what
-    proves the marks from outside. `formats`: those that the table may get if it does not exist yet (None:
-    only `table_format`).
+    `check_sizes`: whether the size of each new file is checked (None: if that is cheap). `roots`: the folders
+    that may hold other tables which entries name (None: any), and `storage_options` how these are reached.
+    `proofs`: what the marks are checked against. `formats`: the formats that the table may get if it does not
+    exist yet (None: only `table_format`).
     """
 
     def __init__(
@@ -103,31 +104,31 @@ class TableWriter:
         looks = versions.storage.cheap_size if check_sizes is None else check_sizes
         self._look = Look.ALL if looks else Look.UNSAID
         self._roots = roots
-        self._bringer = Prefetcher(table_format, versions, roots, look=self._look, options=storage_options)
+        self._prefetcher = Prefetcher(table_format, versions, roots, look=self._look, options=storage_options)
         self._options = storage_options
         self._proofs = proofs
-        self._stands = self._opened(uri)
-        self._check_owner(self._stands.marks, uri)
-        self._epoch = self._stands.marks.epoch + 1
+        self._confirmed = self._opened(uri)
+        self._check_owner(self._confirmed.marks, uri)
+        self._epoch = self._confirmed.marks.epoch + 1
         self._state = WRITER.machine()
-        # As after everything that was prepared: what the next group is folded on.
-        self._table = self._stands
-        self._looked_at: Position | None = None
+        # The table with all that was prepared: the next group is folded on it.
+        self._ahead = self._confirmed
+        self._reopened_at: Position | None = None
         self._reported_below = 0
-        self._stored: int | None = None
-        self._recorded = False
+        self._previewed_from: int | None = None
+        self._is_branch_recorded = False
         self.strays_removed = 0
-        """How many files this committer put too late, and removed."""
+        """The number of files that this committer put too late, and removed."""
 
     @property
     def table(self) -> Table:
-        """The table as it is known to stand."""
-        return self._stands
+        """The table as of its newest version that is known to be published."""
+        return self._confirmed
 
     @property
     def ahead(self) -> Table:
-        """The table as it will be once everything is put that was prepared."""
-        return self._table
+        """The table as it will be once all that was prepared is published."""
+        return self._ahead
 
     @property
     def epoch(self) -> int:
@@ -136,61 +137,61 @@ class TableWriter:
 
     @property
     def memory_bytes(self) -> int:
-        """About how much of memory the table takes: mostly its manifest."""
-        state = self._stands.state
+        """About how many bytes of memory the table takes: mostly its manifest."""
+        state = self._confirmed.state
         return 0 if state is None else state.memory_bytes
 
     def resume(self, epoch: int) -> None:
         """Continues as the owner of this epoch, if no other committer has taken over since it published."""
-        if self._stands.marks.epoch == epoch:
+        if self._confirmed.marks.epoch == epoch:
             self._epoch = epoch
             self._state.send(WriterEvent.RESUMED)
 
-    def fold(self, group: Sequence[Entry]) -> Step:
-        """Folds one group and publishes its version; the outcomes hold when this returns.
+    def fold(self, group: Sequence[Entry]) -> GroupResult:
+        """Folds a group and publishes its version. The outcomes hold when this returns.
 
-        There are fewer outcomes than entries where the table, as it is by now, lets only the first of them
-        share a version; the others are still to be folded. Raises as `prepare` and `put` do. After
-        `RetryError` it may be called again with the same group.
+        Returns fewer outcomes than entries if only the first of them can share a version on the table as it
+        is now. The others are still to be folded. Raises as `prepare` and `put` do. After `RetryError` it may
+        be called again with the same group.
         """
         while True:
             prepared = self.prepare(group)
             try:
-                stands = self.put(prepared)
+                is_published = self.put(prepared)
             except BaseException:
                 self.fall_back()
                 raise
-            if stands:
+            if is_published:
                 return self.confirm(prepared)
             self.fall_back(lost=True)
 
     def prepare(self, group: Sequence[Entry]) -> Prepared:
-        """Folds a group in memory, or the first of it, on all that was prepared before it.
+        """Folds a group in memory, or its first entries, on all that was prepared before it.
 
-        Raises `RetryError` where the store can't be reached, `FencedError` where another committer owns the
-        table, `GapError` where it follows another log, other kinds where it can't be gone on with.
+        Raises `RetryError` if the store can't be reached, `FencedError` if another committer owns the table,
+        `GapError` if it follows another log, and other kinds if nothing can be folded into the table.
         """
         if self._state.state in BEHIND:
             self._catch_up(group[0].position)
         self._state.send(WriterEvent.FOLD_BEGUN)
-        self._table = self._table.reported_below(self._reported_below)
+        self._ahead = self._ahead.reported_below(self._reported_below)
         with self._seen_dropped():
             folded, files = self._folded(group)
         group = group[: len(folded.outcomes)]
-        self._table = folded.table
+        self._ahead = folded.table
         if folded.publication is not None:
             self._state.send(WriterEvent.VERSION_PREPARED)
             # The next group may be folded before these are written.
-            self._bringer.remember(folded.publication.before)
+            self._prefetcher.remember(folded.publication.before)
         return Prepared(tuple(group), folded, files)
 
     def put(self, prepared: Prepared, sure: Callable[[], None] | None = None) -> bool:
-        """Publishes what was prepared, in its order; False where somebody else's version is in its place.
+        """Publishes what was prepared, in its order. Returns False if another version has its number.
 
-        `sure` waits for what must hold for the group to count; what it raises is raised, and nothing was
-        published. Where there is nothing to publish, the next version is probed absent: a refusal may only be
-        reported on the newest one. Raises `RetryError` where the store can't be reached: put the same again,
-        or fall back. Raises `StopError` where the table was dropped: open it anew.
+        `sure` waits for the conditions under which the group counts. If it raises, nothing is published, and
+        its error is raised. If the group changes nothing, this checks that the next version doesn't exist: a
+        refusal may only be reported on the newest one. Raises `RetryError` if the store can't be reached: put
+        the same again, or fall back. Raises `StopError` if the table was dropped: open it again.
         """
         with self._seen_dropped():
             return self._put(prepared, sure)
@@ -201,55 +202,58 @@ class TableWriter:
             if sure is not None:
                 sure()
             at = prepared.group[0].position
-            # Of what is another's it is enough to have looked since: its owner may be quicker for ever.
-            looked = self._looked_at == at and misplaced(after.marks, at) is not None
-            return looked or not self._next_is_there(after, prepared.folded.outcomes)
-        if any(isinstance(one.result, Invalid) for one in prepared.folded.outcomes):
-            # What is wrong with an entry may be that versions are missing here which it has seen.
+            # A table of another log was read again since, which is enough: its owner may always be quicker.
+            is_read = self._reopened_at == at and misplaced(after.marks, at) is not None
+            return is_read or not self._is_next_published(after, prepared.folded.outcomes)
+        if _has_invalid(prepared.folded.outcomes):
+            # An entry may be invalid because versions are missing here that its writer has read.
             self._versions.doubt()
-        self._bringer.sync(prepared.files)
+        self._prefetcher.sync(prepared.files)
         if self._publish(publication, after, sure) is Published.THEIRS:
             return False
         self._record_branch(after)
         return True
 
-    def confirm(self, prepared: Prepared) -> Step:
-        """Notes that what was prepared has been put."""
-        self._stands = prepared.folded.table
+    def confirm(self, prepared: Prepared) -> GroupResult:
+        """Notes that what was prepared is published. Returns the result of its group."""
+        self._confirmed = prepared.folded.table
         if prepared.folded.publication is not None:
             self._state.send(WriterEvent.VERSION_PUBLISHED)
-            self._bringer.forget(prepared.folded.publication.before)
+            self._prefetcher.forget(prepared.folded.publication.before)
             if self._proofs is not None:
-                self._proofs.tell(self._stands.uri, prepared.folded.outcomes)
+                self._proofs.tell(self._confirmed.uri, prepared.folded.outcomes)
         return prepared.step
 
     def fall_back(self, *, lost: bool = False) -> None:
-        """Forgets what was prepared and not confirmed. `lost`: what others published is taken in first."""
-        self._table = self._stands
-        self._bringer.forget_all()
+        """Forgets what was prepared and not confirmed. `lost`: versions of others are read before a fold."""
+        self._ahead = self._confirmed
+        self._prefetcher.forget_all()
         self._state.send(WriterEvent.VERSION_LOST if lost else WriterEvent.FALLEN_BACK)
 
     def reported(self, below: int | None = None) -> None:
-        """Notes that all outcomes given so far, or those of offsets below, have been reported."""
+        """Notes that all outcomes, or those of entries below an offset, have been reported."""
         if below is None:
-            self._stands = self._table = self._table.reported()
+            self._confirmed = self._ahead = self._ahead.reported()
         else:
             self._reported_below = below
 
-    def preview(self, group: Sequence[Entry]) -> Step:
-        """Folds one group in memory only: outcomes and versions as `fold` would give them.
+    def preview(self, group: Sequence[Entry]) -> GroupResult:
+        """Folds a group in memory only. Returns the outcomes and the version that `fold` would.
 
-        An object that was used so can't `fold` any more: it takes its previews for versions.
+        After this the object can't `fold` any more: its previews are versions to it.
         """
-        if self._stored is None:
-            self._stored = self._stands.version
+        if self._previewed_from is None:
+            self._previewed_from = self._confirmed.version
         self._state.send(WriterEvent.PREVIEWED)
         prepared = self.prepare(group)
-        self._stands = prepared.folded.table
+        self._confirmed = prepared.folded.table
         return prepared.step
 
     def _opened(self, uri: str) -> Table:
-        """The table as it is there now; `StopError` where something else is, and there was a table."""
+        """Returns the table as it is stored now.
+
+        Raises `StopError` if there was a table, and something else is stored there.
+        """
         try:
             return open_table(self._format, self._versions, uri, self._proofs)
         except PlaceError as error:
@@ -259,18 +263,20 @@ class TableWriter:
             raise
 
     def _folded(self, group: Sequence[Entry]) -> tuple[Folded, Sequence[str]]:
-        """The fold, and which files of the table it looked at."""
-        if self._table.state is None:
+        """Returns the result of the fold, and the files of the table that it read."""
+        if self._ahead.state is None:
             self._take_format(group[0])
             group = self._answerable(group)
-        elif group[0].fault is not None and self._stands.state is not None and self._stored is None:
-            # What was claimed is missing; so is all else of a store that is away.
-            self._versions.check_there(self._stands.version)
+        elif (
+            group[0].fault is not None and self._confirmed.state is not None and self._previewed_from is None
+        ):
+            # The file of a claim is missing. That holds only if the store isn't away with all its files.
+            self._versions.check_there(self._confirmed.version)
         log = group[0].position.log
         accept = None if self._proofs is None else self._proofs.accept
-        check_log(self._table.marks, group[0].position, self._table.uri, accept)
-        self._table, observed = observe(self._format, self._versions, self._bringer, self._table, group)
-        covered = self._table.marks.offset_of(log)
+        check_log(self._ahead.marks, group[0].position, self._ahead.uri, accept)
+        self._ahead, observed = observe(self._format, self._versions, self._prefetcher, self._ahead, group)
+        covered = self._ahead.marks.offset_of(log)
         before = [entry.position.offset for entry in group if entry.position.offset <= covered]
         terms = Terms(
             epoch=self._epoch,
@@ -280,27 +286,27 @@ class TableWriter:
             owner=None if log.is_file else self._owner,
             clock_us=time.time_ns() // 1000,
         )
-        return fold(self._format, self._table, group, observed, terms), files_in(observed)
+        return fold(self._format, self._ahead, group, observed, terms), files_in(observed)
 
     def _take_format(self, entry: Entry) -> None:
-        """A table that does not exist gets the format of the entry that is folded first."""
+        """Gives a table that does not exist the format of the entry that is folded first."""
         if self._formats is None or entry.proposal is None or entry.proposal.format == self._format.name:
             return
         self._use(self._formats.of_entry(entry))
 
     def _take_format_there(self) -> bool:
-        """Takes the format of a table that another committer began meanwhile; returns whether one did."""
-        for one in self._formats or ():
-            versions = self._versions.in_format(one.folder, one.detect)
-            if one.name != self._format.name and versions.has_any():
-                self._use(one)
+        """Takes the format of a table that another committer created meanwhile. Returns whether one did."""
+        for table_format in self._formats or ():
+            versions = self._versions.in_format(table_format.folder, table_format.detect)
+            if table_format.name != self._format.name and versions.has_any():
+                self._use(table_format)
                 return True
         return False
 
     def _use(self, table_format: AnyFormat) -> None:
         self._format = table_format
         self._versions = self._versions.in_format(self._format.folder, self._format.detect)
-        self._bringer = Prefetcher(
+        self._prefetcher = Prefetcher(
             self._format, self._versions, self._roots, look=self._look, options=self._options
         )
 
@@ -310,27 +316,27 @@ class TableWriter:
         If this raises, the table is looked for again before the next group is folded.
         """
         try:
-            return answerable(self._format, self._table.uri, group, self._proofs, self._options)
+            return answerable(self._format, self._ahead.uri, group, self._proofs, self._options)
         except BaseException:
             self._state.send(WriterEvent.ABSENCE_DOUBTED)
             raise
 
     def _record_branch(self, table: Table) -> None:
-        """Has the table that this is a branch of know it, once for each time the branch was opened.
+        """Records a branch in its table, once for each time that it was opened.
 
-        Nothing is decided by it; where a committer died before it got here, the next one does it.
+        No decision depends on the record. If a committer dies before this, the next one does it.
         """
         branch = "" if table.state is None else table.state.branch
-        if branch and not self._recorded:
+        if branch and not self._is_branch_recorded:
             record_branch(self._versions.storage, branch, self._roots, self._options)
-            self._recorded = True
+            self._is_branch_recorded = True
 
     @property
     def _owner(self) -> Owner | None:
         return None if self._proofs is None else self._proofs.owner
 
     def _check_owner(self, marks: Marks, uri: str) -> None:
-        """Raises `OutnumberedError` if the version was made by who took over from this committer."""
+        """Raises `OutnumberedError` if a committer that took over from this one made the version."""
         if self._owner is not None and marks.owner is not None and self._owner.precedes(marks.owner):
             raise OutnumberedError(
                 f"version {marks.version} was published by committer {marks.owner.generation} of a row in "
@@ -341,20 +347,20 @@ class TableWriter:
             )
 
     def _outcomes_offset(self, log: LogId) -> int | None:
-        """How far the outcomes of this log are known; None where nobody can tell."""
-        told = self._proofs is not None and self._proofs.log == log and self._proofs.outcomes_offset
-        return told() if told else None
+        """Returns the offset up to which the outcomes of this log are known, None if it is unknown."""
+        offset = self._proofs is not None and self._proofs.log == log and self._proofs.outcomes_offset
+        return offset() if offset else None
 
     def _must_publish(self, log: LogId, *, anything_new: bool) -> bool:
-        """Whether a version is made even if every entry is refused.
+        """Returns whether a version is made even if every entry is refused.
 
-        From Kafka the owner's first one, which fences others. From a file each one that says anything new: no
-        offset is kept beside the table that could say what was answered.
+        For Kafka's log that is the owner's first version, which fences others. For a file log it is each one
+        with new answers: no offset beside the table says what was answered.
         """
         return anything_new if log.is_file else self._state.state is WriterState.UNANNOUNCED
 
     def _answers_before(self, log: LogId, offsets: Sequence[int]) -> dict[int, Result]:
-        newest = self._stands.marks.version if self._stored is None else self._stored
+        newest = self._confirmed.marks.version if self._previewed_from is None else self._previewed_from
         return answers_before(self._format, self._versions, newest, log, offsets) if offsets else {}
 
     def _publish(self, publication: Publication, after: Table, sure: Callable[[], None] | None) -> Published:
@@ -370,36 +376,36 @@ class TableWriter:
                 return published
         raise RetryError(
             f"version {publication.version} was put {UNKNOWN_PUTS} times without an answer",
-            where=self._table.uri,
-            hint="the store seems unwell; the same version is tried again",
+            where=self._ahead.uri,
+            hint="check the store; the same version is put again",
         )
 
     @contextmanager
     def _seen_dropped(self) -> Iterator[None]:
-        """Tells a table that is away for now from one that was dropped since it was opened."""
+        """Raises `StopError` instead of `RetryError` if the table was dropped since it was opened."""
         try:
             yield
         except RetryError as error:
-            if self._stored is not None or self._stands.state is None:
+            if self._previewed_from is not None or self._confirmed.state is None:
                 raise
-            if not is_dropped(self._versions, self._stands, self._options):
+            if not is_dropped(self._versions, self._confirmed, self._options):
                 raise
-            message, hint = "the table was dropped", "what is there by now is opened"
-            raise StopError(message, where=self._stands.uri, hint=hint) from error
+            message, hint = "the table was dropped", "the table that is stored there now is opened"
+            raise StopError(message, where=self._confirmed.uri, hint=hint) from error
 
-    def _next_is_there(self, table: Table, outcomes: Sequence[Outcome]) -> bool:
-        """Whether somebody else published after this."""
+    def _is_next_published(self, table: Table, outcomes: Sequence[Outcome]) -> bool:
+        """Returns whether another client has published a version after this one."""
         if table.state is None:
             return self._versions.latest() > 0
-        if not self._versions.storage.cheap_size or any(isinstance(one.result, Invalid) for one in outcomes):
-            # Others may have gone on, and removed the next version: then nothing is refused on this one.
+        if not self._versions.storage.cheap_size or _has_invalid(outcomes):
+            # Others may have published more, and removed the next version: then this one refuses nothing.
             self._versions.doubt()
         self._versions.prove_newest(table.version)
         return self._versions.exists(table.version + 1)
 
     def _catch_up(self, at: Position) -> None:
-        """Takes in the versions that others made after what stands."""
-        table = self._stands.reported_below(self._reported_below)
+        """Reads the versions that others published after the last confirmed one."""
+        table = self._confirmed.reported_below(self._reported_below)
         try:
             if table.state is None or misplaced(table.marks, at) is not None:
                 table = self._reopened(table, at)
@@ -409,7 +415,7 @@ class TableWriter:
         except FencedError:
             self._state.send(WriterEvent.FENCED)
             raise
-        self._stands = self._table = table
+        self._confirmed = self._ahead = table
         self._state.send(WriterEvent.CAUGHT_UP)
 
     def _reopened(self, table: Table, at: Position) -> Table:
@@ -420,7 +426,7 @@ class TableWriter:
         self._check_owner(table.marks, table.uri)
         table = _without_recorded(replace(table, pending=pending))
         self._raise_epoch(table.marks)
-        self._looked_at = at
+        self._reopened_at = at
         return table
 
     def _raise_epoch(self, marks: Marks) -> None:
@@ -429,7 +435,7 @@ class TableWriter:
         self._state.send(WriterEvent.EPOCH_RAISED)
 
     def _taken_in(self, table: Table, at: Position) -> Table:
-        """The table with the version that somebody made after it."""
+        """Returns the table with the next version, which another client published."""
         version = table.version + 1
         state = read_newest(self._format, self._versions, version)
         if table.state is not None:
@@ -441,8 +447,8 @@ class TableWriter:
         marks = own_marks(state, table.uri)
         check_rules(marks, table.uri)
         self._check_owner(marks, table.uri)
-        strange = self._owner is None or marks.owner is None or marks.owner.chain != self._owner.chain
-        if strange and marks.epoch > self._epoch and misplaced(marks, at) is None:
+        is_unordered = self._owner is None or marks.owner is None or marks.owner.chain != self._owner.chain
+        if is_unordered and marks.epoch > self._epoch and misplaced(marks, at) is None:
             raise FencedError(
                 f"version {version} was published by a committer of a later epoch: {marks.epoch}, "
                 f"this one has {self._epoch}",
@@ -455,25 +461,31 @@ class TableWriter:
 
 
 def _without_recorded(table: Table) -> Table:
-    """The table without the pending refusals that its newest version records.
+    """Returns the table without the pending refusals that its newest version records.
 
-    Raises `FencedError` where that version's committer answered something else. Both may be right, by what
-    each of them saw of the store; what the table recorded holds. Nothing was reported yet, so whoever starts
-    again reads the recorded answers.
+    Raises `FencedError` if that version's committer gave another answer. Both may be right, by what each of
+    them read of the store, and the recorded answer holds. This one was not reported yet, so the next start
+    reads the recorded answers.
     """
-    covered = [one for one in table.pending if one.position.offset <= table.marks.offset_of(one.position.log)]
+    marks = table.marks
+    covered = [
+        outcome
+        for outcome in table.pending
+        if outcome.position.offset <= marks.offset_of(outcome.position.log)
+    ]
     if not covered or table.state is None:
         return table
     record = decode_record(table.state.properties, table.uri)
-    for one in covered:
-        if (
-            record is None
-            or record.log != one.position.log
-            or record.answer(one.position.offset) != one.result
-        ):
+    for outcome in covered:
+        position = outcome.position
+        if record is None or record.log != position.log or record.answer(position.offset) != outcome.result:
             raise FencedError(
-                f"another committer has answered {one.position} in version {table.marks.version}",
+                f"another committer has answered {position} in version {marks.version}",
                 where=table.uri,
                 hint="two committers fold this table; this one stops",
             )
-    return replace(table, pending=tuple(one for one in table.pending if one not in covered))
+    return replace(table, pending=tuple(outcome for outcome in table.pending if outcome not in covered))
+
+
+def _has_invalid(outcomes: Sequence[Outcome]) -> bool:
+    return any(isinstance(outcome.result, Invalid) for outcome in outcomes)
