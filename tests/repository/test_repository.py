@@ -39,7 +39,6 @@ SHARED_CLASS_NAMES = {
     "Settings",
     "Standing",
     "State",
-    "Step",
     "Table",
     "Target",
     "Watch",

@@ -18,7 +18,7 @@ from lakefold_committer.loop.ports import Pace, Tables
 from lakefold_committer.loop.table_queue import TableQueue, Waiting
 from lakefold_committer.loop.table_scheduler import TableScheduler
 from lakefold_committer.observability.metrics import Metrics
-from lakefold_committer.observability.traces import UNTOLD
+from lakefold_committer.observability.traces import NO_TRACES
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.states.charts import PreparationState, PublicationState
 from lakefold_committer.tables.table_writer import TableWriter
@@ -244,7 +244,7 @@ class Bench:
             Metrics(),
             lambda _, group, __: self.answered.extend(waiting.offset for waiting in group),
             lambda _, __: None,
-            UNTOLD,
+            NO_TRACES,
         )
         self.scheduler.advance(self.queue)
         for task in ("opens the table", "folds the first group"):

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from lakefold_committer.loop.reporting import Checkpoints, Reporting
 from lakefold_committer.loop.threads import Threads
 from lakefold_committer.observability.metrics import Metrics
-from lakefold_committer.observability.traces import UNTOLD
+from lakefold_committer.observability.traces import NO_TRACES
 from lakefold_table.entry import Committed, Outcome
 from lakefold_table.errors import RetryError
 from tests.folding import URI, append, entry
@@ -64,7 +64,7 @@ def quiet() -> Iterator[None]:
 
 
 def reporting(broker: Forgetful) -> Reporting:
-    return Reporting(broker, Log([]), Threads(), Metrics(), Checkpoints(0), UNTOLD)  # type: ignore[arg-type]
+    return Reporting(broker, Log([]), Threads(), Metrics(), Checkpoints(0), NO_TRACES)  # type: ignore[arg-type]
 
 
 def add(to: Reporting, *offsets: int) -> None:

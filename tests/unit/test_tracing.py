@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from lakefold_committer.observability.spans import MOST_KEPT, MOST_LINKS, Exporting, PartitionSpans
-from lakefold_committer.observability.traces import UNTOLD
+from lakefold_committer.observability.traces import NO_TRACES
 from lakefold_committer.observability.tracing import exporters_wanted, tracing_from
 from lakefold_log.write.tracing import headers_from, sending
 from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -255,7 +255,7 @@ def test_groups_without_an_answer_are_kept_within_bounds(told: Told) -> None:
 def test_the_standard_variables_switch_it_on(said: dict[str, str], wanted: tuple[str, ...]) -> None:
     assert exporters_wanted(said) == wanted
     if not wanted:
-        assert tracing_from(said) is UNTOLD
+        assert tracing_from(said) is NO_TRACES
 
 
 def test_an_exporter_that_is_not_there_is_an_error_that_says_so() -> None:

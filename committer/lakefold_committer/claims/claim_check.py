@@ -1,9 +1,9 @@
-"""Claims: brings the envelopes that they stand for, and removes those that nobody will ask for again.
+"""Claims: fetches the envelopes that they stand for, and removes those that no reader needs again.
 
-What a claim's file isn't, missing or other bytes, is an observation about the entry: the fold answers it
-Invalid, after it has looked whether the table knows the position or the key already. Only a store that can't
-be reached raises, and a lack of memory. The path comes from the claim's hash and the table's own root, so a
-message can't make a committer read elsewhere.
+A claim's file that is missing or has other bytes is a fault of the entry: the fold answers it Invalid, after
+it has checked whether the table has the position or the key already. Only a store that can't be reached
+raises, and a lack of memory. The path is made of the claim's hash and the table's own root, so a message
+can't make a committer read elsewhere.
 
 A few megabytes may take a hundred times as much once they are decoded. How much that is follows from the
 bytes (`Format.memory_to_fold`), so it is known before. More than a claim may take is
@@ -39,21 +39,21 @@ if TYPE_CHECKING:
 
 LOG = structlog.get_logger("lakefold.committer")
 KEPT_US: Final = 7 * 24 * 3600 * 1_000_000
-"""How much older than the last answered message a file is that is removed, whatever became of its entry."""
+"""A file that is so much older than the last answered message is removed, whatever its outcome was."""
 SWEEP_SECONDS: Final = 24 * 3600.0
 CLAIM_BYTES: Final = 512 << 20
 """How much memory folding one claim may take, unless a setting says otherwise."""
 _NO_CLAIM: Final = "-"
-"""A name that no claim has, to ask for what only the folder can be the reason of."""
+"""A name that no claim has: an error on asking for it is an error of the folder."""
 _AGAIN: Final = "send the proposal again: nothing of it was folded"
 
 
 class Claims:
-    """The claims of one partition, or of one file. Several threads may bring and clean up at once.
+    """The claims of one partition, or of one file. Several threads may fetch and clean up at once.
 
-    `store`: opens the store of a table by its URI; without it, by `storage_options`. `most_bytes`: how much
-    memory folding one claim may take (None: any). `left`: how much this process may still take (None: the
-    system doesn't say).
+    `store` opens the store of a table by its URI; without it, `storage_options` are used. `most_bytes`: how
+    much memory folding one claim may take (None: any). `left` returns how much this process may still take
+    (None: unknown).
     """
 
     def __init__(
@@ -73,24 +73,24 @@ class Claims:
         self._swept: dict[str, float] = {}
 
     def bring(self, group: Sequence[Entry]) -> Sequence[Entry]:
-        """The group with the envelope that its claim stands for: an entry with a claim is alone in its group.
+        """Returns the group with the envelope of its claim: an entry with a claim is alone in its group.
 
         Raises `RetryError` if the store can't be reached, `NoMemoryError` if too little memory is left,
-        `PlaceError` where no table can lie, `StopError` if the folder of claims can't be used, or if the
-        envelope holds a proposal of a kind that this release doesn't know.
+        `PlaceError` if no table can be stored at the path, `StopError` if the folder of claims can't be used,
+        or if the envelope holds a proposal of a kind that this release doesn't know.
         """
-        return [self._brought(one) for one in group] if group[0].is_claim else group
+        return [self._fetched(entry) for entry in group] if group[0].is_claim else group
 
     def clean_up(self, reads: Sequence[Entry | Undecodable], outcomes: Sequence[Outcome]) -> None:
-        """Remove the files of these entries, whose outcomes were reported; now and then older ones too.
+        """Removes the files of these entries, whose outcomes were reported, and once a day older ones.
 
-        What was refused keeps its file for a week, so that it can be sent again as it is. Nothing hangs on
-        the removal: where it fails, a later one comes by.
+        A refused entry keeps its file for a week, so that it can be sent again as it is. Nothing depends on
+        the removal: if it fails, a later one removes the file.
         """
         tables: set[str] = set()
         for read, outcome in zip(reads, outcomes, strict=True):
             redeemed = read.position.offset in self._redeemed
-            # Other lines bring theirs meanwhile.
+            # Other queues fetch theirs meanwhile.
             self._redeemed.discard(read.position.offset)
             if isinstance(outcome.result, Committed | Duplicate):
                 tables.add(outcome.table)
@@ -102,30 +102,30 @@ class Claims:
                 self._swept[table] = now
                 self._sweep(table, min(reads[-1].time_us, time.time_ns() // 1000) - KEPT_US)
 
-    def _brought(self, entry: Entry) -> Entry:
+    def _fetched(self, entry: Entry) -> Entry:
         storage = self._store(entry.envelope.table)
-        found = _redeemed(entry, storage, partial(self._allow, entry), self._formats)
-        if isinstance(found, Invalid):
-            return replace(entry, fault=found)
+        claimed = _redeemed(entry, storage, partial(self._allow, entry), self._formats)
+        if isinstance(claimed, Invalid):
+            return replace(entry, fault=claimed)
         self._redeemed.add(entry.position.offset)
-        # What stands in the log is the claim, not what it stands for.
-        return replace(found, data=entry.data)
+        # The digest of an entry is that of its message, which is the claim.
+        return replace(claimed, data=entry.data)
 
     def _allow(self, entry: Entry, needed: int, held: int = 0) -> None:
         """Raises `InvalidError` if a claim may not take so many bytes, `NoMemoryError` if they aren't left.
 
-        `held`: how many of them it has taken already.
+        `held`: how many of these bytes it has taken already.
         """
-        most, left = self._most_bytes, self._left()
+        most, bytes_left = self._most_bytes, self._left()
         if most is not None and needed > most:
             raise InvalidError(
                 f"folding the claimed envelope takes about {needed} bytes of memory, "
                 f"more than the {most} of claim_memory",
                 hint="split the transaction, or set the committer's claim_memory higher and send it again",
             )
-        if left is not None and needed - held > left:
+        if bytes_left is not None and needed - held > bytes_left:
             raise NoMemoryError(
-                f"folding a claim takes about {needed} bytes of memory, and {left + held} are left",
+                f"folding a claim takes about {needed} bytes of memory, and {bytes_left + held} are left",
                 where=str(entry.position),
                 hint="give the committer more memory, or set its claim_memory lower to have it refused",
             )
@@ -137,16 +137,16 @@ class Claims:
             LOG.warning("a claim's file stays for a later clean-up", table=table, path=path, error=str(error))
 
     def _sweep(self, table: str, before_us: int) -> None:
-        """Remove files stored before this time: crashes left them, or their entries were refused.
+        """Removes files stored before this time, which crashes left, or whose entries were refused.
 
         Messages are sent within minutes of their files, and all messages up to a week after were answered.
         """
         try:
             storage = self._store(table)
-            for one in list(storage.list(FOLDER)):
-                stored_us = storage.stored_at(one.path)
+            for file in list(storage.list(FOLDER)):
+                stored_us = storage.stored_at(file.path)
                 if stored_us is not None and stored_us < before_us:
-                    storage.delete(one.path)
+                    storage.delete(file.path)
         except LakefoldError as error:
             LOG.warning("claims are not cleaned up", table=table, error=str(error))
 
@@ -154,7 +154,7 @@ class Claims:
 def _redeemed(
     entry: Entry, storage: Storage, allow: Callable[..., None], formats: Formats
 ) -> Entry | Invalid:
-    """The entry that the claim stands for, or why it stands for none."""
+    """Returns the entry that the claim stands for, or why it is invalid."""
     try:
         data = _bytes_of(entry.envelope.claim, storage, allow)
         large = parse_large(data, partial(allow, held=len(data)), formats)
@@ -169,18 +169,18 @@ def _redeemed(
         message = "the claimed envelope has another table, key or branch than the message"
         return Invalid(message, "give both the same table, app_id, batch_id and branch")
     key = envelope.table.encode()
-    found = classify(
+    claimed = classify(
         envelope, key, entry.position, entry.time_us, len(data), formats=formats, proposal=proposal
     )
-    if isinstance(found, UnknownKind):
-        raise StopError(found.message, where=str(found.position), hint=found.hint)
-    return Invalid(found.message, found.hint) if isinstance(found, Undecodable) else found
+    if isinstance(claimed, UnknownKind):
+        raise StopError(claimed.message, where=str(claimed.position), hint=claimed.hint)
+    return Invalid(claimed.message, claimed.hint) if isinstance(claimed, Undecodable) else claimed
 
 
 def _bytes_of(claim: Claim, storage: Storage, allow: Callable[[int], None]) -> bytes:
-    """The claimed bytes, never more than the claim says.
+    """Returns the claimed bytes, never more than the claim says.
 
-    Raises `InvalidError` if they can't be had, `StopError` if none of the table's claims can.
+    Raises `InvalidError` if they can't be read, `StopError` if none of the table's claims can.
     """
     path = path_of(claim)
     allow(claim.size)
@@ -202,9 +202,9 @@ def _bytes_of(claim: Claim, storage: Storage, allow: Callable[[int], None]) -> b
 
 
 def _check_folder(storage: Storage) -> None:
-    """Raises `StopError` if the folder of claims can't be used: its table waits until somebody mends that.
+    """Raises `StopError` if the folder of claims can't be used: its table waits until that is repaired.
 
-    A file in it is its sender's, and so is what is wrong with that one alone.
+    An error of a single file in it is its sender's, and doesn't raise.
     """
     try:
         storage.size(f"{FOLDER}/{_NO_CLAIM}")

@@ -1,7 +1,7 @@
-"""How much memory this process may still take: asked before something large is decoded.
+"""How much memory this process may still take, which is checked before something large is decoded.
 
-A process that takes more than it may have is killed, or its libraries crash where they can't allocate. The
-same entry then does it to the next process. So what will not fit is not begun.
+A process that takes more than it may is killed, or its libraries crash if they can't allocate. The same entry
+would then end the next process. So an entry for which there is too little memory is not decoded.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 _KILOBYTE = 1024
 _RECLAIMED = ("inactive_file", "active_file")
-"""What the kernel gives up before it kills a process of the group: pages of files."""
+"""The memory that the kernel frees before it kills a process of the group: pages of files."""
 
 
 def memory_left(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """The bytes that this process may still take. Returns None if the system doesn't say.
+    """Returns how many bytes this process may still take. Returns None if the system doesn't say.
 
     It is the least of what its address space, its control groups (version 2) and the machine leave it. `proc`
-    and `groups` are where the kernel says so (proc(5), cgroups(7)).
+    and `groups` are the kernel's folders for that (proc(5), cgroups(7)).
     """
     limits = [*_address_space(proc), *_control_groups(proc, groups), *_machine(proc)]
     return max(0, min(limits)) if limits else None
@@ -40,7 +40,7 @@ def _machine(proc: Path) -> Iterator[int]:
 
 
 def _control_groups(proc: Path, groups: Path) -> Iterator[int]:
-    """What this process's group and those above it leave it."""
+    """Yields what this process's control group and those above it leave it."""
     for line in _lines(proc / "self/cgroup"):
         if line.startswith("0::/"):
             below = Path(line.removeprefix("0::/"))
@@ -51,8 +51,8 @@ def _control_groups(proc: Path, groups: Path) -> Iterator[int]:
 def _group(folder: Path) -> Iterator[int]:
     most, taken = "".join(_lines(folder / "memory.max")), "".join(_lines(folder / "memory.current"))
     if most.isdecimal() and taken.isdecimal():
-        told = (line.split() for line in _lines(folder / "memory.stat"))
-        files = sum(int(size) for name, size in told if name in _RECLAIMED)
+        statistics = (line.split() for line in _lines(folder / "memory.stat"))
+        files = sum(int(size) for name, size in statistics if name in _RECLAIMED)
         yield int(most) - int(taken) + files
 
 
@@ -63,7 +63,7 @@ def _kilobytes(path: Path, name: str) -> Iterator[int]:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file of the kernel; none if it isn't there, as on other systems."""
+    """Returns the lines of a file of the kernel. Returns none if it doesn't exist, as on other systems."""
     try:
         return path.read_text().splitlines()
     except OSError:

@@ -26,7 +26,7 @@ from lakefold_committer.loop.table_scheduler import TableScheduler
 from lakefold_committer.loop.threads import Threads
 from lakefold_committer.loop.unopened_tables import place_of
 from lakefold_committer.observability.metrics import ParkedTable, Standing
-from lakefold_committer.observability.traces import UNTOLD
+from lakefold_committer.observability.traces import NO_TRACES
 from lakefold_committer.tables.branches import line_of
 from lakefold_log.codec.envelope import UnknownKind, address_of, decode
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
@@ -88,7 +88,7 @@ class PartitionCommitter:
         pace: Pace,
         metrics: Metrics,
         *,
-        traces: Traces = UNTOLD,
+        traces: Traces = NO_TRACES,
         runtime: Runtime | None = None,
         answered: Sequence[int] = (),
         read_back_from: int | None = None,

@@ -1,7 +1,7 @@
-"""How often a committer's process looks for garbage: thousands of values come and go each second.
+"""How often Python's garbage collector runs in a committer, which creates thousands of objects each second.
 
-What an entry leaves goes at once when nothing names it any more. Only loops of names are left to be looked
-for, and there are next to none; to look as often as Python does by itself took a tenth of all the work.
+Objects are freed when nothing refers to them any more. The collector only frees cycles of references, of
+which there are next to none, and it took a tenth of all the work at Python's own setting.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import gc
 
 GARBAGE_EVERY = 50_000
-"""So many more values than went before the newest are looked through: some milliseconds."""
+"""After how many more new objects than freed ones the newest are collected: it takes some milliseconds."""
 
 
 def collect_seldom() -> None:
-    """For a process that serves for long, once all is loaded: that is never looked through again."""
+    """Sets how often garbage is collected. Objects that exist now are never looked at again."""
     gc.collect()
     gc.freeze()
     _, *older = gc.get_threshold()

@@ -1,4 +1,4 @@
-"""Where the loop of a partition reports what it does, for traces, and the object that ignores it.
+"""The interface to which the loop of a partition reports its work for traces, and one that ignores it.
 
 Without OpenTelemetry's variables nothing of OpenTelemetry is loaded, and a partition reports to an object
 that does nothing.
@@ -20,25 +20,25 @@ OTLP: Final = "otlp"
 HTTP: Final = "http/protobuf"
 
 Answer = tuple["Message", "Entry | Undecodable", "Outcome"]
-"""A message of the log, what it is, and what became of it."""
+"""A message of the log, the entry in it, and its outcome."""
 
 
 class Traces(Protocol):
-    """What one partition tells of its work; for any thread. A group is known by its entries.
+    """Records the work on one partition. For any thread. A group is identified by its entries.
 
-    Seconds are how long what is told of took, up to now.
+    `seconds`: how long the step took, which has just ended.
     """
 
     def folded(self, group: Sequence[Entry], seconds: float) -> None:
-        """Note that this group was folded; again where a put was lost."""
+        """Notes that this group was folded. It may be folded more than once, if a put was lost."""
         ...
 
     def published(self, group: Sequence[Entry], version: int, seconds: float) -> None:
-        """Note that this group's version was put, and is visible now."""
+        """Notes that this group's version is published, and visible now."""
         ...
 
     def answered(self, answers: Sequence[Answer], seconds: float) -> None:
-        """Note that these outcomes were reported."""
+        """Notes that these outcomes were reported."""
         ...
 
 
@@ -46,33 +46,33 @@ class Tracing(Protocol):
     """The traces of a process."""
 
     def partition(self, log: LogId, topic: str) -> Traces:
-        """Where the work on this partition is told."""
+        """Returns the traces of the work on this partition."""
         ...
 
     def close(self) -> None:
-        """Export what is left, for some seconds at most."""
+        """Exports the remaining traces, for some seconds at most."""
         ...
 
 
 class NoTraces:
-    """Tells nothing: what a process has where nobody asked for traces."""
+    """Records nothing: the traces of a process if none were asked for."""
 
     def partition(self, log: LogId, topic: str) -> Traces:
-        """Itself."""
+        """Returns itself."""
         del log, topic
         return self
 
     def close(self) -> None:
-        """There is nothing left."""
+        """Does nothing: nothing was recorded."""
 
     def folded(self, group: Sequence[Entry], seconds: float) -> None:
-        """Nothing is told."""
+        """Does nothing."""
 
     def published(self, group: Sequence[Entry], version: int, seconds: float) -> None:
-        """Nothing is told."""
+        """Does nothing."""
 
     def answered(self, answers: Sequence[Answer], seconds: float) -> None:
-        """Nothing is told."""
+        """Does nothing."""
 
 
-UNTOLD: Final = NoTraces()
+NO_TRACES: Final = NoTraces()

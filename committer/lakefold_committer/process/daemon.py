@@ -1,7 +1,6 @@
-"""The committer process: one thread a partition, from the proven offset on, until it is told to stop.
+"""The committer process: a thread for each partition, from the verified offset on, until it is asked to stop.
 
-The only module here that knows where tables lie, which brokers there are and what the settings said; the
-parts are made in it and passed on.
+Only this module knows the roots, the brokers and the settings. It creates the parts and passes them on.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.name_survey import Survey
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import Pace, Tables
-from lakefold_committer.observability.traces import UNTOLD
+from lakefold_committer.observability.traces import NO_TRACES
 from lakefold_committer.process.group_assignment import Sharing
 from lakefold_committer.process.open_transactions_watch import EVERY_SECONDS as HELD_BACK_EVERY_SECONDS
 from lakefold_committer.process.open_transactions_watch import OpenTransactionsWatch
@@ -67,24 +66,23 @@ T = TypeVar("T")
 LOG = structlog.get_logger("lakefold.committer")
 JOIN_SECONDS = 0.2
 PATIENCE_SECONDS = 20.0
-"""How long what is in flight may take when the process is told to stop; then it leaves as it is."""
+"""How long groups in flight may take after the process was asked to stop. Then it leaves them."""
 PATIENT_SESSIONS = 1.5
-"""For so many sessions a fenced partition is left alone: by then the group has dropped who is silent."""
+"""For how many sessions a fenced partition is left alone: by then the group has dropped silent members."""
 REPORT_SECONDS = 10.0
-"""How long one report may take before it is tried again: well within the time that a stop is given."""
+"""How long a report may take before it is tried again: well within the time that a stop may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a committer process is told. Bytes and seconds.
+    """The settings of a committer process, in bytes and seconds.
 
-    `partitions`: which it folds, None for all. `share`: those that the group's members share out instead.
-    `accept_new_log`: go on where a log is another one than the proven one, or lost entries.
-    `claim_bytes`: how much memory folding one claim may take.
-    `policies_every_s`: how often the topics' settings are proven; `held_back_every_s`: how often open
-    transactions of others are looked for.
-    `give_up_after_s`: how long work that has an end may stand still because brokers or stores don't answer.
-    `transaction_files`: write each version's transaction to a file of its own as well.
+    `partitions`: those that it folds, None for all. `share`: fold those that the consumer group assigns
+    instead. `accept_new_log`: continue if a log is another one than before, or lost entries. `claim_bytes`:
+    how much memory folding one claim may take. `policies_every_s`: how often the topics' settings are
+    checked; `held_back_every_s`: how often open transactions of other clients are. `give_up_after_s`: how
+    long work that has an end may make no progress because brokers or stores don't answer.
+    `transaction_files`: whether each version's transaction is written to a file of its own as well.
     """
 
     kafka: KafkaConfig
@@ -119,9 +117,9 @@ def _accept_hole(gap: GapError) -> None:
 
 
 class Committer:
-    """The process's work. `run` returns when all has stopped; any thread may ask for the rest."""
+    """A committer process. `run` returns when all has stopped. Any thread may call the other methods."""
 
-    def __init__(self, options: Options, metrics: Metrics, tracing: Tracing = UNTOLD) -> None:
+    def __init__(self, options: Options, metrics: Metrics, tracing: Tracing = NO_TRACES) -> None:
         self._options = options
         self._tracing = tracing
         self._metrics = metrics
@@ -136,21 +134,21 @@ class Committer:
 
     @property
     def trouble(self) -> str:
-        """Why the committer isn't folding just now; empty while every partition of its own is folded.
+        """Why the committer isn't folding now. Empty while each of its partitions is folded.
 
-        A root that can't be used is told too, though what lies below the others is folded.
+        It also names a root that can't be used, though tables below the other roots are folded.
         """
         return self._starting or self._trouble() or ("" if self._roots is None else self._roots.trouble)
 
     @property
     def role(self) -> str:
-        """What it does while there is no trouble: `ready`, or `standby` where others have every partition."""
+        """What it does if there is no trouble: `ready`, or `standby` if others have all partitions."""
         held = self._sharing.partitions if self._sharing else self._holdings
         return "ready" if held or self._starting else "standby"
 
     @property
     def detail(self) -> str:
-        """What others keep from it though it folds: transactions that they left open; empty if nothing."""
+        """The transactions that others left open, whose entries it can't read. Empty if there are none."""
         return "" if self._open_transactions is None else self._open_transactions.detail
 
     def stop(self) -> None:
@@ -160,11 +158,11 @@ class Committer:
     def run(self, *, until_caught_up: bool = False) -> None:
         """Folds until stopped, or until every partition has reached the end it had at the start.
 
-        Looks at the roots' stores, once. Where one can't be used, that is raised if the work has an end, else
-        told until it can.
+        Checks the stores of the roots first. If one can't be used, this raises if the work has an end, and is
+        reported until the store can be used otherwise.
 
-        Raises the first error that ended a partition; where partitions are shared, one that is fenced ends
-        nothing else. With `until_caught_up` raises `RetryError` if brokers or stores don't answer for
+        Raises the first error that ended a partition. If partitions are shared, a fenced one ends nothing
+        else. With `until_caught_up` raises `RetryError` if brokers or stores don't answer for
         `give_up_after_s`; without it they are waited for.
         """
         self._roots = roots = Roots(self._options.roots, self._options.storage_options)
@@ -205,29 +203,29 @@ class Committer:
         """The partitions that this process folds now. For any thread."""
         if self._sharing is not None:
             return self._sharing.partitions
-        return [one.partition for one in self._holdings if not one.over]
+        return [holding.partition for holding in self._holdings if not holding.over]
 
     def _numbers(self, topic: TopicDescription) -> Sequence[int]:
-        wanted = self._options.partitions
-        if wanted is None:
+        partitions = self._options.partitions
+        if partitions is None:
             return range(topic.partitions)
-        if isinstance(wanted, Turn):
-            return wanted.of(topic.partitions)
-        for number in wanted:
+        if isinstance(partitions, Turn):
+            return partitions.of(topic.partitions)
+        for number in partitions:
             topic.log_id(number)
-        return wanted
+        return partitions
 
     def _run_fixed(
         self, numbers: Sequence[int], work: Callable[[PartitionThread], None], *, until_caught_up: bool
     ) -> None:
-        """Folds these; what ends one early ends the process: no partition may lie idle unseen."""
+        """Folds these partitions. An error in one ends the process, so that none stays idle unnoticed."""
         self._holdings = [PartitionThread(number, work, self._stop) for number in numbers]
         self._starting = ""
         if not numbers and not until_caught_up:
             LOG.info("no partition is this process's", turn=str(self._options.partitions))
             self._stop.wait()
         standstill = Standstill(self._options.give_up_after_s) if until_caught_up else None
-        while running := [one for one in self._holdings if not one.over]:
+        while running := [holding for holding in self._holdings if not holding.over]:
             if self._error() is not None or (
                 standstill is not None and standstill.is_too_long(self._trouble())
             ):
@@ -239,10 +237,10 @@ class Committer:
             raise standstill.error
 
     def _error(self) -> BaseException | None:
-        return next((one.error for one in self._holdings if one.error is not None), None)
+        return next((holding.error for holding in self._holdings if holding.error is not None), None)
 
     def _run_shared(self, topic: TopicDescription, work: Callable[[PartitionThread], None]) -> None:
-        """Folds what the group gives, for as long as it gives it."""
+        """Folds the partitions that the consumer group assigns, until it revokes them."""
         options = self._options
         self._sharing = sharing = Sharing(work, PATIENT_SESSIONS * session_seconds(options.kafka))
         self._starting = "joining the others"
@@ -262,7 +260,7 @@ class Committer:
     def _trouble(self) -> str:
         if self._sharing is not None:
             return self._sharing.trouble
-        return next((one.trouble for one in self._holdings if one.trouble), "")
+        return next((holding.trouble for holding in self._holdings if holding.trouble), "")
 
     def _say(self, trouble: str) -> None:
         self._starting = trouble
@@ -286,28 +284,28 @@ class Committer:
         until_caught_up: bool,  # noqa: FBT001 - a thread's argument
         holding: PartitionThread,
     ) -> None:
-        """Folds one partition; counts and tells what ends it."""
+        """Folds one partition. Counts and logs the error that ends it."""
         try:
             self._fold(admin, topic, holding, until_caught_up=until_caught_up)
         except LakefoldError as error:
             event = "stopped"
             if isinstance(error, FencedError):
                 event = "fenced"
-                # What the group took away is no surprise.
+                # A partition that the group revoked is expected to be fenced.
                 self._metrics.fenced.inc(0 if holding.lost.is_set() else 1)
             elif isinstance(error, GapError):
                 event = "gap"
                 self._metrics.gap.labels(str(holding.partition)).set(1)
             if event != "fenced" or not self._options.share:
-                # Where partitions are shared, who shares them says what comes of it.
+                # If partitions are shared, `Sharing` logs what follows.
                 LOG.warning(event, partition=holding.partition, error=str(error))
             raise
 
     def _fold(
         self, admin: Admin, topic: TopicDescription, holding: PartitionThread, *, until_caught_up: bool
     ) -> None:
-        """One partition, from the takeover to its end."""
-        # Not the description's own: a topic may have got more partitions since.
+        """Folds one partition, from the takeover to its end."""
+        # The description may be older than this partition: a topic can get more of them.
         log = LogId(topic.cluster_id, topic.topic_id, holding.partition)
         retry = partial(self._persist, stop=holding.stop, say=lambda text: holding.tell(lambda: text))
         above = 0
@@ -316,7 +314,7 @@ class Committer:
                 try:
                     self._fold_on(admin, log, holding, reporter, until_caught_up=until_caught_up)
                 except OutnumberedError as error:
-                    # The brokers took its report after that: they were set back, and this number with them.
+                    # The brokers took its report after that: they, and this number, are an earlier copy.
                     above = error.generation
                     LOG.warning("numbered anew", partition=log.partition, above=above, error=str(error))
                     continue
@@ -328,7 +326,7 @@ class Committer:
     def _fold_on(
         self, admin: Admin, log: LogId, holding: PartitionThread, reporter: Reporter, *, until_caught_up: bool
     ) -> None:
-        """One partition, from what is proven to its end."""
+        """Folds one partition, from the verified offset to its end."""
         options, partition = self._options, log.partition
         retry = partial(self._persist, stop=holding.stop, say=lambda text: holding.tell(lambda: text))
         begun = retry(partial(self._begin, admin, log, reporter))
@@ -383,9 +381,9 @@ class Committer:
     def _begin(
         self, admin: Admin, log: LogId, reporter: Reporter
     ) -> tuple[RepeatingReader, RecoveryContext, Sequence[int], LogContent]:
-        """A reader at the offset that is proven, what proves tables from there on, what is answered there.
+        """Returns a reader at the verified offset, the context of recovery, the offsets answered from there.
 
-        And what is asked for single entries of the log.
+        The last value reads single entries of the log.
         """
         options = self._options
         content = LogContent(options.kafka, options.topics.transactions, log)
@@ -402,8 +400,8 @@ class Committer:
         topic, accept = options.topics.transactions, options.accept_new_log
         proofs = prove(admin, options.group, topic, log, content, accept_new_log=accept)
         witness = OutcomesWitness(options.kafka, admin, options.topics, log.partition, reporter.trust)
-        known = replace(proofs, witness=witness, owner=reporter.owner)
-        proofs = replace(known, outcomes_offset=lambda: reporter.outcomes_offset)
+        proofs = replace(proofs, witness=witness, owner=reporter.owner)
+        proofs = replace(proofs, outcomes_offset=lambda: reporter.outcomes_offset)
         start = proofs.answered
         answered: Sequence[int] = ()
         if proofs.read_back_from is not None:
@@ -457,9 +455,9 @@ class Committer:
         say: Callable[[str], None],
         give_up_after_s: float | None = None,
     ) -> T | None:
-        """Makes the attempt again while the brokers are not reachable; None if told to stop meanwhile.
+        """Repeats the attempt while the brokers are not reachable. Returns None if it is stopped meanwhile.
 
-        Raises the attempt's `RetryError` once `give_up_after_s` seconds have gone by (None: never).
+        Raises the attempt's `RetryError` after `give_up_after_s` seconds (None: never).
         """
         backoff, began = Backoff(), time.monotonic()
         while not stop.is_set():
@@ -483,7 +481,7 @@ class Standstill:
         self.error: RetryError | None = None
 
     def is_too_long(self, trouble: str) -> bool:
-        """Whether there has been trouble of any kind for longer than is allowed; `error` says which."""
+        """Returns whether there has been trouble of any kind for too long. `error` says which."""
         if not trouble or trouble == STARTING:
             self._since = None
             return False
